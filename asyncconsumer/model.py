@@ -1,0 +1,13 @@
+"""The small values that every layer speaks of."""
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic. Equal to, and hashed like, aiokafka's own."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"

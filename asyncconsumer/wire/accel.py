@@ -1,0 +1,58 @@
+"""Which record decoder runs: chosen here, once, and never in silence.
+
+`ASYNCCONSUMER_DECODER=compiled` or `=pure` asks for one by name, and then that one loads or the
+import fails. Unasked, the compiled one is taken; where it is missing, the pure-Python twin serves
+with a warning that says why it is missing and what to do.
+"""
+
+import importlib
+import importlib.util
+import os
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+IMPLEMENTATIONS: Final = {
+    "compiled": "asyncconsumer.wire._records",
+    "pure": "asyncconsumer.wire.records",
+}
+_VARIABLE: Final = "ASYNCCONSUMER_DECODER"
+
+
+class PureDecoderWarning(RuntimeWarning):
+    """The compiled decoder is missing: everything works, many times slower."""
+
+
+def load(wanted: str | None) -> tuple[str, ModuleType]:
+    """The decoder's name and module. An asked-for one loads or raises; only an unasked one falls back."""
+    if wanted and wanted not in IMPLEMENTATIONS:
+        raise ImportError(
+            f"{_VARIABLE}={wanted}: no such decoder; take one of {list(IMPLEMENTATIONS)}"
+        )
+    if wanted:
+        return wanted, importlib.import_module(IMPLEMENTATIONS[wanted])
+    try:
+        return "compiled", importlib.import_module(IMPLEMENTATIONS["compiled"])
+    except ImportError as error:
+        warnings.warn(
+            f"the compiled record decoder is missing ({_why_missing(error)}); records are decoded in "
+            "pure Python, many times slower. Install a C compiler and the Python headers and "
+            f"reinstall asyncconsumer, or set {_VARIABLE}=pure to accept this.",
+            PureDecoderWarning,
+            stacklevel=3,
+        )
+        return "pure", importlib.import_module(IMPLEMENTATIONS["pure"])
+
+
+def available() -> list[str]:
+    """For the tests: every decoder present here gets the same suite."""
+    return [name for name, module in IMPLEMENTATIONS.items() if importlib.util.find_spec(module)]
+
+
+def _why_missing(error: ImportError) -> str:
+    note = Path(__file__).with_name("_not_compiled.txt")
+    return note.read_text(encoding="utf-8").strip() if note.exists() else str(error)
+
+
+name, decoder = load(os.environ.get(_VARIABLE) or None)
