@@ -25,7 +25,7 @@ class PureDecoderWarning(RuntimeWarning):
 
 
 def load(wanted: str | None) -> tuple[str, ModuleType]:
-    """The decoder's name and module. An asked-for one loads or raises; only an unasked one falls back."""
+    """The decoder's name and module. An asked-for one loads or raises; only else it falls back."""
     if wanted and wanted not in IMPLEMENTATIONS:
         raise ImportError(
             f"{_VARIABLE}={wanted}: no such decoder; take one of {list(IMPLEMENTATIONS)}"
@@ -36,8 +36,8 @@ def load(wanted: str | None) -> tuple[str, ModuleType]:
         return "compiled", importlib.import_module(IMPLEMENTATIONS["compiled"])
     except ImportError as error:
         warnings.warn(
-            f"the compiled record decoder is missing ({_why_missing(error)}); records are decoded in "
-            "pure Python, many times slower. Install a C compiler and the Python headers and "
+            f"the compiled record decoder is missing ({_why_missing(error)}); records are decoded "
+            "in pure Python, many times slower. Install a C compiler and the Python headers and "
             f"reinstall asyncconsumer, or set {_VARIABLE}=pure to accept this.",
             PureDecoderWarning,
             stacklevel=3,

@@ -1,0 +1,67 @@
+"""Real Kafka and ZooKeeper for tests, started from their Maven jars.
+
+async with Kafka(brokers=3) as kafka:
+    await kafka.admin.create_topic("orders", partitions=6, replication_factor=3)
+    await kafka.brokers[1].kill()
+
+async with ZooKeeper() as zookeeper, Kafka("3.9.2", zookeeper=zookeeper.connect) as kafka: ...
+"""
+
+from asyncconsumer.testing.servers.admin import Admin
+from asyncconsumer.testing.servers.errors import (
+    AdminFailed,
+    DamagedCache,
+    FetchFailed,
+    JavaMissing,
+    PortInUse,
+    ServerError,
+    StartFailed,
+    UnknownVersion,
+)
+from asyncconsumer.testing.servers.kafka import DEFAULT_KAFKA, LAST_WITH_ZOOKEEPER, Broker, Kafka
+from asyncconsumer.testing.servers.listeners import (
+    INTERNAL,
+    MUTUAL_TLS,
+    PROXIED,
+    SASL_OAUTH,
+    SASL_PLAIN,
+    SASL_PLAIN_UNENCRYPTED,
+    SASL_SCRAM,
+    SECURE,
+    TLS,
+    TLS_WRONG_HOST,
+    Listener,
+    UnsecuredToken,
+)
+from asyncconsumer.testing.servers.zookeeper import DEFAULT_ZOOKEEPER, ZooKeeper, ZooKeeperNode
+
+__all__ = [
+    "DEFAULT_KAFKA",
+    "DEFAULT_ZOOKEEPER",
+    "INTERNAL",
+    "LAST_WITH_ZOOKEEPER",
+    "MUTUAL_TLS",
+    "PROXIED",
+    "SASL_OAUTH",
+    "SASL_PLAIN",
+    "SASL_PLAIN_UNENCRYPTED",
+    "SASL_SCRAM",
+    "SECURE",
+    "TLS",
+    "TLS_WRONG_HOST",
+    "Admin",
+    "AdminFailed",
+    "Broker",
+    "DamagedCache",
+    "FetchFailed",
+    "JavaMissing",
+    "Kafka",
+    "Listener",
+    "PortInUse",
+    "ServerError",
+    "StartFailed",
+    "UnknownVersion",
+    "UnsecuredToken",
+    "ZooKeeper",
+    "ZooKeeperNode",
+]

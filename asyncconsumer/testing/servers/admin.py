@@ -1,0 +1,251 @@
+"""What tests ask of a cluster: topics, partitions, leaders, users, access.
+
+Each call opens a connection of its own to the broker it concerns, so an `Admin` belongs to no event
+loop and leaves nothing open.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    CreateAclsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteAclsRequest,
+    DeleteTopicsRequest,
+)
+from aiokafka.protocol.api import Request
+from aiokafka.protocol.metadata import MetadataRequest
+
+from asyncconsumer.testing.servers.errors import AdminFailed
+from asyncconsumer.testing.servers.messages import (
+    AlterUserScramCredentialsRequest,
+    ElectLeadersRequest,
+)
+from asyncconsumer.testing.servers.ports import HOST
+
+_TIMEOUT_MS: Final = 30_000
+_POLL_SECONDS: Final = 0.05
+
+_ANY: Final = 1
+_RESOURCES: Final = {"topic": 2, "group": 3, "cluster": 4, "transactional_id": 5}
+_OPERATIONS: Final = {
+    "all": 2,
+    "read": 3,
+    "write": 4,
+    "create": 5,
+    "delete": 6,
+    "alter": 7,
+    "describe": 8,
+}
+_DENY, _ALLOW = 2, 3
+_LITERAL: Final = 3
+
+
+class Admin:
+    """Administers a cluster through the unsecured listeners of its brokers."""
+
+    def __init__(self, ports: Mapping[int, int]) -> None:
+        self._ports = ports  # by broker id
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create it and wait until every live broker knows a leader for all of its partitions."""
+        topic: tuple[Any, ...] = (
+            name,
+            partitions,
+            replication_factor,
+            [],
+            list((config or {}).items()),
+        )
+        answer = await self._to_controller(
+            CreateTopicsRequest([topic], _TIMEOUT_MS, validate_only=False)
+        )
+        for _, code, message in answer.topic_errors:
+            _check(code, f"topic {name} could not be created: {message}")
+        await self.wait_for_topic(name, partitions)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete it and wait until every live broker has forgotten it."""
+        answer = await self._to_controller(DeleteTopicsRequest([name], _TIMEOUT_MS))
+        for _, code in answer.topic_error_codes:
+            _check(code, f"topic {name} could not be deleted")
+        await self._until_everywhere(lambda topics: name not in topics, f"topic {name} to be gone")
+
+    async def add_partitions(self, name: str, total: int) -> None:
+        """Raise its number of partitions to `total` and wait until every live broker knows them."""
+        request = CreatePartitionsRequest([(name, (total, None))], _TIMEOUT_MS, validate_only=False)
+        for _, code, message in (await self._to_controller(request)).topic_errors:
+            _check(code, f"{name} could not get {total} partitions: {message}")
+        await self.wait_for_topic(name, total)
+
+    async def wait_for_topic(self, name: str, partitions: int) -> None:
+        """Return once every live broker knows `partitions` partitions of it, each with a leader."""
+
+        def known(topics: Mapping[str, Mapping[int, int]]) -> bool:
+            leaders = topics.get(name, {}).values()
+            return len(leaders) == partitions and all(leader >= 0 for leader in leaders)
+
+        await self._until_everywhere(known, f"topic {name} with {partitions} partitions")
+
+    async def leader(self, topic: str, partition: int) -> int:
+        """The id of the broker that leads a partition; -1 while none does."""
+        for node in self._ports:
+            try:
+                return (await self._topics(node))[topic][partition]
+            except (KafkaError, OSError, TimeoutError, KeyError):
+                continue
+        raise AdminFailed(f"no broker knows {topic}[{partition}]")
+
+    async def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make broker `to` the leader of a partition, and a replica of it if it was none."""
+        replicas, _ = await self._replicas(topic, partition)
+        wanted = [to, *(node for node in replicas if node != to)][: len(replicas)]
+        moved: list[Any] = [(topic, [(partition, wanted, {})], {})]
+        request = AlterPartitionReassignmentsRequest(_TIMEOUT_MS, moved, {})
+        answer = await self._to_controller(request)
+        _check(answer.error_code, f"{topic}[{partition}] could not move: {answer.error_message}")
+
+        async def in_place() -> bool:
+            now, in_sync = await self._replicas(topic, partition)
+            return now == wanted and to in in_sync
+
+        await _until(in_place, f"broker {to} to hold {topic}[{partition}]")
+
+        async def elected() -> bool:
+            await self._to_controller(ElectLeadersRequest(topic, partition))
+            return await self.leader(topic, partition) == to
+
+        await _until(elected, f"broker {to} to lead {topic}[{partition}]")
+
+    async def set_scram_password(self, user: str, password: str) -> None:
+        """Let `user` in on SCRAM listeners."""
+        answer = await self._to_controller(AlterUserScramCredentialsRequest(user, password))
+        for _, code, message, _ in answer.results:
+            _check(code, f"password of {user} could not be set: {message}")
+
+    async def allow(self, user: str, resource: str, name: str, *operations: str) -> None:
+        """Let a user do something, e.g. `allow("alice", "topic", "orders", "read")`."""
+        for operation in operations:
+            request = CreateAclsRequest(
+                _RESOURCES[resource],
+                name,
+                _LITERAL,
+                f"User:{user}",
+                "*",
+                _OPERATIONS[operation],
+                _ALLOW,
+            )
+            for code, message in (await self._to_controller(request)).creation_responses:
+                _check(code, f"access to {resource} {name} could not be granted: {message}")
+
+    async def revoke(self, user: str, resource: str, name: str) -> None:
+        """Take back everything that `allow` gave a user on one resource."""
+        request = DeleteAclsRequest(
+            _RESOURCES[resource], name, _LITERAL, f"User:{user}", "*", _ANY, _ANY
+        )
+        for code, message, _ in (await self._to_controller(request)).filter_responses:
+            _check(code, f"access to {resource} {name} could not be revoked: {message}")
+
+    async def brokers(self, ask: int) -> set[int]:
+        """The ids of the brokers that broker `ask` knows to be alive."""
+        return {broker[0] for broker in (await self._metadata(ask)).brokers}
+
+    async def _to_controller(self, request: Request[Any]) -> Any:  # noqa: ANN401 - aiokafka's answers have no static fields
+        """Send to the controller; ask another broker who it is while one is being elected."""
+        answer: Any = None
+
+        async def answered() -> bool:
+            nonlocal answer
+            for node in self._ports:
+                try:
+                    controller = (await self._metadata(node)).controller_id
+                    answer = await self._send(
+                        controller if controller in self._ports else node, request
+                    )
+                except (KafkaError, OSError, TimeoutError):
+                    continue
+                return True
+            return False
+
+        await _until(answered, "a controller")
+        return answer
+
+    async def _send(self, node: int, request: Request[Any]) -> Any:  # noqa: ANN401
+        async with _connection(self._ports[node]) as send:
+            return await send(request)
+
+    async def _metadata(self, node: int) -> Any:  # noqa: ANN401
+        return await self._send(node, MetadataRequest(None, allow_auto_topic_creation=False))
+
+    async def _topics(self, node: int) -> dict[str, dict[int, int]]:
+        """Topic -> partition -> leader, as one broker knows it."""
+        return {
+            name: {number: leader for _, number, leader, *_ in partitions}
+            for code, name, _, partitions in (await self._metadata(node)).topics
+            if code == 0
+        }
+
+    async def _replicas(self, topic: str, partition: int) -> tuple[list[int], list[int]]:
+        """The replicas of a partition, the preferred leader first, and those in sync."""
+        for node in self._ports:
+            try:
+                topics = (await self._metadata(node)).topics
+            except (KafkaError, OSError, TimeoutError):
+                continue
+            for _, name, _, partitions in topics:
+                for found in partitions:
+                    if (name, found[1]) == (topic, partition):
+                        return list(found[3]), list(found[4])
+        raise AdminFailed(f"there is no {topic}[{partition}]")
+
+    async def _until_everywhere(
+        self, met: Callable[[Mapping[str, Mapping[int, int]]], bool], what: str
+    ) -> None:
+        async def everywhere() -> bool:
+            answers = []
+            for node in self._ports:
+                try:
+                    answers.append(met(await self._topics(node)))
+                except (KafkaError, OSError, TimeoutError):
+                    continue  # a broker that is down has no view
+            return bool(answers) and all(answers)
+
+        await _until(everywhere, what)
+
+
+def _check(code: int, message: str) -> None:
+    if code:
+        error = for_code(code)
+        raise AdminFailed(f"{message} ({error.__name__}: {error.description})")
+
+
+async def _until(met: Callable[[], Any], what: str) -> None:
+    try:
+        async with asyncio.timeout(_TIMEOUT_MS / 1000):
+            while not await met():
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise AdminFailed(f"waited {_TIMEOUT_MS // 1000} s in vain for {what}") from None
+
+
+@asynccontextmanager
+async def _connection(port: int) -> AsyncIterator[Callable[[Request[Any]], Any]]:
+    connection = await create_conn(
+        HOST, port, client_id="asyncconsumer-testing", request_timeout_ms=5_000
+    )
+    try:
+        yield connection.send
+    finally:
+        await connection.close()

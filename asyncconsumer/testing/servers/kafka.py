@@ -1,0 +1,288 @@
+"""Kafka from its Maven jars: 1 to 3 brokers, on KRaft or ZooKeeper, each steered by itself."""
+
+import asyncio
+import base64
+import contextlib
+import re
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from aiokafka.errors import KafkaError
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.testing.servers import maven, properties
+from asyncconsumer.testing.servers.admin import Admin
+from asyncconsumer.testing.servers.errors import ServerError, StartFailed, UnknownVersion
+from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
+from asyncconsumer.testing.servers.listeners import (
+    INTERNAL,
+    PASSWORDS,
+    PROXIED,
+    Certificates,
+    Listener,
+    client_settings,
+)
+from asyncconsumer.testing.servers.ports import HOST, Ports
+from asyncconsumer.testing.servers.process import ServerProcess, together
+
+if TYPE_CHECKING:
+    import socket
+
+DEFAULT_KAFKA: Final = "4.3.1"
+LAST_WITH_ZOOKEEPER: Final = "3.9.2"
+
+
+class Broker:
+    """One broker: `stop`, `kill`, `pause`, `resume` it, and `start` it again on the same port."""
+
+    def __init__(
+        self, node_id: int, process: ServerProcess, ports: Mapping[str, int], admin: Admin
+    ) -> None:
+        self.node_id = node_id
+        self.process = process
+        self.ports = ports  # by listener name
+        self._admin = admin
+
+    def __repr__(self) -> str:
+        return f"<broker {self.node_id} on {self.address()}, {self.process.state}>"
+
+    def address(self, listener: Listener = INTERNAL) -> str:
+        """`host:port` of one of its listeners."""
+        try:
+            return f"{HOST}:{self.ports[listener.name]}"
+        except KeyError:
+            raise ConfigError(
+                f"the cluster has no listener {listener.name}: start it with listeners=[...]"
+            ) from None
+
+    async def start(self) -> None:
+        """Start it; ready once it knows itself to be part of the cluster."""
+        await self.process.start(self.is_serving, timeout=90)
+
+    async def stop(self) -> None:
+        """End it in good order: it hands its partitions over first."""
+        await self.process.stop()
+
+    async def kill(self) -> None:
+        """SIGKILL it."""
+        await self.process.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP it."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT it."""
+        self.process.resume()
+
+    async def restart(self) -> None:
+        """Stop it and start it again on the same port."""
+        await self.stop()
+        await self.start()
+
+    async def is_serving(self) -> bool:
+        """Whether it answers clients and counts itself among the live brokers."""
+        try:
+            return self.node_id in await self._admin.brokers(ask=self.node_id)
+        except (KafkaError, OSError, TimeoutError):
+            return False
+
+
+class Kafka:
+    """A cluster: `async with Kafka(brokers=3) as kafka: kafka.bootstrap_servers`.
+
+    With `zookeeper`, a connection string such as `ZooKeeper.connect`, the brokers of a 3.x version
+    keep their state there; without, the cluster runs on KRaft. `listeners` adds secure ways in,
+    `proxied` one that clients reach through TCP proxies, `acls` turns authorization on (users of
+    SASL listeners may then do only what `admin.allow` grants). Belongs to no event loop.
+    """
+
+    def __init__(
+        self,
+        version: str = DEFAULT_KAFKA,
+        *,
+        brokers: int = 1,
+        zookeeper: str | None = None,
+        listeners: Sequence[Listener] = (),
+        proxied: bool = False,
+        acls: bool = False,
+        port: int | None = None,
+        config: Mapping[str, str] | None = None,
+        progress: maven.Progress = maven.no_progress,
+    ) -> None:
+        _check_version(version, zookeeper)
+        if not 1 <= brokers <= 3:
+            raise ConfigError(f"brokers={brokers}: a test cluster has 1 to 3 brokers")
+        self.version = version
+        self.brokers: dict[int, Broker] = {}
+        self.proxy_listeners: dict[int, socket.socket] = {}
+        self.plan = properties.Plan(
+            cluster_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),
+            brokers=brokers,
+            zookeeper=zookeeper,
+            listeners=(INTERNAL, *listeners, *([PROXIED] if proxied else [])),
+            acls=acls,
+            config=dict(config or {}),
+        )
+        self.certificates: Certificates | None = None
+        self._wanted_port = port
+        self._progress = progress
+        self._ports = Ports()
+        self._folder: Path | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients without any security connect, `host:port,...`."""
+        return self.addresses(INTERNAL)
+
+    def addresses(self, listener: Listener) -> str:
+        """The brokers' addresses for one kind of listener, `host:port,...`."""
+        return ",".join(broker.address(listener) for broker in self.brokers.values())
+
+    def client_settings(
+        self, listener: Listener = INTERNAL, user: str = "alice"
+    ) -> dict[str, object]:
+        """What a client needs to connect, as keyword arguments for aiokafka's clients and ours."""
+        settings = client_settings(listener, self.certificates, user)
+        return {"bootstrap_servers": self.addresses(listener), **settings}
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, partitions, leaders, users and access."""
+        return Admin({node: broker.ports[INTERNAL.name] for node, broker in self.brokers.items()})
+
+    async def start(self) -> None:
+        """Start every broker and wait until they know each other; on failure nothing is left."""
+        try:
+            await self._prepare()
+            await together(*(broker.start() for broker in self.brokers.values()))
+            await self.wait_until_whole()
+            if any(listener.sasl_mechanism == "SCRAM-SHA-512" for listener in self.plan.listeners):
+                for user, password in PASSWORDS.items():
+                    await self.admin.set_scram_password(user, password)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End every broker, remove their folder, give the ports back."""
+        for broker in self.brokers.values():
+            await broker.kill()  # nothing of it is kept, so there is nothing to end in good order
+        self.brokers.clear()
+        self.proxy_listeners.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        self._ports.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def wait_until_whole(self, timeout: float = 60.0) -> None:
+        """Return once every broker knows all the others."""
+        everyone = set(self.brokers)
+        try:
+            async with asyncio.timeout(timeout):
+                for node in self.brokers:
+                    while not await self._sees(node, everyone):
+                        await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise ServerError(
+                f"the cluster is not whole after {timeout:.0f} s: {self.brokers}"
+            ) from None
+
+    async def heal(self) -> None:
+        """Bring back every broker that was paused, stopped or killed."""
+        for broker in self.brokers.values():
+            if broker.process.state == "paused":
+                broker.resume()
+        down = [broker for broker in self.brokers.values() if not broker.process.running]
+        await together(*(broker.start() for broker in down))
+        await self.wait_until_whole()
+
+    async def _sees(self, node: int, everyone: set[int]) -> bool:
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            return await self.admin.brokers(ask=node) == everyone
+        return False
+
+    async def _prepare(self) -> None:
+        """Everything up to the first process: Java, jars, ports, folders, formatted storage."""
+        newest = 23 if self.version.startswith("3.") else None  # 3.x needs what Java 24 removed
+        java = find_java(oldest=17, newest=newest)
+        coordinates = (LOGGING, f"org.apache.kafka:kafka_2.13:{self.version}")
+        jars = await maven.class_path(f"Kafka {self.version}", coordinates, self._progress)
+        self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-kafka-"))
+        if any(listener.encrypted for listener in self.plan.listeners):
+            self.certificates = Certificates(self._folder / "certificates")
+        ports = [self._take_ports(node) for node in range(self.plan.brokers)]
+        for number, own in enumerate(ports):
+            node_id, folder = number + 1, self._folder / f"broker-{number + 1}"
+            written = properties.write(self.plan, node_id, ports, folder, self.certificates)
+            command = java_command(java, jars, "kafka.Kafka", str(written))
+            process = ServerProcess(f"Kafka broker {node_id}", command, folder, self._folder)
+            admin = Admin({node_id: own[INTERNAL.name]})
+            self.brokers[node_id] = Broker(node_id, process, own, admin)
+        if self.plan.zookeeper is None:
+            await asyncio.to_thread(self._format, java, jars)
+
+    def _take_ports(self, number: int) -> dict[str, int]:
+        """Ports for one broker: by listener, plus its controller's and its proxy's."""
+        ports = {}
+        for listener in self.plan.listeners:
+            wanted = self._wanted_port if listener is INTERNAL else None
+            ports[listener.name] = self._ports.take(None if wanted is None else wanted + number)
+        ports[properties.CONTROLLER] = self._ports.take()
+        if PROXIED in self.plan.listeners:
+            listening = self._ports.listen()
+            self.proxy_listeners[number + 1] = listening
+            ports[properties.PROXY] = listening.getsockname()[1]
+        return ports
+
+    def _format(self, java: Path, jars: Sequence[Path]) -> None:
+        """Format the first broker's storage with Kafka's tool; the others get a copy of it."""
+        assert self._folder is not None
+        first = self._folder / "broker-1"
+        arguments = ("format", "-t", self.plan.cluster_id, "-c", str(first / properties.FILE))
+        command = java_command(java, jars, "kafka.tools.StorageTool", *arguments)
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ran.returncode:
+            raise StartFailed(f"Kafka {self.version} could not format its storage", ran.stderr)
+        for node_id in range(2, self.plan.brokers + 1):
+            data = self._folder / f"broker-{node_id}" / properties.DATA
+            shutil.copytree(first / properties.DATA, data)
+            identity = data / "meta.properties"
+            text = re.sub(
+                r"^node\.id=.*$", f"node.id={node_id}", identity.read_text(), flags=re.MULTILINE
+            )
+            fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            text = re.sub(r"^directory\.id=.*$", f"directory.id={fresh}", text, flags=re.MULTILINE)
+            identity.write_text(text)
+
+
+def _check_version(version: str, zookeeper: str | None) -> None:
+    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version)
+    if match is None:
+        raise UnknownVersion(f"{version!r} is not a Kafka version: give one like {DEFAULT_KAFKA}")
+    release = int(match[1]), int(match[2])
+    if release < (3, 7):
+        raise UnknownVersion(f"Kafka {version} is not supported: take 3.7.0 or newer")
+    if zookeeper is not None and release >= (4, 0):
+        raise ConfigError(
+            f"Kafka {version} has no ZooKeeper mode: take {LAST_WITH_ZOOKEEPER}, "
+            "or leave zookeeper out"
+        )

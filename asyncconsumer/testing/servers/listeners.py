@@ -1,0 +1,164 @@
+"""The kinds of listener a test broker can offer, and what a client needs to reach each."""
+
+import base64
+import json
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import trustme
+from aiokafka.abc import AbstractTokenProvider
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from asyncconsumer.testing.servers.ports import HOST
+
+PASSWORDS: Final = {"alice": "alice-secret", "bob": "bob-secret"}
+"""The users of every SASL listener. OAUTHBEARER takes any subject."""
+
+_LOGIN_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One way into a broker. The usual ones are the constants of this module."""
+
+    name: str
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    client_certificate: bool = False
+    certificate_host: str = HOST  # another name here makes a certificate that clients must refuse
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+
+INTERNAL: Final = Listener("INTERNAL")
+"""Every broker has it: for the brokers among themselves, and for clients without any security."""
+PROXIED: Final = Listener("PROXIED")
+"""Advertised at the port of a TCP proxy, so that clients come through it."""
+TLS: Final = Listener("TLS", "SSL")
+TLS_WRONG_HOST: Final = Listener("TLSWRONGHOST", "SSL", certificate_host="elsewhere.example")
+MUTUAL_TLS: Final = Listener("MUTUALTLS", "SSL", client_certificate=True)
+SASL_PLAIN: Final = Listener("SASLPLAIN", "SASL_SSL", "PLAIN")
+SASL_PLAIN_UNENCRYPTED: Final = Listener("SASLPLAINTEXT", "SASL_PLAINTEXT", "PLAIN")
+SASL_SCRAM: Final = Listener("SASLSCRAM", "SASL_SSL", "SCRAM-SHA-512")
+SASL_OAUTH: Final = Listener("SASLOAUTH", "SASL_SSL", "OAUTHBEARER")
+SECURE: Final = (
+    TLS,
+    TLS_WRONG_HOST,
+    MUTUAL_TLS,
+    SASL_PLAIN,
+    SASL_PLAIN_UNENCRYPTED,
+    SASL_SCRAM,
+    SASL_OAUTH,
+)
+
+
+class Certificates:
+    """A certificate authority for one cluster, and its files for brokers and clients."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._authority = trustme.CA()
+        self.authority_file = folder / "authority.pem"
+        self._authority.cert_pem.write_to_path(self.authority_file)
+        self.client_file = self._issue("client", "client.example")
+
+    def broker_file(self, host: str) -> Path:
+        """Key and certificate of a broker known as `host`, as Kafka reads them."""
+        return self._issue(f"broker-{host}", host)
+
+    def _issue(self, name: str, host: str) -> Path:
+        path = self._folder / f"{name}.pem"
+        if not path.exists():
+            issued = self._authority.issue_cert(host, common_name=host)
+            key = load_pem_private_key(issued.private_key_pem.bytes(), password=None)
+            path.write_bytes(
+                # Kafka takes a private key only in this one of its encodings
+                key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+                + b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+            )
+        return path
+
+    def client_context(self, *, with_certificate: bool = False) -> ssl.SSLContext:
+        """A client's TLS settings that trust this authority."""
+        context = ssl.create_default_context(cafile=self.authority_file)
+        if with_certificate:
+            context.load_cert_chain(self.client_file)
+        return context
+
+
+class UnsecuredToken(AbstractTokenProvider):
+    """A token that the SASL_OAUTH listener takes: unsigned, for `subject`, good for `lifetime`."""
+
+    def __init__(self, subject: str, lifetime: timedelta = timedelta(hours=1)) -> None:
+        self._subject = subject
+        self._lifetime = lifetime
+
+    async def token(self) -> str:
+        """A fresh token; with a negative lifetime one that has expired already."""
+        expires = datetime.now(UTC) + self._lifetime
+        issued = min(datetime.now(UTC), expires) - timedelta(minutes=1)
+        claims = {"sub": self._subject, "iat": issued.timestamp(), "exp": expires.timestamp()}
+        parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
+        header, payload = (base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+        return f"{header}.{payload}."
+
+
+def broker_settings(listener: Listener, certificates: Certificates) -> dict[str, str]:
+    """What a broker's properties need for a secure listener."""
+    settings: dict[str, str] = {}
+    prefix = f"listener.name.{listener.name.lower()}"
+    if listener.encrypted:
+        settings |= {
+            f"{prefix}.ssl.keystore.type": "PEM",
+            f"{prefix}.ssl.keystore.location": str(
+                certificates.broker_file(listener.certificate_host)
+            ),
+            f"{prefix}.ssl.truststore.type": "PEM",
+            f"{prefix}.ssl.truststore.location": str(certificates.authority_file),
+            f"{prefix}.ssl.client.auth": "required" if listener.client_certificate else "none",
+        }
+    if listener.sasl_mechanism:
+        users = ""
+        if listener.sasl_mechanism == "PLAIN":
+            users = "".join(f' user_{user}="{word}"' for user, word in PASSWORDS.items())
+        login = f"{_LOGIN_MODULES[listener.sasl_mechanism]} required{users};"
+        settings |= {
+            f"{prefix}.sasl.enabled.mechanisms": listener.sasl_mechanism,
+            f"{prefix}.{listener.sasl_mechanism.lower()}.sasl.jaas.config": login,
+        }
+    return settings
+
+
+def client_settings(
+    listener: Listener, certificates: Certificates | None, user: str
+) -> dict[str, object]:
+    """What a client needs besides `bootstrap_servers`, under the names that aiokafka and we use."""
+    settings: dict[str, object] = {"security_protocol": listener.security_protocol}
+    if listener.encrypted:
+        assert certificates is not None
+        settings["ssl_context"] = certificates.client_context(
+            with_certificate=listener.client_certificate
+        )
+    if listener.sasl_mechanism:
+        settings["sasl_mechanism"] = listener.sasl_mechanism
+    if listener.sasl_mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = UnsecuredToken(user)
+    elif listener.sasl_mechanism:
+        settings |= {"sasl_plain_username": user, "sasl_plain_password": PASSWORDS[user]}
+    return settings

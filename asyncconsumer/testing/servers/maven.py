@@ -1,0 +1,212 @@
+"""Server jars: resolved from Maven Central once, kept in the user's cache, checked at each use.
+
+jgo, a resolver in pure Python, finds a server's dependencies and downloads them, so neither Maven
+nor an address of a repository is needed here. A download goes to a folder of its own and is moved
+into the cache only when it is whole, under a lock between processes: the cache never holds half a
+jar. What a server needs is written down as a manifest with a SHA-256 for each jar, so that later
+starts need no network and notice a damaged jar.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import filelock
+import jgo.maven
+import platformdirs
+import requests
+
+from asyncconsumer.testing.servers.errors import DamagedCache, FetchFailed, UnknownVersion
+
+CACHE_VARIABLE: Final = "ASYNCCONSUMER_CACHE"
+REPOSITORY_VARIABLE: Final = "ASYNCCONSUMER_MAVEN_REPOSITORY"
+_TRIES: Final = 3
+
+Progress = Callable[[str, int, int], None]
+"""Called from a worker thread: what is being fetched, how many jars are here, how many in all."""
+
+
+def no_progress(_what: str, _done: int, _total: int) -> None:
+    """For callers that do not show any."""
+
+
+def cache_folder() -> Path:
+    """Where the jars live: `$ASYNCCONSUMER_CACHE`, or the user's cache folder."""
+    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_path("asyncconsumer"))
+
+
+async def class_path(
+    name: str, coordinates: Sequence[str], progress: Progress = no_progress
+) -> list[Path]:
+    """The jars that `coordinates` (group:artifact:version) need, from the cache or fetched into it.
+
+    `name` is what people call it ("Kafka 4.3.1"): it stands in messages and names the manifest.
+    """
+    stopping = threading.Event()
+
+    def report(what: str, done: int, total: int) -> None:
+        if stopping.is_set():  # the thread cannot be cancelled, so it is asked
+            raise FetchFailed(f"fetching {name} was cancelled")
+        progress(what, done, total)
+
+    try:
+        return await asyncio.to_thread(
+            _class_path, _Store(cache_folder()), name, coordinates, report
+        )
+    except asyncio.CancelledError:
+        stopping.set()
+        raise
+
+
+def _class_path(
+    store: "_Store", name: str, coordinates: Sequence[str], progress: Progress
+) -> list[Path]:
+    if (jars := store.load(name, coordinates)) is not None:
+        return jars
+    with store.locked():
+        if (jars := store.load(name, coordinates)) is not None:
+            return jars  # another process fetched it while we waited for the lock
+        with tempfile.TemporaryDirectory(dir=store.root, prefix="fetching-") as folder:
+            fetched = _fetch(Path(folder), store.jars, name, coordinates, progress)
+            return store.keep(name, coordinates, Path(folder), fetched)
+
+
+class _Store:
+    """The cache on disk: jars in Maven's layout, and one manifest a server."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.jars = root / "jars"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(self.root / "fetch.lock"):
+            yield
+
+    def load(self, name: str, coordinates: Sequence[str]) -> list[Path] | None:
+        """The jars of a manifest, each checked; None if something is not here yet."""
+        try:
+            manifest = json.loads(self._manifest(name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        if manifest["coordinates"] != list(coordinates):
+            return None
+        jars = []
+        for relative, expected in manifest["jars"].items():
+            jar = self.jars / relative
+            if not jar.exists():
+                return None
+            if (actual := _sha256(jar)) != expected:
+                raise DamagedCache(
+                    f"{jar.name} in the cache is damaged (its SHA-256 begins with {actual[:12]}, "
+                    f"not {expected[:12]}): delete {jar} and start again, it is then fetched anew"
+                )
+            jars.append(jar)
+        return jars
+
+    def keep(
+        self, name: str, coordinates: Sequence[str], folder: Path, fetched: Sequence[Path]
+    ) -> list[Path]:
+        """Move what was fetched into the cache, then write the manifest that vouches for it."""
+        jars = {}
+        for jar in fetched:
+            relative = jar.relative_to(folder if jar.is_relative_to(folder) else self.jars)
+            kept = self.jars / relative
+            if jar != kept:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(jar, kept)
+            jars[str(relative)] = _sha256(kept)
+        written = folder / "manifest.json"
+        manifest = {"coordinates": list(coordinates), "jars": jars}
+        written.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        shutil.move(written, self._manifest(name))
+        return [self.jars / relative for relative in jars]
+
+    def _manifest(self, name: str) -> Path:
+        return self.root / f"{name.lower().replace(' ', '-')}.json"
+
+
+def _fetch(
+    folder: Path, known_jars: Path, name: str, coordinates: Sequence[str], progress: Progress
+) -> list[Path]:
+    repository = os.environ.get(REPOSITORY_VARIABLE)
+    context = jgo.maven.MavenContext(
+        repo_cache=folder,
+        local_repos=[known_jars],
+        remote_repos={"central": repository} if repository else None,
+        timeout=30,
+    )
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            with _checksum_warnings_as_errors():
+                return _download(context, coordinates, progress)
+        except requests.RequestException as error:
+            if not tries_left:
+                raise FetchFailed(
+                    f"{name} is not in the cache ({cache_folder()}) and its jars cannot be "
+                    f"downloaded ({type(error).__name__}): connect to a network once, or set "
+                    f"{REPOSITORY_VARIABLE} to a Maven repository that is reachable"
+                ) from error
+        except RuntimeError as error:  # jgo's word for "no repository has it"
+            missing = str(error).removeprefix("Artifact ").split(" not found")[0]
+            raise UnknownVersion(
+                f"{name} cannot be had from Maven Central, which has no {missing}: "
+                "take another version"
+            ) from error
+    raise AssertionError("unreachable")
+
+
+def _download(
+    context: jgo.maven.MavenContext, coordinates: Sequence[str], progress: Progress
+) -> list[Path]:
+    progress("finding out which jars are needed", 0, 0)
+    artifacts: dict[tuple[str, str], jgo.maven.Artifact] = {}
+    for coordinate in coordinates:
+        group, artifact, version = coordinate.split(":")
+        wanted = context.project(group, artifact).at_version(version).artifact()
+        inputs, transitive = context.resolver.resolve([jgo.maven.Dependency(wanted)])
+        for dependency in inputs + transitive:
+            artifacts.setdefault((dependency.groupId, dependency.artifactId), dependency.artifact)
+    jars = []
+    for done, found in enumerate(artifacts.values()):
+        progress(found.filename, done, len(artifacts))
+        jar = found.resolve()
+        if not zipfile.is_zipfile(jar):
+            raise FetchFailed(f"{jar.name} arrived damaged: it is not a jar; try again")
+        jars.append(jar)
+    progress("done", len(jars), len(jars))
+    return jars
+
+
+@contextlib.contextmanager
+def _checksum_warnings_as_errors() -> Iterator[None]:
+    """Jgo only warns when a download differs from the repository's checksum; that must not pass."""
+
+    class Refuse(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "Checksum mismatch" in record.getMessage():
+                raise FetchFailed(f"a download arrived damaged: {record.getMessage()}; try again")
+
+    handler = Refuse(level=logging.WARNING)
+    logger = logging.getLogger("jgo")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,162 @@
+"""One server process: started under a guard, watched, signalled, ended."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from asyncconsumer.testing.servers import guard
+from asyncconsumer.testing.servers.errors import ServerError, StartFailed
+
+_POLL_SECONDS: Final = 0.05
+_LOG_LINES_SHOWN: Final = 25
+
+Probe = Callable[[], Awaitable[bool]]
+
+
+class ServerProcess:
+    """A command that can be started, paused, killed, started again. Belongs to no event loop."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, cleanup: Path) -> None:
+        self.name = name
+        self.log = folder / "server.log"
+        self._command = command
+        self._cleanup = cleanup  # removed by the guard if this process dies without stopping it
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._paused = False
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, {self.state}>"
+
+    @property
+    def state(self) -> str:
+        """`running`, `paused` or `down`."""
+        if not self.running:
+            return "down"
+        return "paused" if self._paused else "running"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists; a paused one does."""
+        return self._guard is not None and self._guard.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The server's own process id."""
+        if not self.running:
+            raise ServerError(f"{self.name} is down")
+        return self._pid
+
+    async def start(self, ready: Probe, timeout: float = 60.0) -> None:
+        """Start it and return once `ready` says so; if that fails, nothing is left running."""
+        if self.running:
+            raise ServerError(f"{self.name} is already running")
+        self._launch()
+        try:
+            await self._wait_until(ready, timeout)
+        except BaseException:
+            await self.kill()
+            raise
+
+    def _launch(self) -> None:
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, str(self._cleanup), *self._command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us; we end it in our own order
+            )
+        assert process.stdout is not None
+        with process.stdout:
+            first_line = process.stdout.readline()
+        self._guard, self._paused = process, False
+        self._pid = int(first_line or 0)
+
+    async def _wait_until(self, ready: Probe, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                while not await ready():
+                    if not self.running:
+                        assert self._guard is not None
+                        code = self._guard.returncode
+                        raise StartFailed(
+                            f"{self.name} ended with exit code {code}", self.log_tail()
+                        )
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise StartFailed(
+                f"{self.name} was not ready within {timeout:.0f} s", self.log_tail()
+            ) from None
+
+    def log_tail(self) -> str:
+        """The last lines of the server's log: the last trouble in it, if it names any."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        trouble = [n for n, line in enumerate(lines) if " ERROR " in line or "Exception" in line]
+        start = trouble[0] if trouble else len(lines) - _LOG_LINES_SHOWN
+        return "\n".join(f"  | {line}" for line in lines[max(start, 0) :][:_LOG_LINES_SHOWN])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the server itself a signal."""
+        with contextlib.suppress(ProcessLookupError):  # it ended this very moment
+            os.kill(self.pid, number)
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): its sockets stay open, nothing answers."""
+        self.signal(signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let a paused one go on (SIGCONT)."""
+        self.signal(signal.SIGCONT)
+        self._paused = False
+
+    async def stop(self, timeout: float = 30.0) -> None:
+        """End it in good order (SIGTERM), or by force when that takes longer than `timeout`."""
+        if not self.running:
+            return self._forget()
+        if self._paused:
+            self.resume()
+        self.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ended()
+        except TimeoutError:
+            await self.kill()
+        return self._forget()
+
+    async def kill(self) -> None:
+        """End it at once (SIGKILL)."""
+        if self.running:
+            self.signal(signal.SIGKILL)
+            await self._ended()
+        self._forget()
+
+    async def _ended(self) -> None:
+        while self.running:
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _forget(self) -> None:
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            self._guard = None
+
+
+async def together(*steps: Awaitable[None]) -> None:
+    """Run steps side by side; the first trouble ends them all and is raised as itself."""
+
+    async def run(step: Awaitable[None]) -> None:
+        await step
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                group.create_task(run(step))
+    except BaseExceptionGroup as troubles:
+        raise troubles.exceptions[0] from None

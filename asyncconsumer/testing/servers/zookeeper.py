@@ -1,0 +1,234 @@
+"""ZooKeeper from its Maven jars: one server, or an ensemble of three."""
+
+import asyncio
+import re
+import shutil
+import struct
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.testing.servers import maven
+from asyncconsumer.testing.servers.errors import AdminFailed, UnknownVersion
+from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
+from asyncconsumer.testing.servers.ports import HOST, Ports
+from asyncconsumer.testing.servers.process import ServerProcess, together
+
+DEFAULT_ZOOKEEPER: Final = "3.9.4"
+
+# what the server needs besides what its own description names
+_EXTRAS: Final = (
+    "io.dropwizard.metrics:metrics-core:4.1.12.1",
+    "org.xerial.snappy:snappy-java:1.1.10.5",
+)
+_CONNECT_REQUEST: Final = struct.Struct(
+    ">iiqiqi16sb"
+)  # length, version, zxid, timeout, session ...
+_CLOSE_REQUEST: Final = struct.Struct(">iii")  # length, xid, opcode
+_CLOSE_SESSION: Final = -11
+
+
+class ZooKeeperNode:
+    """One server of an ensemble: `stop`, `kill`, `pause`, `resume`, `restart` it on its port."""
+
+    def __init__(self, process: ServerProcess, port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def __repr__(self) -> str:
+        return f"<{self.process.name} on {self.address}, {self.process.state}>"
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"{HOST}:{self.port}"
+
+    async def start(self) -> None:
+        """Start it; ready once it serves clients."""
+        await self.process.start(self.is_serving)
+
+    async def stop(self) -> None:
+        """End it in good order."""
+        await self.process.stop()
+
+    async def kill(self) -> None:
+        """SIGKILL it."""
+        await self.process.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP it."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT it."""
+        self.process.resume()
+
+    async def restart(self) -> None:
+        """Stop it and start it again on the same port."""
+        await self.stop()
+        await self.start()
+
+    async def mode(self) -> str:
+        """`standalone`, `leader`, `follower`, or `down` while it serves nobody."""
+        try:
+            async with asyncio.timeout(2), _connection(self.port) as (reader, writer):
+                writer.write(b"srvr")
+                answer = (await reader.read()).decode()
+        except (OSError, TimeoutError):
+            return "down"
+        match = re.search(r"^Mode: (\w+)", answer, re.MULTILINE)
+        return match[1] if match else "down"
+
+    async def is_serving(self) -> bool:
+        """Whether it is part of a quorum and answers clients."""
+        return await self.mode() != "down"
+
+
+class ZooKeeper:
+    """An ensemble of 1 or 3 servers: `async with ZooKeeper() as zookeeper: zookeeper.connect`."""
+
+    def __init__(
+        self,
+        version: str = DEFAULT_ZOOKEEPER,
+        *,
+        nodes: int = 1,
+        port: int | None = None,
+        tick_ms: int = 500,
+        progress: maven.Progress = maven.no_progress,
+    ) -> None:
+        if nodes not in (1, 3):
+            raise ConfigError(f"nodes={nodes}: an ensemble has 1 or 3 nodes")
+        if not re.fullmatch(r"3\.[5-9]\.\d+", version):
+            raise UnknownVersion(f"ZooKeeper {version} is not supported: take 3.5.x to 3.9.x")
+        self.version = version
+        self.nodes: list[ZooKeeperNode] = []
+        self._count = nodes
+        self._wanted_port = port
+        self._tick_ms = tick_ms
+        self._progress = progress
+        self._ports = Ports()
+        self._folder: Path | None = None
+
+    @property
+    def connect(self) -> str:
+        """The connection string, `host:port,...`."""
+        return ",".join(node.address for node in self.nodes)
+
+    async def start(self) -> None:
+        """Start every node and wait for the quorum; on failure nothing is left."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        java = find_java(oldest=11)
+        coordinates = (LOGGING, f"org.apache.zookeeper:zookeeper:{self.version}", *_EXTRAS)
+        jars = await maven.class_path(f"ZooKeeper {self.version}", coordinates, self._progress)
+        self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-zookeeper-"))
+        ports = [
+            self._ports.take(None if self._wanted_port is None else self._wanted_port + n)
+            for n in range(self._count)
+        ]
+        peers = [(self._ports.take(), self._ports.take()) for _ in ports] if self._count > 1 else []
+        for number, port in enumerate(ports, start=1):
+            folder = self._folder / f"node-{number}"
+            config = _write_config(folder, number, port, peers, self._tick_ms)
+            main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+            command = java_command(java, jars, main, str(config), heap="256m")
+            process = ServerProcess(f"ZooKeeper node {number}", command, folder, self._folder)
+            self.nodes.append(ZooKeeperNode(process, port))
+        await together(*(node.start() for node in self.nodes))
+
+    async def stop(self) -> None:
+        """End every node, remove their folder, give the ports back."""
+        for node in self.nodes:
+            await node.kill()  # nothing of it is kept, so there is nothing to end in good order
+        self.nodes.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        self._ports.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def leader(self) -> ZooKeeperNode:
+        """The node that leads the ensemble (or stands alone)."""
+        for node in self.nodes:
+            if await node.mode() in ("leader", "standalone"):
+                return node
+        raise AdminFailed("the ZooKeeper ensemble has no leader")
+
+    async def expire_session(self, session_id: int, password: bytes) -> None:
+        """End a client's session on the server, as its expiry would.
+
+        ZooKeeper lets a second connection take a session over with its id and password; that one
+        then closes the session. The client's own connection is dropped, and when it comes back it
+        is told that its session expired.
+        """
+        node = await self.leader()
+        async with asyncio.timeout(10), _connection(node.port) as (reader, writer):
+            writer.write(
+                _CONNECT_REQUEST.pack(45, 0, 0, 10_000, session_id, 16, password, 0)
+                + _CLOSE_REQUEST.pack(8, 1, _CLOSE_SESSION)
+            )
+            (length,) = struct.unpack(">i", await reader.readexactly(4))
+            _, _, taken_over = struct.unpack_from(">iiq", await reader.readexactly(length))
+            if taken_over != session_id:
+                raise AdminFailed(
+                    f"ZooKeeper does not know session 0x{session_id:x} with that password: "
+                    "it has expired already, or never was"
+                )
+            await reader.read()  # the server closes the connection when the session is gone
+
+
+def _write_config(
+    folder: Path, number: int, port: int, peers: Sequence[tuple[int, int]], tick_ms: int
+) -> Path:
+    data = folder / "data"
+    data.mkdir(parents=True)
+    (data / "myid").write_text(str(number))
+    settings = {
+        "dataDir": data,
+        "clientPort": port,
+        "clientPortAddress": HOST,
+        "tickTime": tick_ms,
+        "initLimit": 40,
+        "syncLimit": 20,
+        "minSessionTimeout": 2 * tick_ms,
+        "maxSessionTimeout": 60_000,
+        "maxClientCnxns": 0,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "*",
+        "forceSync": "no",
+        **{f"server.{n}": f"{HOST}:{a}:{b}" for n, (a, b) in enumerate(peers, start=1)},
+    }
+    config = folder / "zoo.cfg"
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return config
+
+
+@asynccontextmanager
+async def _connection(
+    port: int,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(HOST, port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
