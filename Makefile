@@ -8,7 +8,7 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format bench docs clean
+.PHONY: help demo test test-fast check format docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
 format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(say) 'ruff: rewriting'
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+docs: $(VENV)/.ready  ## build the API documentation into build/docs
+	$(say) 'API documentation into build/docs'
+	@$(BIN)/pdoc --output-directory build/docs asyncconsumer asyncconsumer.errors asyncconsumer.testing '!asyncconsumer.testing.plugin' && echo '  open build/docs/index.html'
 
 clean:  ## remove what the other targets made (not the cache of server jars)
 	$(say) 'removing .venv, build and caches'

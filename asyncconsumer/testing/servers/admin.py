@@ -83,6 +83,13 @@ class Admin:
             _check(code, f"topic {name} could not be deleted")
         await self._until_everywhere(lambda topics: name not in topics, f"topic {name} to be gone")
 
+        async def name_is_free() -> bool:  # in ZooKeeper mode it is not at once
+            rehearsal = CreateTopicsRequest([(name, 1, 1, [], [])], _TIMEOUT_MS, validate_only=True)
+            answer = await self._to_controller(rehearsal)
+            return all(code == 0 for _, code, _ in answer.topic_errors)
+
+        await _until(name_is_free, f"the name {name} to be free again")
+
     async def add_partitions(self, name: str, total: int) -> None:
         """Raise its number of partitions to `total` and wait until every live broker knows them."""
         request = CreatePartitionsRequest([(name, (total, None))], _TIMEOUT_MS, validate_only=False)

@@ -86,6 +86,10 @@ class Broker:
         await self.stop()
         await self.start()
 
+    async def leader_of(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition, as this broker knows it; -1 while none does."""
+        return await self._admin.leader(topic, partition)
+
     async def is_serving(self) -> bool:
         """Whether it answers clients and counts itself among the live brokers."""
         try:
@@ -123,7 +127,7 @@ class Kafka:
         self.brokers: dict[int, Broker] = {}
         self.proxy_listeners: dict[int, socket.socket] = {}
         self.plan = properties.Plan(
-            cluster_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),
+            cluster_id=_random_id(),
             brokers=brokers,
             zookeeper=zookeeper,
             listeners=(INTERNAL, *listeners, *([PROXIED] if proxied else [])),
@@ -156,6 +160,16 @@ class Kafka:
     def admin(self) -> Admin:
         """Topics, partitions, leaders, users and access."""
         return Admin({node: broker.ports[INTERNAL.name] for node, broker in self.brokers.items()})
+
+    @property
+    def title(self) -> str:
+        """`Kafka` and its version."""
+        return f"Kafka {self.version}"
+
+    async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
+        """The jars it runs from, fetched unless the cache has them."""
+        coordinates = (LOGGING, f"org.apache.kafka:kafka_2.13:{self.version}")
+        return await maven.class_path(self.title, coordinates, progress)
 
     async def start(self) -> None:
         """Start every broker and wait until they know each other; on failure nothing is left."""
@@ -215,6 +229,11 @@ class Kafka:
         await together(*(broker.start() for broker in down))
         await self.wait_until_whole()
 
+    def process_ids(self) -> set[int]:
+        """The child processes that this cluster consists of now."""
+        guards = (broker.process.guard_pid for broker in self.brokers.values())
+        return {pid for pid in guards if pid is not None}
+
     async def _sees(self, node: int, everyone: set[int]) -> bool:
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             return await self.admin.brokers(ask=node) == everyone
@@ -224,8 +243,7 @@ class Kafka:
         """Everything up to the first process: Java, jars, ports, folders, formatted storage."""
         newest = 23 if self.version.startswith("3.") else None  # 3.x needs what Java 24 removed
         java = find_java(oldest=17, newest=newest)
-        coordinates = (LOGGING, f"org.apache.kafka:kafka_2.13:{self.version}")
-        jars = await maven.class_path(f"Kafka {self.version}", coordinates, self._progress)
+        jars = await self.fetch(self._progress)
         self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-kafka-"))
         if any(listener.encrypted for listener in self.plan.listeners):
             self.certificates = Certificates(self._folder / "certificates")
@@ -269,9 +287,16 @@ class Kafka:
             text = re.sub(
                 r"^node\.id=.*$", f"node.id={node_id}", identity.read_text(), flags=re.MULTILINE
             )
-            fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            text = re.sub(r"^directory\.id=.*$", f"directory.id={fresh}", text, flags=re.MULTILINE)
+            text = re.sub(
+                r"^directory\.id=.*$", f"directory.id={_random_id()}", text, flags=re.MULTILINE
+            )
             identity.write_text(text)
+
+
+def _random_id() -> str:
+    """An id as Kafka writes them; never with a leading dash, which its tools take for an option."""
+    written = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    return written if not written.startswith("-") else _random_id()
 
 
 def _check_version(version: str, zookeeper: str | None) -> None:

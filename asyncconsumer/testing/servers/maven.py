@@ -1,7 +1,6 @@
-"""Server jars: resolved from Maven Central once, kept in the user's cache, checked at each use.
+"""Server jars: fetched from Maven Central once, kept in the user's cache, checked at each use.
 
-jgo, a resolver in pure Python, finds a server's dependencies and downloads them, so neither Maven
-nor an address of a repository is needed here. A download goes to a folder of its own and is moved
+A download goes to a folder of its own and is moved
 into the cache only when it is whole, under a lock between processes: the cache never holds half a
 jar. What a server needs is written down as a manifest with a SHA-256 for each jar, so that later
 starts need no network and notice a damaged jar.
@@ -11,26 +10,20 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import shutil
 import tempfile
 import threading
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import filelock
-import jgo.maven
 import platformdirs
-import requests
 
-from asyncconsumer.testing.servers.errors import DamagedCache, FetchFailed, UnknownVersion
+from asyncconsumer.testing.servers.errors import DamagedCache, FetchFailed
 
 CACHE_VARIABLE: Final = "ASYNCCONSUMER_CACHE"
-REPOSITORY_VARIABLE: Final = "ASYNCCONSUMER_MAVEN_REPOSITORY"
-_TRIES: Final = 3
 
 Progress = Callable[[str, int, int], None]
 """Called from a worker thread: what is being fetched, how many jars are here, how many in all."""
@@ -77,7 +70,10 @@ def _class_path(
         if (jars := store.load(name, coordinates)) is not None:
             return jars  # another process fetched it while we waited for the lock
         with tempfile.TemporaryDirectory(dir=store.root, prefix="fetching-") as folder:
-            fetched = _fetch(Path(folder), store.jars, name, coordinates, progress)
+            # imported when there is something to fetch: most starts find everything in the cache
+            from asyncconsumer.testing.servers import download
+
+            fetched = download.fetch(Path(folder), store.jars, name, coordinates, progress)
             return store.keep(name, coordinates, Path(folder), fetched)
 
 
@@ -135,76 +131,6 @@ class _Store:
 
     def _manifest(self, name: str) -> Path:
         return self.root / f"{name.lower().replace(' ', '-')}.json"
-
-
-def _fetch(
-    folder: Path, known_jars: Path, name: str, coordinates: Sequence[str], progress: Progress
-) -> list[Path]:
-    repository = os.environ.get(REPOSITORY_VARIABLE)
-    context = jgo.maven.MavenContext(
-        repo_cache=folder,
-        local_repos=[known_jars],
-        remote_repos={"central": repository} if repository else None,
-        timeout=30,
-    )
-    for tries_left in reversed(range(_TRIES)):
-        try:
-            with _checksum_warnings_as_errors():
-                return _download(context, coordinates, progress)
-        except requests.RequestException as error:
-            if not tries_left:
-                raise FetchFailed(
-                    f"{name} is not in the cache ({cache_folder()}) and its jars cannot be "
-                    f"downloaded ({type(error).__name__}): connect to a network once, or set "
-                    f"{REPOSITORY_VARIABLE} to a Maven repository that is reachable"
-                ) from error
-        except RuntimeError as error:  # jgo's word for "no repository has it"
-            missing = str(error).removeprefix("Artifact ").split(" not found")[0]
-            raise UnknownVersion(
-                f"{name} cannot be had from Maven Central, which has no {missing}: "
-                "take another version"
-            ) from error
-    raise AssertionError("unreachable")
-
-
-def _download(
-    context: jgo.maven.MavenContext, coordinates: Sequence[str], progress: Progress
-) -> list[Path]:
-    progress("finding out which jars are needed", 0, 0)
-    artifacts: dict[tuple[str, str], jgo.maven.Artifact] = {}
-    for coordinate in coordinates:
-        group, artifact, version = coordinate.split(":")
-        wanted = context.project(group, artifact).at_version(version).artifact()
-        inputs, transitive = context.resolver.resolve([jgo.maven.Dependency(wanted)])
-        for dependency in inputs + transitive:
-            artifacts.setdefault((dependency.groupId, dependency.artifactId), dependency.artifact)
-    jars = []
-    for done, found in enumerate(artifacts.values()):
-        progress(found.filename, done, len(artifacts))
-        jar = found.resolve()
-        if not zipfile.is_zipfile(jar):
-            raise FetchFailed(f"{jar.name} arrived damaged: it is not a jar; try again")
-        jars.append(jar)
-    progress("done", len(jars), len(jars))
-    return jars
-
-
-@contextlib.contextmanager
-def _checksum_warnings_as_errors() -> Iterator[None]:
-    """Jgo only warns when a download differs from the repository's checksum; that must not pass."""
-
-    class Refuse(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "Checksum mismatch" in record.getMessage():
-                raise FetchFailed(f"a download arrived damaged: {record.getMessage()}; try again")
-
-    handler = Refuse(level=logging.WARNING)
-    logger = logging.getLogger("jgo")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 def _sha256(path: Path) -> str:

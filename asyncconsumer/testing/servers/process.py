@@ -47,6 +47,11 @@ class ServerProcess:
         return self._guard is not None and self._guard.poll() is None
 
     @property
+    def guard_pid(self) -> int | None:
+        """The process that this process sees as its child: the guard; None while it is down."""
+        return self._guard.pid if self._guard is not None else None
+
+    @property
     def pid(self) -> int:
         """The server's own process id."""
         if not self.running:

@@ -118,6 +118,16 @@ class ZooKeeper:
         """The connection string, `host:port,...`."""
         return ",".join(node.address for node in self.nodes)
 
+    @property
+    def title(self) -> str:
+        """`ZooKeeper` and its version."""
+        return f"ZooKeeper {self.version}"
+
+    async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
+        """The jars it runs from, fetched unless the cache has them."""
+        coordinates = (LOGGING, f"org.apache.zookeeper:zookeeper:{self.version}", *_EXTRAS)
+        return await maven.class_path(self.title, coordinates, progress)
+
     async def start(self) -> None:
         """Start every node and wait for the quorum; on failure nothing is left."""
         try:
@@ -128,8 +138,7 @@ class ZooKeeper:
 
     async def _start(self) -> None:
         java = find_java(oldest=11)
-        coordinates = (LOGGING, f"org.apache.zookeeper:zookeeper:{self.version}", *_EXTRAS)
-        jars = await maven.class_path(f"ZooKeeper {self.version}", coordinates, self._progress)
+        jars = await self.fetch(self._progress)
         self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-zookeeper-"))
         ports = [
             self._ports.take(None if self._wanted_port is None else self._wanted_port + n)
@@ -166,6 +175,11 @@ class ZooKeeper:
         traceback: TracebackType | None,
     ) -> None:
         await self.stop()
+
+    def process_ids(self) -> set[int]:
+        """The child processes that this ensemble consists of now."""
+        guards = (node.process.guard_pid for node in self.nodes)
+        return {pid for pid in guards if pid is not None}
 
     async def leader(self) -> ZooKeeperNode:
         """The node that leads the ensemble (or stands alone)."""

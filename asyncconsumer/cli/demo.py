@@ -1,0 +1,79 @@
+"""`asyncconsumer demo`: what the project does, on real servers, in a minute."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from rich.console import Console
+from rich.table import Table
+
+from asyncconsumer.testing.progress import fetching
+from asyncconsumer.testing.servers import (
+    DEFAULT_KAFKA,
+    DEFAULT_ZOOKEEPER,
+    LAST_WITH_ZOOKEEPER,
+    Kafka,
+    ZooKeeper,
+)
+
+_RECORDS = 10_000
+
+
+async def show() -> None:
+    """Start the servers, produce, and show what arrived."""
+    console = Console(highlight=False)
+    with fetching(console) as progress:
+        kafka = Kafka(DEFAULT_KAFKA, progress=progress)
+        async with _told(console, f"Kafka {DEFAULT_KAFKA} (KRaft)", kafka):
+            await _produce_and_show(console, kafka)
+        zookeeper = ZooKeeper(DEFAULT_ZOOKEEPER, progress=progress)
+        async with _told(console, f"ZooKeeper {DEFAULT_ZOOKEEPER}", zookeeper):
+            classic = Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect, progress=progress)
+            async with _told(console, f"Kafka {LAST_WITH_ZOOKEEPER} (ZooKeeper mode)", classic):
+                await _produce_and_show(console, classic)
+    console.print("[green]done[/]: every server is stopped, nothing is left running")
+
+
+@asynccontextmanager
+async def _told(console: Console, name: str, server: Kafka | ZooKeeper) -> AsyncIterator[None]:
+    """Run a server, and tell how long it took to be ready."""
+    started = time.monotonic()
+    with console.status(f"starting {name} ..."):
+        await server.start()
+    where = server.connect if isinstance(server, ZooKeeper) else server.bootstrap_servers
+    console.print(f"[bold]{name}[/] ready in {time.monotonic() - started:.1f} s at {where}")
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+async def _produce_and_show(console: Console, kafka: Kafka) -> None:
+    await kafka.admin.create_topic("orders", partitions=3)
+    started = time.monotonic()
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=5) as producer:
+        for number in range(_RECORDS):
+            await producer.send(
+                "orders", b'{"order": %d}' % number, key=b"customer-%d" % (number % 97)
+            )
+        await producer.flush()
+    produced = time.monotonic()
+    last = Table("partition", "offset", "key", "value", title="the last record of each partition")
+    read, newest = 0, {}
+    async with AIOKafkaConsumer(
+        "orders", bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
+        while read < _RECORDS:
+            for partition, records in (await consumer.getmany(timeout_ms=1000)).items():
+                read += len(records)
+                newest[partition] = records[-1]
+    for partition, record in sorted(newest.items()):
+        last.add_row(
+            str(partition.partition), str(record.offset), repr(record.key), repr(record.value)
+        )
+    console.print(
+        f"  produced {_RECORDS:,} records in {produced - started:.1f} s, "
+        f"read {read:,} in {time.monotonic() - produced:.1f} s"
+    )
+    console.print(last)

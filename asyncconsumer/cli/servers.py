@@ -1,0 +1,104 @@
+"""`asyncconsumer servers`: real servers until Ctrl-C."""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.testing.progress import fetching
+from asyncconsumer.testing.servers import SECURE, Kafka, ZooKeeper, maven
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which servers to start; None for a version means: none of these."""
+
+    kafka: str | None
+    brokers: int
+    zookeeper: str | None
+    nodes: int
+    port: int | None
+    secure: bool
+    acls: bool
+
+
+async def up(wanted: Wanted, *, as_json: bool) -> None:
+    """Start the servers, say where they are, wait to be cancelled, end them."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    async with AsyncExitStack() as stack:
+        started = time.monotonic()
+        addresses = await _start(wanted, stack, console)
+        if as_json:
+            Console(soft_wrap=True, highlight=False).print_json(json.dumps(addresses), indent=None)
+        else:
+            Console(soft_wrap=True, highlight=False).print(_table(addresses))
+        console.print(
+            f"ready in {time.monotonic() - started:.1f} s; Ctrl-C ends all of it", style="green"
+        )
+        try:
+            await asyncio.Event().wait()
+        finally:
+            console.print("stopping ...", style="yellow")
+
+
+async def _start(wanted: Wanted, stack: AsyncExitStack, console: Console) -> dict[str, str]:
+    if not wanted.kafka and (wanted.secure or wanted.acls):
+        raise ConfigError("--secure and --acls are for Kafka: give --kafka as well")
+    addresses = {}
+    connect = None
+    with fetching(console) as progress:
+        if wanted.zookeeper:
+            port = None if wanted.kafka else wanted.port
+            zookeeper = ZooKeeper(
+                wanted.zookeeper, nodes=wanted.nodes, port=port, progress=progress
+            )
+            console.print(f"starting ZooKeeper {wanted.zookeeper}, nodes: {wanted.nodes} ...")
+            await stack.enter_async_context(zookeeper)
+            connect = addresses["zookeeper"] = zookeeper.connect
+        if wanted.kafka:
+            kafka = _kafka(wanted, wanted.kafka, connect, progress)
+            console.print(f"starting Kafka {wanted.kafka}, brokers: {wanted.brokers} ...")
+            await stack.enter_async_context(kafka)
+            addresses["bootstrap servers"] = kafka.bootstrap_servers
+            for listener in SECURE if wanted.secure else ():
+                what = f"{listener.security_protocol} {listener.sasl_mechanism or ''}".strip()
+                addresses[f"{listener.name} ({what})"] = kafka.addresses(listener)
+            if kafka.certificates:
+                addresses["certificate authority"] = str(kafka.certificates.authority_file)
+                addresses["client certificate"] = str(kafka.certificates.client_file)
+    return addresses
+
+
+def _kafka(wanted: Wanted, version: str, zookeeper: str | None, progress: maven.Progress) -> Kafka:
+    return Kafka(
+        version,
+        brokers=wanted.brokers,
+        zookeeper=zookeeper if version.startswith("3.") else None,
+        listeners=SECURE if wanted.secure else (),
+        acls=wanted.acls,
+        port=wanted.port,
+        progress=progress,
+    )
+
+
+def _table(addresses: dict[str, str]) -> Table:
+    table = Table(show_header=False, box=None)
+    for what, where in addresses.items():
+        table.add_row(what, f"[bold]{where}")
+    return table
+
+
+async def fetch(kafka: Sequence[str], zookeeper: str) -> None:
+    """Fetch what servers of these versions need, unless the cache has it."""
+    console = Console(highlight=False, soft_wrap=True)
+    wanted: list[Kafka | ZooKeeper] = [*map(Kafka, kafka), ZooKeeper(zookeeper)]
+    for server in wanted:
+        with fetching(console) as progress:
+            jars = await server.fetch(progress)
+        console.print(f"{server.title}: {len(jars)} jars in {maven.cache_folder()}")

@@ -1,0 +1,157 @@
+"""Real servers as pytest fixtures: each started once a run, by the first test that asks for it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Final, TypeVar
+
+import pytest
+import pytest_asyncio
+from rich.console import Console
+
+import asyncconsumer
+from asyncconsumer.testing.handles import (
+    KafkaCluster,
+    KafkaHandle,
+    KafkaWithZooKeeper,
+    ZooKeeperHandle,
+)
+from asyncconsumer.testing.progress import fetching
+from asyncconsumer.testing.proxy import TcpProxy
+from asyncconsumer.testing.servers import (
+    DEFAULT_KAFKA,
+    DEFAULT_ZOOKEEPER,
+    LAST_WITH_ZOOKEEPER,
+    PROXIED,
+    Kafka,
+    ServerError,
+    ZooKeeper,
+    maven,
+)
+from asyncconsumer.testing.servers.ports import HOST
+from asyncconsumer.wire import accel
+
+RUNNING_SERVERS: Final = pytest.StashKey[list[Kafka | ZooKeeper]]()
+
+_T = TypeVar("_T")
+_Server = TypeVar("_Server", Kafka, ZooKeeper)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which servers to start."""
+    group = parser.getgroup("asyncconsumer")
+    group.addoption("--kafka-version", default=DEFAULT_KAFKA, help="of `kafka` and `kafka_cluster`")
+    group.addoption("--kafka-zk-version", default=LAST_WITH_ZOOKEEPER, help="of `kafka_zk`")
+    group.addoption("--zookeeper-version", default=DEFAULT_ZOOKEEPER, help="of every ZooKeeper")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make room for the servers of this run."""
+    config.stash[RUNNING_SERVERS] = []
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Which decoder and which servers this run is about."""
+    kafka, zk = config.getoption("--kafka-version"), config.getoption("--kafka-zk-version")
+    return (
+        f"asyncconsumer {asyncconsumer.__version__}: {accel.name} decoder; servers: Kafka {kafka}, "
+        f"Kafka {zk} with ZooKeeper {config.getoption('--zookeeper-version')}"
+    )
+
+
+@contextmanager
+def _serving(
+    request: pytest.FixtureRequest, make: Callable[[maven.Progress], _Server]
+) -> Iterator[_Server]:
+    """A server for the whole run, on no event loop in particular."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled(), fetching(Console(stderr=True)) as progress:
+        server = make(progress)
+        try:
+            _run(server.start())
+        except ServerError as error:
+            pytest.exit(f"{error}", returncode=3)
+    running = request.config.stash[RUNNING_SERVERS]
+    running.append(server)
+    try:
+        yield server
+    finally:
+        running.remove(server)
+        _run(server.stop())
+
+
+def _run(step: Coroutine[Any, Any, _T]) -> _T:
+    with asyncio.Runner() as runner:
+        return runner.run(step)
+
+
+@pytest.fixture(scope="session")
+def _zookeeper_server(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
+    version = request.config.getoption("--zookeeper-version")
+    with _serving(request, lambda progress: ZooKeeper(version, progress=progress)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _kafka_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    version = request.config.getoption("--kafka-version")
+    with _serving(request, lambda progress: Kafka(version, progress=progress)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _kafka_zk_server(
+    request: pytest.FixtureRequest, _zookeeper_server: ZooKeeper
+) -> Iterator[Kafka]:
+    version = request.config.getoption("--kafka-zk-version")
+    connect = _zookeeper_server.connect
+    with _serving(
+        request, lambda progress: Kafka(version, zookeeper=connect, progress=progress)
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _kafka_cluster_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    version = request.config.getoption("--kafka-version")
+    with _serving(
+        request, lambda progress: Kafka(version, brokers=3, proxied=True, progress=progress)
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def kafka(_kafka_server: Kafka, request: pytest.FixtureRequest) -> KafkaHandle:
+    """A running Kafka broker, and names of this test's own."""
+    return KafkaHandle(_kafka_server, request.node.name)
+
+
+@pytest.fixture
+def kafka_zk(
+    _kafka_zk_server: Kafka, _zookeeper_server: ZooKeeper, request: pytest.FixtureRequest
+) -> KafkaWithZooKeeper:
+    """A running Kafka broker in ZooKeeper mode, its ZooKeeper, and names of this test's own."""
+    return KafkaWithZooKeeper(_kafka_zk_server, _zookeeper_server, request.node.name)
+
+
+@pytest.fixture
+def zookeeper(_zookeeper_server: ZooKeeper, request: pytest.FixtureRequest) -> ZooKeeperHandle:
+    """A running ZooKeeper server, and names of this test's own."""
+    return ZooKeeperHandle(_zookeeper_server, request.node.name)
+
+
+@pytest_asyncio.fixture
+async def kafka_cluster(
+    _kafka_cluster_server: Kafka, request: pytest.FixtureRequest
+) -> AsyncIterator[KafkaCluster]:
+    """Three running brokers behind TCP proxies, mended after the test."""
+    server = _kafka_cluster_server
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.heal)
+        proxies = {}
+        for node_id, listener in server.proxy_listeners.items():
+            port = server.brokers[node_id].ports[PROXIED.name]
+            proxies[node_id] = await stack.enter_async_context(
+                TcpProxy(HOST, port, listener=listener)
+            )
+        yield KafkaCluster(server, proxies, request.node.name)

@@ -1,0 +1,115 @@
+"""Tests fail when they leave a task, thread, socket or process behind.
+
+By default that holds for tests that use a server fixture; `asyncconsumer_leftovers = all` in
+pytest's configuration makes it hold for every test, `off` for none.
+`@pytest.mark.allow_leftovers("why")` excepts one test.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from asyncconsumer.testing.fixtures import RUNNING_SERVERS
+from asyncconsumer.testing.leftovers import Resources, describe_tasks
+
+_FIXTURES: Final = {"kafka", "kafka_zk", "zookeeper", "kafka_cluster"}
+_GRACE_SECONDS: Final = 2.0  # for what is ending, e.g. a thread that was told to
+
+_BEFORE: Final = pytest.StashKey[Resources]()
+"""What there was before the test that runs now."""
+_KEPT: Final = pytest.StashKey[Resources]()
+"""What fixtures of a wider scope hold, and what an earlier test was already blamed for."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which tests are looked at."""
+    parser.addini(
+        "asyncconsumer_leftovers",
+        "which tests fail when they leave something behind: fixtures (those that use a server "
+        "fixture), all, or off",
+        default="fixtures",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the setting."""
+    if (chosen := config.getini("asyncconsumer_leftovers")) not in ("fixtures", "all", "off"):
+        raise pytest.UsageError(f"asyncconsumer_leftovers = {chosen}: take fixtures, all or off")
+    config.stash[_KEPT] = Resources()
+    config.addinivalue_line(
+        "markers", "allow_leftovers(reason): this test may leave tasks, sockets or processes behind"
+    )
+
+
+def _is_checked(item: pytest.Item) -> bool:
+    chosen = item.config.getini("asyncconsumer_leftovers")
+    if chosen == "off" or item.get_closest_marker("allow_leftovers"):
+        return False
+    return chosen == "all" or bool(_FIXTURES & set(getattr(item, "fixturenames", ())))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the tasks of every asynchronous test looked at, after its other fixtures are done."""
+    for item in items:
+        if pytest_asyncio.is_async_test(item) and _is_checked(item):
+            assert isinstance(item, pytest.Function)
+            item.fixturenames.insert(0, "_no_leftover_tasks")
+
+
+@pytest_asyncio.fixture
+async def _no_leftover_tasks() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    deadline = asyncio.get_running_loop().time() + _GRACE_SECONDS
+    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
+        if asyncio.get_running_loop().time() > deadline:
+            pytest.fail("the test left behind: " + "; ".join(describe_tasks(left)), pytrace=False)
+        await asyncio.sleep(0.01)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """What a fixture of a wider scope holds is not a leftover of the test that came first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = Resources.held_now()
+    try:
+        return (yield)
+    finally:
+        request.config.stash[_KEPT] |= Resources.held_now() - before
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Remember what is there before the test."""
+    if _is_checked(item):
+        item.config.stash[_BEFORE] = Resources.held_now()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Compare with what is there after it, and after its fixtures."""
+    result = yield
+    if not _is_checked(item):
+        return result
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while left := _leftovers(item.config):
+        if time.monotonic() > deadline:
+            item.config.stash[_KEPT] |= left  # told once; the next test is not to blame
+            pytest.fail("the test left behind: " + "; ".join(left.describe()), pytrace=False)
+        time.sleep(0.01)
+    return result
+
+
+def _leftovers(config: pytest.Config) -> Resources:
+    # a server of the run may have been restarted by the test, so its processes are asked for
+    servers = {pid for server in config.stash[RUNNING_SERVERS] for pid in server.process_ids()}
+    known = Resources(processes=frozenset(servers)) | config.stash[_KEPT] | config.stash[_BEFORE]
+    return Resources.held_now() - known

@@ -1,0 +1,100 @@
+"""What a piece of code left behind: threads, sockets, child processes."""
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+
+_DESCRIPTORS: Final = Path("/proc/self/fd")  # sockets are seen where this exists: on Linux
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What this process holds at one moment."""
+
+    threads: frozenset[threading.Thread] = frozenset()
+    sockets: frozenset[str] = frozenset()
+    processes: frozenset[int] = frozenset()
+    names: dict[object, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def held_now(cls) -> Self:
+        """Look around."""
+        threads = frozenset(thread for thread in threading.enumerate() if thread.is_alive())
+        children = psutil.Process().children()
+        names: dict[object, str] = {thread: f"thread {thread.name}" for thread in threads}
+        for child in children:
+            names[child.pid] = f"process {child.pid} ({_command(child)})"
+        return cls(threads, _sockets(), frozenset(child.pid for child in children), names)
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(
+            self.threads - other.threads,
+            self.sockets - other.sockets,
+            self.processes - other.processes,
+            self.names,
+        )
+
+    def __or__(self, other: Self) -> Self:
+        return type(self)(
+            self.threads | other.threads,
+            self.sockets | other.sockets,
+            self.processes | other.processes,
+            self.names | other.names,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.threads or self.sockets or self.processes)
+
+    def describe(self) -> list[str]:
+        """One line for each thing held."""
+        things: list[object] = [*self.threads, *self.processes]
+        return [self.names.get(thing, str(thing)) for thing in things] + _addresses(self.sockets)
+
+
+def describe_tasks(tasks: set[asyncio.Task[object]]) -> list[str]:
+    """One line for each task: its name and where it waits."""
+    lines = []
+    for task in tasks:
+        stack = task.get_stack(limit=1)
+        place = f"{stack[0].f_code.co_filename}:{stack[0].f_lineno}" if stack else "not started"
+        lines.append(
+            f"task {task.get_name()} of {getattr(task.get_coro(), '__qualname__', '?')}, {place}"
+        )
+    return sorted(lines)
+
+
+def _sockets() -> frozenset[str]:
+    if not _DESCRIPTORS.exists():
+        return frozenset()
+    found = set()
+    for descriptor in _DESCRIPTORS.iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except FileNotFoundError:  # the descriptor of this very listing
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return frozenset(found)
+
+
+def _addresses(sockets: frozenset[str]) -> list[str]:
+    """The sockets by address, as far as they have one."""
+    by_descriptor = {c.fd: c for c in psutil.Process().net_connections(kind="all")}
+    lines = []
+    for descriptor in _DESCRIPTORS.iterdir() if sockets else ():
+        if (target := str(descriptor.readlink()) if descriptor.is_symlink() else "") not in sockets:
+            continue
+        known = by_descriptor.get(int(descriptor.name))
+        lines.append(f"{target} {known.laddr} -> {known.raddr} {known.status}" if known else target)
+    return lines
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())[:200]
+    except psutil.Error:
+        return "ended"

@@ -1,0 +1,30 @@
+"""The pytest plugin: real servers as fixtures, and tests that may leave nothing behind.
+
+Fixtures: `kafka` (one broker), `kafka_zk` (a broker in ZooKeeper mode, with its ZooKeeper),
+`zookeeper`, and `kafka_cluster` (three brokers behind proxies, to be broken; mended after each
+test). pytest loads this module wherever the package is installed, so it must stand without the
+`testing` extra too: the fixtures then say what to install.
+"""
+
+import importlib.util
+from typing import Final, NoReturn
+
+import pytest
+
+_NEEDED: Final = ("filelock", "jgo", "platformdirs", "psutil", "pytest_asyncio", "rich", "trustme")
+_missing: Final = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+
+if not _missing:
+    pytest_plugins = ("asyncconsumer.testing.fixtures", "asyncconsumer.testing.leftover_checks")
+else:
+
+    def _install_first() -> NoReturn:
+        pytest.fail(
+            f"the server fixtures need {', '.join(_missing)}: pip install 'asyncconsumer[testing]'",
+            pytrace=False,
+        )
+
+    kafka, kafka_zk, zookeeper, kafka_cluster = (
+        pytest.fixture(name=name)(_install_first)
+        for name in ("kafka", "kafka_zk", "zookeeper", "kafka_cluster")
+    )

@@ -1,0 +1,31 @@
+"""Small things that several tests need."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 60) -> None:
+    """Return once the condition holds; fail if it does not within `seconds`."""
+    async with asyncio.timeout(seconds):
+        while True:
+            met = condition()
+            if await met if isinstance(met, Awaitable) else met:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def produce(topic: str, values: Iterable[bytes], **settings: Any) -> None:
+    """Send values, one after the other acknowledged by every replica in sync."""
+    async with AIOKafkaProducer(acks="all", **settings) as producer:
+        for value in values:
+            await producer.send_and_wait(topic, value)
+
+
+async def consume(topic: str, count: int, **settings: Any) -> list[bytes]:
+    """The first `count` values of a topic, read by aiokafka's own consumer."""
+    async with asyncio.timeout(60):
+        async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings) as consumer:
+            return [(await consumer.getone()).value for _ in range(count)]

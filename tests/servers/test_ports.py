@@ -1,0 +1,45 @@
+"""Ports that stay reserved while a server on them is down."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asyncconsumer.testing.servers import PortInUse, ServerError
+from asyncconsumer.testing.servers.ports import HOST, Ports
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    taken = Ports()
+    yield taken
+    taken.close()
+
+
+def test_a_port_is_given_to_one_only_until_it_is_given_back(ports: Ports) -> None:
+    port = ports.take()
+    other = Ports()
+    with pytest.raises(PortInUse, match=f"port {port} .* is in use: stop what listens there"):
+        other.take(port)
+    ports.close()
+    assert other.take(port) == port
+    other.close()
+
+
+def test_a_port_that_something_listens_on_is_refused(ports: Ports) -> None:
+    with socket.create_server((HOST, 0)) as listening, pytest.raises(PortInUse):
+        ports.take(listening.getsockname()[1])
+
+
+@pytest.mark.parametrize("port", [70_000, -1])
+def test_a_number_that_is_no_port_is_refused(ports: Ports, port: int) -> None:
+    with pytest.raises(ServerError, match=f"port {port} does not exist"):
+        ports.take(port)
+
+
+def test_no_outgoing_connection_can_be_numbered_with_a_reserved_port(ports: Ports) -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(ports.take() < lowest for _ in range(20))
