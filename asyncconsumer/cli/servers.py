@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.table import Table
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.progress import fetching
@@ -34,10 +33,7 @@ async def up(wanted: Wanted, *, as_json: bool) -> None:
     async with AsyncExitStack() as stack:
         started = time.monotonic()
         addresses = await _start(wanted, stack, console)
-        if as_json:
-            Console(soft_wrap=True, highlight=False).print_json(json.dumps(addresses), indent=None)
-        else:
-            Console(soft_wrap=True, highlight=False).print(_table(addresses))
+        _tell(addresses, Console(highlight=False, soft_wrap=True), as_json=as_json)
         console.print(
             f"ready in {time.monotonic() - started:.1f} s; Ctrl-C ends all of it", style="green"
         )
@@ -87,11 +83,13 @@ def _kafka(wanted: Wanted, version: str, zookeeper: str | None, progress: maven.
     )
 
 
-def _table(addresses: dict[str, str]) -> Table:
-    table = Table(show_header=False, box=None)
+def _tell(addresses: dict[str, str], console: Console, *, as_json: bool) -> None:
+    if as_json:
+        console.print_json(json.dumps(addresses), indent=None)
+        return
+    width = max(map(len, addresses))
     for what, where in addresses.items():
-        table.add_row(what, f"[bold]{where}")
-    return table
+        console.print(f"{what:<{width}}  [bold]{where}")
 
 
 async def fetch(kafka: Sequence[str], zookeeper: str) -> None:

@@ -96,6 +96,14 @@ async def test_one_that_ends_before_it_is_ready_shows_its_log(tmp_path: Path) ->
     assert process.state == "down"
 
 
+async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    process = sleeper(tmp_path, "no-such-program")
+    with pytest.raises(StartFailed, match="a sleeper could not be started") as caught:
+        await process.start(at_once)
+    assert "no-such-program" in caught.value.log_tail
+    assert process.state == "down"
+
+
 async def test_one_that_is_never_ready_is_ended(tmp_path: Path) -> None:
     process = sleeper(tmp_path)
     with pytest.raises(StartFailed, match="not ready within 0 s"):

@@ -78,11 +78,16 @@ class ServerProcess:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us; we end it in our own order
             )
+        assert process.stdin is not None
         assert process.stdout is not None
         with process.stdout:
             first_line = process.stdout.readline()
+        if not first_line:
+            process.stdin.close()
+            process.wait()
+            raise StartFailed(f"{self.name} could not be started", self.log_tail())
         self._guard, self._paused = process, False
-        self._pid = int(first_line or 0)
+        self._pid = int(first_line)
 
     async def _wait_until(self, ready: Probe, timeout: float) -> None:
         try:
