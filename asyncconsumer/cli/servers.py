@@ -12,6 +12,7 @@ from rich.console import Console
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.progress import fetching
 from asyncconsumer.testing.servers import SECURE, Kafka, ZooKeeper, maven
+from asyncconsumer.testing.servers.listeners import PASSWORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,10 @@ async def _start(wanted: Wanted, stack: AsyncExitStack, console: Console) -> dic
             for listener in SECURE if wanted.secure else ():
                 what = f"{listener.security_protocol} {listener.sasl_mechanism or ''}".strip()
                 addresses[f"{listener.name} ({what})"] = kafka.addresses(listener)
+            if wanted.secure:
+                addresses["users"] = ", ".join(
+                    f"{user} / {word}" for user, word in PASSWORDS.items()
+                )
             if kafka.certificates:
                 addresses["certificate authority"] = str(kafka.certificates.authority_file)
                 addresses["client certificate"] = str(kafka.certificates.client_file)
