@@ -1,0 +1,132 @@
+"""The other consumers, each reading `count` records of a topic from its beginning.
+
+Each runs in a process of its own (`python -m benchmarks._peers NAME SERVERS TOPIC COUNT`), so that
+CPU time and peak memory are its own. The clock starts after the imports and before the client is
+made; a Python consumer tells its figures as one line of JSON.
+"""
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+
+def tell(count: int, started: float, cpu_before: float) -> None:
+    """Print what a run took."""
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cpu = time.process_time() - cpu_before
+    print(json.dumps({"records": count, "seconds": seconds, "cpu": cpu, "rss_mb": peak}))
+
+
+async def aiokafka_for(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
+    """`async for`, as its documentation shows it."""
+    from aiokafka import AIOKafkaConsumer
+
+    started, cpu = time.perf_counter(), time.process_time()
+    seen = 0
+    async with AIOKafkaConsumer(
+        topic, bootstrap_servers=servers, auto_offset_reset="earliest"
+    ) as consumer:
+        async for record in consumer:
+            if touch:
+                _ = record.key, record.value, record.offset, record.timestamp, record.partition
+            seen += 1
+            if seen == count:
+                break
+    tell(seen, started, cpu)
+
+
+async def aiokafka_many(servers: str, topic: str, count: int) -> None:
+    """`getmany` with its default fetch sizes, its best setting."""
+    from aiokafka import AIOKafkaConsumer
+
+    started, cpu = time.perf_counter(), time.process_time()
+    seen = 0
+    async with AIOKafkaConsumer(
+        topic, bootstrap_servers=servers, auto_offset_reset="earliest"
+    ) as consumer:
+        while seen < count:
+            for records in (await consumer.getmany(timeout_ms=1000)).values():
+                for _ in records:
+                    seen += 1
+    tell(seen, started, cpu)
+
+
+def _confluent_settings(servers: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": servers,
+        "group.id": f"bench-{time.monotonic_ns()}",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.queue.backoff.ms": 1,
+    }
+
+
+async def confluent_consume(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
+    """`consume` in batches, with the one setting that makes it fast."""
+    from confluent_kafka import Consumer
+
+    started, cpu = time.perf_counter(), time.process_time()
+    consumer = Consumer(_confluent_settings(servers))
+    consumer.subscribe([topic])
+    seen = 0
+    while seen < count:
+        for message in consumer.consume(10_000, 1.0):
+            if touch:
+                _ = (message.key(), message.value(), message.offset(), message.timestamp())
+                _ = message.partition()
+            seen += 1
+    tell(seen, started, cpu)
+    consumer.close()
+
+
+async def confluent_aio(servers: str, topic: str, count: int) -> None:
+    """`AIOConsumer.consume` with the same setting."""
+    from confluent_kafka.aio import AIOConsumer
+
+    started, cpu = time.perf_counter(), time.process_time()
+    consumer = AIOConsumer(_confluent_settings(servers))
+    await consumer.subscribe([topic])
+    seen = 0
+    while seen < count:
+        for _ in await consumer.consume(10_000, 1.0):
+            seen += 1
+    tell(seen, started, cpu)
+    await consumer.close()
+
+
+async def kafka_python(servers: str, topic: str, count: int) -> None:
+    """Its iterator."""
+    from kafka import KafkaConsumer
+
+    started, cpu = time.perf_counter(), time.process_time()
+    consumer = KafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest")
+    for seen, _ in enumerate(consumer, start=1):
+        if seen == count:
+            break
+    tell(count, started, cpu)
+    consumer.close()
+
+
+PEERS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
+    "aiokafka async for": aiokafka_for,
+    "aiokafka async for, touched": lambda *args: aiokafka_for(*args, touch=True),
+    "aiokafka getmany": aiokafka_many,
+    "confluent consume": confluent_consume,
+    "confluent consume, touched": lambda *args: confluent_consume(*args, touch=True),
+    "confluent AIO consume": confluent_aio,
+    "kafka-python": kafka_python,
+}
+
+
+if __name__ == "__main__":
+    name, servers, topic, count = sys.argv[1:]
+
+    async def _run() -> None:
+        await PEERS[name](servers, topic, int(count))
+
+    asyncio.run(_run())
