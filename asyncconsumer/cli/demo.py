@@ -23,21 +23,22 @@ _RECORDS = 10_000
 async def show() -> None:
     """Start the servers, produce, and show what arrived."""
     console = Console(highlight=False)
-    with fetching(console) as progress:
-        kafka = Kafka(DEFAULT_KAFKA, progress=progress)
-        async with _told(console, f"Kafka {DEFAULT_KAFKA} (KRaft)", kafka):
-            await _produce_and_show(console, kafka)
-        zookeeper = ZooKeeper(DEFAULT_ZOOKEEPER, progress=progress)
-        async with _told(console, f"ZooKeeper {DEFAULT_ZOOKEEPER}", zookeeper):
-            classic = Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect, progress=progress)
-            async with _told(console, f"Kafka {LAST_WITH_ZOOKEEPER} (ZooKeeper mode)", classic):
-                await _produce_and_show(console, classic)
+    kafka = Kafka(DEFAULT_KAFKA)
+    async with _told(console, f"{kafka.title} (KRaft)", kafka):
+        await _produce_and_show(console, kafka)
+    zookeeper = ZooKeeper(DEFAULT_ZOOKEEPER)
+    async with _told(console, zookeeper.title, zookeeper):
+        classic = Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect)
+        async with _told(console, f"{classic.title} (ZooKeeper mode)", classic):
+            await _produce_and_show(console, classic)
     console.print("[green]done[/]: every server is stopped, nothing is left running")
 
 
 @asynccontextmanager
 async def _told(console: Console, name: str, server: Kafka | ZooKeeper) -> AsyncIterator[None]:
-    """Run a server, and tell how long it took to be ready."""
+    """Run a server, and tell how long it took to be ready, its download not counted."""
+    with fetching(console) as progress:
+        await server.fetch(progress)
     started = time.monotonic()
     with console.status(f"starting {name} ..."):
         await server.start()

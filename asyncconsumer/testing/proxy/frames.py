@@ -11,7 +11,8 @@ from asyncconsumer.testing.proxy.faults import Frame
 HEAD = 2**20
 """A hook sees at most so much of a frame: what it has to see must be kept in memory."""
 
-_PREFIX = 4
+_UNSIGNED = struct.Struct(">I")
+_PREFIX = _UNSIGNED.size
 _LONGEST = 2**28
 """What claims to be longer is no frame: TLS, text, a four letter word of ZooKeeper ("srvr")."""
 
@@ -104,7 +105,7 @@ class FrameFinder:
     def _take_frame(self, available: int) -> Piece | None:
         if available < _PREFIX:
             return None
-        length = _length(self._data[self._at : self._at + _PREFIX])
+        length = _length(self._data, self._at)
         if length == _ENDLESS:
             return Piece(self._pop(available))
         size = _PREFIX + min(length, HEAD)
@@ -121,21 +122,16 @@ class FrameFinder:
         return data
 
     def _follow(self, data: bytes) -> None:
-        at = min(self._rest, len(data))
-        self._rest -= at
-        while at < len(data):
-            missing = _PREFIX - len(self._prefix)
-            self._prefix += data[at : at + missing]
-            at += missing
-            if len(self._prefix) == _PREFIX:
-                length, self._prefix = _length(self._prefix), b""
-                skipped = min(length, len(data) - at)
-                self._rest = length - skipped
-                at += skipped
-                self._count += 1
-                self._dropping = False
+        data = self._prefix + data
+        at, size = self._rest, len(data)
+        while at + _PREFIX <= size:
+            at += _PREFIX + _length(data, at)
+            self._count += 1
+            self._dropping = False
+        self._prefix = data[at:]
+        self._rest = max(0, at - size)
 
 
-def _length(prefix: bytes) -> int:
-    length = int.from_bytes(prefix, "big")
+def _length(data: bytes, at: int) -> int:
+    length: int = _UNSIGNED.unpack_from(data, at)[0]
     return length if length <= _LONGEST else _ENDLESS
