@@ -21,6 +21,7 @@ from aiokafka.protocol.admin import (
 )
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
 
 from asyncconsumer.testing.servers.errors import AdminFailed
 from asyncconsumer.testing.servers.messages import (
@@ -45,6 +46,7 @@ _OPERATIONS: Final = {
 }
 _DENY, _ALLOW = 2, 3
 _LITERAL: Final = 3
+_LATEST: Final = -1  # as a timestamp
 
 
 class Admin:
@@ -98,13 +100,18 @@ class Admin:
         await self.wait_for_topic(name, total)
 
     async def wait_for_topic(self, name: str, partitions: int) -> None:
-        """Return once every live broker knows `partitions` partitions of it, each with a leader."""
+        """Return once every live broker knows so many partitions of it, and leaders serve them."""
 
         def known(topics: Mapping[str, Mapping[int, int]]) -> bool:
             leaders = topics.get(name, {}).values()
             return len(leaders) == partitions and all(leader >= 0 for leader in leaders)
 
         await self._until_everywhere(known, f"topic {name} with {partitions} partitions")
+
+        async def served() -> bool:  # a leader may be known to all before it knows so itself
+            return await self._serve(name)
+
+        await _until(served, f"every partition of {name} to be served by its leader")
 
     async def leader(self, topic: str, partition: int) -> int:
         """The id of the broker that leads a partition; -1 while none does."""
@@ -216,6 +223,22 @@ class Admin:
                     if (name, found[1]) == (topic, partition):
                         return list(found[3]), list(found[4])
         raise AdminFailed(f"there is no {topic}[{partition}]")
+
+    async def _serve(self, topic: str) -> bool:
+        """Whether each partition's leader answers for it."""
+        for node in self._ports:
+            try:
+                leaders = (await self._topics(node))[topic]
+                for leader in set(leaders.values()):
+                    led = [(number, _LATEST) for number in leaders if leaders[number] == leader]
+                    answer = await self._send(leader, OffsetRequest(-1, 0, [(topic, led)]))
+                    ((_, partitions),) = answer.topics
+                    if any(code for _, code, *_ in partitions):
+                        return False
+            except (KafkaError, OSError, TimeoutError, KeyError):
+                continue
+            return True
+        return False
 
     async def _until_everywhere(
         self, met: Callable[[Mapping[str, Mapping[int, int]]], bool], what: str
