@@ -13,7 +13,7 @@ say     = @printf '\033[1m▸ %s\033[0m\n'
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/wire/*.c asyncconsumer/wire/*.h)
+$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/wire/_native/*)
 	$(say) 'setting up $(VENV) with $(EXTRAS)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'

@@ -11,7 +11,7 @@ import os
 import warnings
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 IMPLEMENTATIONS: Final = {
     "compiled": "asyncconsumer.wire._records",
@@ -56,3 +56,12 @@ def _why_missing(error: ImportError) -> str:
 
 
 name, decoder = load(os.environ.get(_VARIABLE) or None)
+
+if TYPE_CHECKING:  # the pure twin is the reference, also for the types
+    from asyncconsumer.wire.records import Record as Record
+    from asyncconsumer.wire.records import Records as Records
+    from asyncconsumer.wire.records import crc32c as crc32c
+else:
+    Record = decoder.Record
+    Records = decoder.Records
+    crc32c = decoder.crc32c
