@@ -58,10 +58,12 @@ def _why_missing(error: ImportError) -> str:
 name, decoder = load(os.environ.get(_VARIABLE) or None)
 
 if TYPE_CHECKING:  # the pure twin is the reference, also for the types
+    from asyncconsumer.wire.records import AsyncRecords as AsyncRecords
     from asyncconsumer.wire.records import Record as Record
     from asyncconsumer.wire.records import Records as Records
     from asyncconsumer.wire.records import crc32c as crc32c
 else:
+    AsyncRecords = decoder.AsyncRecords
     Record = decoder.Record
     Records = decoder.Records
     crc32c = decoder.crc32c

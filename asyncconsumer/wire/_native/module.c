@@ -36,7 +36,8 @@ PyMODINIT_FUNC PyInit__records(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0)
+    if (walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0
+        || stream_prepare(module) < 0)
         Py_CLEAR(module);
     return module;
 }

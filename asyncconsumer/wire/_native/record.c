@@ -8,6 +8,18 @@
 
 static PyObject *no_headers; /* the one empty tuple */
 
+/* Memory of records that are gone. A loop over records lets one go for each it gets. */
+enum { MOST_SPARE = 16 };
+static Record *spare[MOST_SPARE];
+static int spare_count;
+
+static inline Record *new_record(void)
+{
+    if (spare_count == 0)
+        return PyObject_New(Record, &Record_Type);
+    return (Record *)PyObject_Init((PyObject *)spare[--spare_count], &Record_Type);
+}
+
 static PyObject *bytes_or_none(const uint8_t *at, int32_t length)
 {
     if (at == NULL)
@@ -47,7 +59,7 @@ static PyObject *headers_from(const Sight *sight)
 
 PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight)
 {
-    Record *self = PyObject_New(Record, &Record_Type);
+    Record *self = new_record();
     if (self == NULL)
         return NULL;
     self->topic = Py_NewRef(topic);
@@ -72,7 +84,10 @@ static void record_dealloc(Record *self)
     Py_XDECREF(self->key);
     Py_XDECREF(self->value);
     Py_XDECREF(self->headers);
-    PyObject_Free(self);
+    if (spare_count < MOST_SPARE)
+        spare[spare_count++] = self;
+    else
+        PyObject_Free(self);
 }
 
 /* --- made in Python --------------------------------------------------------------------------- */
@@ -133,7 +148,7 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         PyErr_SetString(PyExc_ValueError, "timestamp_type must be 0 (create), 1 (log append) or -1 (none)");
         return NULL;
     }
-    Record *self = PyObject_New(Record, &Record_Type);
+    Record *self = new_record();
     if (self == NULL)
         return NULL;
     self->topic = PyUnicode_FromObject(topic); /* a subclass could hold a cycle */
