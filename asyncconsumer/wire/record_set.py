@@ -1,11 +1,13 @@
 """One partition's record set as an iterator, in pure Python."""
 
 from collections.abc import Iterable, Iterator
+from operator import add, gt
 from typing import TYPE_CHECKING, final
 
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.wire.aborted import Aborted
-from asyncconsumer.wire.reader import Damage
+from asyncconsumer.wire.column_buffers import AS_VIEWS, Table, sizes_of, table_of
+from asyncconsumer.wire.reader import MOST, Damage
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.walk import Limits, Walk
 
@@ -113,6 +115,47 @@ class Records:
             if self._view is not None:
                 self._found = self._walk.records(self._view, self.topic, self.partition)
         return self.next_offset
+
+    def take_columns(
+        self, wanted: int, max_rows: int, max_bytes: int, scale: int, /
+    ) -> Table | None:
+        """The next records as the buffers of Arrow arrays, or None; for the module `columns`."""
+        most = MOST if wanted & AS_VIEWS else max_bytes
+        rows = self._gather(max_rows, (most, most, max_bytes))
+        return table_of(rows, wanted, scale) if rows else None
+
+    def _gather(self, max_rows: int, most: tuple[int, int, int]) -> list[Record]:
+        """Up to so many records, and so many bytes of keys, values and headers."""
+        rows: list[Record] = []
+        used: tuple[int, ...] = (0, 0, 0)
+        while len(rows) < max_rows:
+            before = self.next_offset
+            try:
+                row = next(self)
+            except StopIteration:
+                break
+            except CorruptRecords:
+                if rows:
+                    break  # it is kept, and raised when these have been taken
+                raise
+            used = tuple(map(add, used, sizes_of(row)))
+            if rows and any(map(gt, used, most)):
+                self._found = self._again(row, self.next_offset, self._found)
+                self._walk.next_offset = before
+                break
+            rows.append(row)
+        return rows
+
+    def _again(self, row: Record, after: int, rest: Iterator[Record]) -> Iterator[Record]:
+        """Hand out a record that was read too early, and then the rest."""
+        walk = self._walk
+
+        def replayed() -> Iterator[Record]:
+            walk.next_offset = after
+            yield row
+            yield from rest
+
+        return replayed()
 
     def _corrupt(self, damage: Damage) -> CorruptRecords:
         offset = max(self._walk.stand, self.next_offset)

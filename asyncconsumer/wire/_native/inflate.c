@@ -1,5 +1,6 @@
 /* Compressed bodies, by way of compression.inflate, which knows the codecs and their limits. */
 
+#include "memory.h"
 #include "native.h"
 
 static PyObject *inflate, *bad_compression; /* of asyncconsumer.wire.compression */
@@ -24,7 +25,7 @@ void inflate_let_go(Records *self)
     self->room = NULL;
     if (room == NULL)
         return;
-    if (self->lent == NULL && spare_room == NULL && PyByteArray_GET_SIZE(room) <= LARGEST_SPARE_ROOM)
+    if (spare_room == NULL && PyByteArray_GET_SIZE(room) <= LARGEST_SPARE_ROOM)
         spare_room = room;
     else
         Py_DECREF(room);
@@ -32,16 +33,28 @@ void inflate_let_go(Records *self)
 
 static int have_room(Records *self)
 {
-    if (self->room != NULL && self->lent == NULL)
-        return 0;
-    Py_CLEAR(self->room);
-    if (self->lent == NULL && spare_room != NULL) {
-        self->room = spare_room;
+    if (self->room == NULL) {
+        self->room = spare_room ? spare_room : PyByteArray_FromStringAndSize(NULL, 0);
         spare_room = NULL;
     }
-    else
-        self->room = PyByteArray_FromStringAndSize(NULL, 0);
     return self->room ? 0 : -1;
+}
+
+/* Moves what is left of the inflated body to memory of its own, that others may keep. */
+int inflate_lend(Records *self)
+{
+    Buffer copy = {NULL, 0, 0};
+    int64_t size = self->body_end - self->record;
+    PyObject *body = NULL;
+    if (buffer_append(&copy, self->record, size) == 0)
+        body = buffer_finish(&copy);
+    buffer_drop(&copy);
+    if (body == NULL)
+        return -1;
+    Py_XSETREF(self->body, body);
+    self->record = (const uint8_t *)((Slab *)body)->memory.start;
+    self->body_end = self->record + size;
+    return PyList_Append(self->lent, body);
 }
 
 static int translate_bad_compression(Records *self, int64_t resume)
@@ -89,10 +102,8 @@ int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, in
         PyErr_SetString(PyExc_SystemError, "inflate() claims more than there is room for");
         return -1;
     }
-    if (self->lent != NULL
-        && (PyByteArray_Resize(self->room, size) < 0 || PyList_Append(self->lent, self->room) < 0))
-        return -1;
+    self->inflated = true;
     self->record = (const uint8_t *)PyByteArray_AS_STRING(self->room);
     self->body_end = self->record + size;
-    return 0;
+    return self->lent != NULL ? inflate_lend(self) : 0;
 }

@@ -3,6 +3,7 @@
 #include "native.h"
 
 #include "crc32c.h"
+#include "memory.h"
 
 static PyObject *checksum(PyObject *data, uint32_t (*of)(const uint8_t *, size_t))
 {
@@ -36,7 +37,7 @@ PyMODINIT_FUNC PyInit__records(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0
+    if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0
         || stream_prepare(module) < 0)
         Py_CLEAR(module);
     return module;

@@ -53,7 +53,7 @@ typedef struct {
     int64_t stand;                    /* the offset that an error of this batch names */
     int64_t base_timestamp;           /* with append_time: the time of every record */
     int8_t magic, timestamp_type;
-    bool append_time;
+    bool append_time, inflated;
 
     /* what the caller allows */
     int64_t max_inflated, max_batch;
@@ -65,7 +65,8 @@ typedef struct {
     PyObject *aborting;               /* set of the producers inside an aborted transaction */
 
     PyObject *room;                   /* bytearray with the inflated body in hand, or NULL */
-    PyObject *lent;                   /* list that keeps every inflated body, or NULL; see columns.c */
+    PyObject *lent;                   /* list that gets a copy of every inflated body, or NULL */
+    PyObject *body;                   /* the inflated body in hand if it is lent, or NULL */
     PyObject *error;                  /* the CorruptRecords that ended it, or NULL */
     int64_t incomplete;
     int32_t leader_epoch;
@@ -94,6 +95,7 @@ Reason legacy_record(Records *self, Sight *sight);
 int inflate_prepare(void);
 int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, int64_t length);
 void inflate_let_go(Records *self);
+int inflate_lend(Records *self);
 
 /* --- records.c ------------------------------------------------------------------------------ */
 
@@ -105,7 +107,7 @@ PyObject *records_next(Records *self);
 /* --- stream.c, columns.c, answer.c ---------------------------------------------------------- */
 
 int stream_prepare(PyObject *module);
-PyObject *records_take_columns(Records *self, PyObject *args, PyObject *keywords);
+PyObject *records_take_columns(Records *self, PyObject *args);
 int answer_prepare(PyObject *module);
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);
 

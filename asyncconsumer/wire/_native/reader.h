@@ -5,6 +5,7 @@
 #ifndef ASYNCCONSUMER_READER_H
 #define ASYNCCONSUMER_READER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -59,30 +60,37 @@ static inline Reason read_unsigned_varint(Reader *r, int bits, uint64_t *out)
 
 static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
 
-static inline Reason read_varint(Reader *r, int64_t *out)
+/* One byte and two bytes are nearly all there are. */
+static inline bool read_short_varint(Reader *r, int64_t *out)
 {
-    if (r->at < r->end && *r->at < 0x80) { /* nearly all of them */
-        *out = unzigzag(*r->at++);
-        return NULL;
+    if (r->end - r->at < 2)
+        return false;
+    uint32_t first = r->at[0], second = r->at[1];
+    if (first < 0x80) {
+        *out = unzigzag(first);
+        r->at += 1;
+        return true;
     }
+    if (second < 0x80) {
+        *out = unzigzag((first & 0x7F) | second << 7);
+        r->at += 2;
+        return true;
+    }
+    return false;
+}
+
+static inline Reason read_varint_of(Reader *r, int bits, int64_t *out)
+{
     uint64_t value;
-    Reason bad = read_unsigned_varint(r, 32, &value);
+    if (read_short_varint(r, out))
+        return NULL;
+    Reason bad = read_unsigned_varint(r, bits, &value);
     if (bad == NULL)
         *out = unzigzag(value);
     return bad;
 }
 
-static inline Reason read_varlong(Reader *r, int64_t *out)
-{
-    if (r->at < r->end && *r->at < 0x80) {
-        *out = unzigzag(*r->at++);
-        return NULL;
-    }
-    uint64_t value;
-    Reason bad = read_unsigned_varint(r, 64, &value);
-    if (bad == NULL)
-        *out = unzigzag(value);
-    return bad;
-}
+static inline Reason read_varint(Reader *r, int64_t *out) { return read_varint_of(r, 32, out); }
+static inline Reason read_varlong(Reader *r, int64_t *out) { return read_varint_of(r, 64, out); }
 
 #endif

@@ -155,6 +155,9 @@ static PyMethodDef records_methods[] = {
     {"skip_corrupt", (PyCFunction)records_skip_corrupt, METH_NOARGS,
      "skip_corrupt()\n--\n\nGo on behind the corrupt place; returns the offset where that is.\n\n"
      "Raises the CorruptRecords again when nobody can know where it ends (its `resume` is None)."},
+    {"take_columns", (PyCFunction)records_take_columns, METH_VARARGS,
+     "take_columns(wanted, max_rows, max_bytes, scale, /)\n--\n\n"
+     "The next records as the buffers of Arrow arrays, or None; for asyncconsumer.wire.columns."},
     {NULL, NULL, 0, NULL},
 };
 

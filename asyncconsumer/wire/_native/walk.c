@@ -34,6 +34,7 @@ void walk_release(Records *self)
     self->at = self->end = self->record = self->body_end = NULL;
     self->left = 0;
     inflate_let_go(self);
+    Py_CLEAR(self->body);
     if (self->view.obj != NULL)
         PyBuffer_Release(&self->view);
 }
@@ -324,6 +325,8 @@ static int open_entry(Records *self)
 {
     const uint8_t *entry = self->at;
     int64_t there = self->end - entry;
+    self->inflated = false;
+    Py_CLEAR(self->body);
     if (there == 0)
         return 0;
     if (there < ENTRY_HEAD)
