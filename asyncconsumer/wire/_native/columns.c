@@ -261,14 +261,19 @@ static int foresee(Table *table, int64_t kib, int64_t max_rows)
     return 0;
 }
 
-static void learn(const Table *table, int64_t kib, bool is_all)
+/* A little more than it was, but not what only a bomb would need. */
+static int64_t rate(int64_t used, int64_t kib, int64_t most)
 {
-    if (!is_all)
-        return;
-    rows_per_kib = table->rows / kib + table->rows / kib / 16 + 1;
+    int64_t per_kib = used / kib + used / kib / 16 + 1;
+    return per_kib < most ? per_kib : most;
+}
+
+static void learn(const Table *table, int64_t kib)
+{
+    rows_per_kib = rate(table->rows, kib, 256);
     if (table->copy) {
-        key_per_kib = table->key.data.used / kib + table->key.data.used / kib / 16 + 1;
-        value_per_kib = table->value.data.used / kib + table->value.data.used / kib / 16 + 1;
+        key_per_kib = rate(table->key.data.used, kib, 4096);
+        value_per_kib = rate(table->value.data.used, kib, 16384);
     }
 }
 
@@ -289,7 +294,8 @@ static PyObject *take(Records *self, Table *table, int64_t max_rows)
     int64_t kib = ((self->end - self->at) + (self->body_end - self->record)) / 1024 + 1;
     if (foresee(table, kib, max_rows) == 0 && begin_table(table) == 0 && (table->copy || begin_lending(self) == 0)
         && fill(self, table, max_rows) == 0) {
-        learn(table, kib, self->view.obj == NULL);
+        if (self->view.obj == NULL) /* it was read to its end */
+            learn(table, kib);
         PyObject *buffers = self->lent ? Py_NewRef(self->lent) : PyList_New(0);
         if (table->rows == 0)
             answer = Py_NewRef(Py_None);

@@ -96,7 +96,7 @@ ROWS = st.lists(
         offset=st.integers(0, 2**30),
         value=BYTES,
         key=BYTES,
-        timestamp=st.integers(-(2**62), 2**62),
+        timestamp=st.integers(-(2**61), 2**61),
         headers=st.lists(st.tuples(st.text(max_size=9), BYTES), max_size=3).map(tuple),
     ),
     min_size=1,
