@@ -2,8 +2,11 @@
 from typing_extensions import Buffer
 
 from asyncconsumer.wire.records import AsyncRecords as AsyncRecords
+from asyncconsumer.wire.records import FetchAnswer as FetchAnswer
+from asyncconsumer.wire.records import PartitionAnswer as PartitionAnswer
 from asyncconsumer.wire.records import Record as Record
 from asyncconsumer.wire.records import Records as Records
 from asyncconsumer.wire.records import crc32c as crc32c
+from asyncconsumer.wire.records import fetch_answer as fetch_answer
 
 def _crc32c_portable(data: Buffer, /) -> int: ...

@@ -1,8 +1,17 @@
 """The record decoder in pure Python: the reference, and fallback, of the compiled `_records`."""
 
+from asyncconsumer.wire.answers import FetchAnswer, PartitionAnswer, fetch_answer
 from asyncconsumer.wire.checksum import crc32c
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
 from asyncconsumer.wire.stream import AsyncRecords
 
-__all__ = ["AsyncRecords", "Record", "Records", "crc32c"]
+__all__ = [
+    "AsyncRecords",
+    "FetchAnswer",
+    "PartitionAnswer",
+    "Record",
+    "Records",
+    "crc32c",
+    "fetch_answer",
+]

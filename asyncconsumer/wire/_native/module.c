@@ -21,6 +21,9 @@ static PyObject *crc32c_tables(PyObject *module, PyObject *data) { return checks
 
 static PyMethodDef methods[] = {
     {"crc32c", crc32c, METH_O, "crc32c(data, /)\n--\n\nCRC-32C (Castagnoli) of a bytes-like object."},
+    {"fetch_answer", (PyCFunction)(void (*)(void))fetch_answer, METH_VARARGS | METH_KEYWORDS,
+     "fetch_answer(frame, version)\n--\n\nWalk a whole fetch response body without touching its records.\n\n"
+     "See asyncconsumer.wire.records.fetch_answer, the same in Python."},
     {"_crc32c_portable", crc32c_tables, METH_O,
      "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
     {NULL, NULL, 0, NULL},
@@ -38,7 +41,7 @@ PyMODINIT_FUNC PyInit__records(void)
     if (module == NULL)
         return NULL;
     if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0
-        || stream_prepare(module) < 0)
+        || stream_prepare(module) < 0 || answer_prepare(module) < 0)
         Py_CLEAR(module);
     return module;
 }
