@@ -54,7 +54,7 @@ def _valid(values: Sequence[bytes | None]) -> tuple[bytes | None, int]:
     if not nulls:
         return None, 0
     bits = sum(1 << i for i, value in enumerate(values) if value is not None)
-    return bits.to_bytes(len(values) // 8 + 1, "little"), nulls
+    return bits.to_bytes((len(values) + 7) // 8, "little"), nulls
 
 
 def _copied(values: Sequence[bytes | None]) -> Bytes:

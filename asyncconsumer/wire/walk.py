@@ -113,7 +113,7 @@ class Walk:
             INT_32.unpack_from(view, self._at + 8),
         )
         sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
-        return offset if sane and offset > self.stand else None
+        return offset if sane and offset > max(self.stand, -1) else None
 
     def _inflate(self, codec: int, source: bytes, resume: int) -> bytes:
         room = bytearray()

@@ -74,6 +74,8 @@ static inline int add_view(Column *column, const uint8_t *at, int32_t length, co
 
 static PyObject *finished_column(Column *column)
 {
+    if (column->nulls > 0 && column->count % 8) /* no bits of what is not there */
+        column->valid.start[column->valid.used - 1] &= (char)((1 << (column->count % 8)) - 1);
     PyObject *valid = column->nulls ? buffer_finish(&column->valid) : Py_NewRef(Py_None);
     PyObject *places = buffer_finish(&column->places), *data = buffer_finish(&column->data), *parts = NULL;
     if (valid != NULL && places != NULL && data != NULL)

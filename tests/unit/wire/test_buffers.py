@@ -123,7 +123,7 @@ def test_doing_it_again_and_again_takes_no_more_memory(
         for _ in range(400):
             work(decoder)
         gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 20_000
+        assert tracemalloc.get_traced_memory()[0] - before < 40_000  # free lists fill up
         assert sys.getallocatedblocks() - blocks < 200  # one left behind each time would be 400
     finally:
         tracemalloc.stop()
