@@ -8,12 +8,12 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format docs clean
+.PHONY: help demo test test-fast check format bench fuzz sanitize docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/wire/*.c asyncconsumer/wire/*.h)
+$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/wire/_native/*)
 	$(say) 'setting up $(VENV) with $(EXTRAS)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
@@ -39,6 +39,29 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
 	@$(BIN)/mypy
 	$(say) 'import-linter: the layers of DESIGN.md'
 	@$(BIN)/lint-imports
+
+bench: $(VENV)/.ready  ## measure the record decoder against its peers (ARGS=--quick, --json)
+	$(say) 'benchmarks: decode'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(BIN)/python -m benchmarks.decode $(ARGS)
+
+fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
+	$(say) 'fuzz: the decoders agree, and only typed errors come out'
+	@$(BIN)/python -m tests.fuzz.decoder $(ARGS)
+
+# the extension in a folder of its own, and the tests beside it, so that they import that one
+SANITIZED := build/sanitized
+sanitize: $(VENV)/.ready  ## the decoder's tests under AddressSanitizer and UBSan
+	$(say) 'building with -fsanitize=address,undefined'
+	@rm -rf $(SANITIZED)
+	@CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g' \
+	  $(BIN)/python setup.py -q build --force --build-lib $(SANITIZED) --build-temp $(SANITIZED)-objects
+	@cp -r tests pyproject.toml $(SANITIZED)
+	$(say) 'the tests of wire, and the fuzzer, on it'
+	@cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	  PYTHONMALLOC=malloc ASYNCCONSUMER_DECODER=compiled UBSAN_OPTIONS=print_stacktrace=1 \
+	  ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 \
+	  ../../$(BIN)/python -m pytest -p no:cacheprovider tests/unit/wire tests/fuzz $(ARGS)
 
 format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(say) 'ruff: rewriting'

@@ -42,8 +42,18 @@ setup(
     ext_modules=[
         Extension(
             "asyncconsumer.wire._records",
-            sources=["asyncconsumer/wire/_records.c"],
-            extra_compile_args=["-O3", "-std=c11", "-fno-semantic-interposition"],
+            sources=sorted(map(str, Path("asyncconsumer/wire/_native").glob("*.c"))),
+            depends=sorted(map(str, Path("asyncconsumer/wire/_native").glob("*.h"))),
+            extra_compile_args=[
+                "-O3",
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-Wno-missing-field-initializers",
+                "-Wno-cast-function-type",
+                "-fvisibility=hidden",
+            ],
             optional=False,
         )
     ],

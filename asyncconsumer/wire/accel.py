@@ -11,7 +11,7 @@ import os
 import warnings
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 IMPLEMENTATIONS: Final = {
     "compiled": "asyncconsumer.wire._records",
@@ -56,3 +56,20 @@ def _why_missing(error: ImportError) -> str:
 
 
 name, decoder = load(os.environ.get(_VARIABLE) or None)
+
+if TYPE_CHECKING:  # the pure twin is the reference, also for the types
+    from asyncconsumer.wire.records import AsyncRecords as AsyncRecords
+    from asyncconsumer.wire.records import FetchAnswer as FetchAnswer
+    from asyncconsumer.wire.records import PartitionAnswer as PartitionAnswer
+    from asyncconsumer.wire.records import Record as Record
+    from asyncconsumer.wire.records import Records as Records
+    from asyncconsumer.wire.records import crc32c as crc32c
+    from asyncconsumer.wire.records import fetch_answer as fetch_answer
+else:
+    AsyncRecords = decoder.AsyncRecords
+    FetchAnswer = decoder.FetchAnswer
+    PartitionAnswer = decoder.PartitionAnswer
+    Record = decoder.Record
+    Records = decoder.Records
+    crc32c = decoder.crc32c
+    fetch_answer = decoder.fetch_answer

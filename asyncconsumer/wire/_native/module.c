@@ -1,0 +1,47 @@
+/* The compiled twin of records.py: same names, same answers, same errors. */
+
+#include "native.h"
+
+#include "crc32c.h"
+#include "memory.h"
+
+static PyObject *checksum(PyObject *data, uint32_t (*of)(const uint8_t *, size_t))
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    uint32_t crc = of(view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+static PyObject *crc32c(PyObject *module, PyObject *data) { return checksum(data, crc32c_of); }
+
+static PyObject *crc32c_tables(PyObject *module, PyObject *data) { return checksum(data, crc32c_portable); }
+
+static PyMethodDef methods[] = {
+    {"crc32c", crc32c, METH_O, "crc32c(data, /)\n--\n\nCRC-32C (Castagnoli) of a bytes-like object."},
+    {"fetch_answer", (PyCFunction)(void (*)(void))fetch_answer, METH_VARARGS | METH_KEYWORDS,
+     "fetch_answer(frame, version)\n--\n\nWalk a whole fetch response body without touching its records.\n\n"
+     "See asyncconsumer.wire.records.fetch_answer, the same in Python."},
+    {"_crc32c_portable", crc32c_tables, METH_O,
+     "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_records", .m_doc = "Record decoder, compiled.", .m_size = -1,
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit__records(void)
+{
+    checksums_prepare();
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL)
+        return NULL;
+    if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0
+        || stream_prepare(module) < 0 || answer_prepare(module) < 0)
+        Py_CLEAR(module);
+    return module;
+}

@@ -1,0 +1,114 @@
+/* What the parts of the compiled decoder know of each other. */
+
+#ifndef ASYNCCONSUMER_NATIVE_H
+#define ASYNCCONSUMER_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "reader.h"
+
+/* --- record.c: one record, as the user sees it ------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *topic, *partition, *key, *value, *headers;
+    long long offset, timestamp;
+    signed char timestamp_type;
+} Record;
+
+extern PyTypeObject Record_Type;
+int record_prepare(PyObject *module);
+
+/* Where one record lies in the bytes; nothing is copied and no object made yet. */
+typedef struct {
+    int64_t offset, timestamp;
+    int8_t timestamp_type;
+    const uint8_t *key, *value;       /* NULL: null */
+    int32_t key_length, value_length;
+    const uint8_t *headers, *headers_end;
+    int32_t header_count;
+    const uint8_t *start;             /* of the record itself: what unread goes back to */
+    int64_t floor_before;
+} Sight;
+
+PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight);
+
+/* --- walk.c, legacy.c: from batch to batch, from record to record -------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *topic, *partition;      /* shared by every record */
+    Py_buffer view;                   /* view.obj is NULL once released */
+    Py_ssize_t size;
+    const uint8_t *at, *end;          /* the entries not looked at yet */
+    int64_t floor;                    /* next_offset: nothing below it is handed out */
+
+    /* the batch in hand */
+    const uint8_t *record, *body_end; /* its records not looked at yet */
+    int64_t left;                     /* how many of them */
+    int64_t base_offset, last_offset; /* legacy: base_offset is what relative offsets count from */
+    int64_t stand;                    /* the offset that an error of this batch names */
+    int64_t base_timestamp;           /* with append_time: the time of every record */
+    int8_t magic, timestamp_type;
+    bool append_time, inflated;
+
+    /* what the caller allows */
+    int64_t max_inflated, max_batch;
+    bool check_crc;
+
+    /* read_committed */
+    PyObject *aborted;                /* sorted list of (first offset, producer id), or NULL */
+    Py_ssize_t aborted_at;
+    PyObject *aborting;               /* set of the producers inside an aborted transaction */
+
+    PyObject *room;                   /* bytearray with the inflated body in hand, or NULL */
+    PyObject *lent;                   /* list that gets a copy of every inflated body, or NULL */
+    PyObject *body;                   /* the inflated body in hand if it is lent, or NULL */
+    PyObject *error;                  /* the CorruptRecords that ended it, or NULL */
+    int64_t incomplete;
+    int32_t leader_epoch;
+    bool busy;                        /* inflating: Python runs, and other threads may */
+} Records;
+
+extern PyTypeObject Records_Type;
+int walk_prepare(void);
+
+/* 1: *sight is the next record; 0: there is none; -1: a Python error is set. */
+int walk_next(Records *self, Sight *sight);
+void walk_unread(Records *self, const Sight *sight);
+int walk_skip_corrupt(Records *self);
+void walk_release(Records *self);
+
+/* For walk.c, legacy.c and inflate.c among each other. -1 is an error, mostly CorruptRecords. */
+int walk_corrupt(Records *self, int64_t resume, const char *reason, ...);
+int walk_corrupt_because(Records *self, int64_t resume, PyObject *reason);
+int64_t walk_entry_after(const Records *self);
+void walk_pass_over(Records *self);
+int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
+Reason legacy_record(Records *self, Sight *sight);
+
+/* --- inflate.c ------------------------------------------------------------------------------ */
+
+int inflate_prepare(void);
+int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, int64_t length);
+void inflate_let_go(Records *self);
+int inflate_lend(Records *self);
+
+/* --- records.c ------------------------------------------------------------------------------ */
+
+int records_prepare(PyObject *module);
+
+/* The next Record as an object; NULL without an exception at the end. Steals nothing. */
+PyObject *records_next(Records *self);
+
+/* --- stream.c, columns.c, answer.c ---------------------------------------------------------- */
+
+int stream_prepare(PyObject *module);
+PyObject *records_take_columns(Records *self, PyObject *args);
+int answer_prepare(PyObject *module);
+PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);
+
+#endif

@@ -1,0 +1,96 @@
+/* A cursor over bytes that were not written by us: every read says whether it fitted.
+
+   A function that can fail returns NULL when it went well and otherwise the reason, in words. */
+
+#ifndef ASYNCCONSUMER_READER_H
+#define ASYNCCONSUMER_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define REASON_CUT "it ends in the middle of a field"
+#define REASON_VARINT "a varint is longer than its type allows"
+
+typedef const char *Reason;
+
+typedef struct {
+    const uint8_t *at, *end;
+} Reader;
+
+static inline int64_t left_in(const Reader *r) { return r->end - r->at; }
+
+static inline uint16_t be16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+
+static inline uint32_t be32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, 4);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    value = __builtin_bswap32(value);
+#endif
+    return value;
+}
+
+static inline uint64_t be64(const uint8_t *at) { return (uint64_t)be32(at) << 32 | be32(at + 4); }
+
+/* Signed, as nearly everything in the protocol is. */
+static inline int16_t int16_at(const uint8_t *at) { return (int16_t)be16(at); }
+static inline int32_t int32_at(const uint8_t *at) { return (int32_t)be32(at); }
+static inline int64_t int64_at(const uint8_t *at) { return (int64_t)be64(at); }
+
+/* `bits` is 32 or 64: what the value must fit, as a constant so that it folds away. */
+static inline Reason read_unsigned_varint(Reader *r, int bits, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (int shift = 0; shift < bits; shift += 7) {
+        if (r->at >= r->end)
+            return REASON_CUT;
+        uint64_t byte = *r->at++;
+        if (shift + 7 > bits && byte >> (bits - shift))
+            return REASON_VARINT;
+        value |= (byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *out = value;
+            return NULL;
+        }
+    }
+    return REASON_VARINT;
+}
+
+static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
+
+/* One byte and two bytes are nearly all there are. */
+static inline bool read_short_varint(Reader *r, int64_t *out)
+{
+    if (r->end - r->at < 2)
+        return false;
+    uint32_t first = r->at[0], second = r->at[1];
+    if (first < 0x80) {
+        *out = unzigzag(first);
+        r->at += 1;
+        return true;
+    }
+    if (second < 0x80) {
+        *out = unzigzag((first & 0x7F) | second << 7);
+        r->at += 2;
+        return true;
+    }
+    return false;
+}
+
+static inline Reason read_varint_of(Reader *r, int bits, int64_t *out)
+{
+    uint64_t value;
+    if (read_short_varint(r, out))
+        return NULL;
+    Reason bad = read_unsigned_varint(r, bits, &value);
+    if (bad == NULL)
+        *out = unzigzag(value);
+    return bad;
+}
+
+static inline Reason read_varint(Reader *r, int64_t *out) { return read_varint_of(r, 32, out); }
+static inline Reason read_varlong(Reader *r, int64_t *out) { return read_varint_of(r, 64, out); }
+
+#endif

@@ -1,0 +1,197 @@
+/* Records: the iterator over one partition's record set, as a fetch response carries it. */
+
+#include "native.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+static int refuse_second_user(const Records *self)
+{
+    if (!self->busy)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "these Records are being read by another thread");
+    return -1;
+}
+
+PyObject *records_next(Records *self)
+{
+    Sight sight;
+    if (refuse_second_user(self) < 0 || walk_next(self, &sight) <= 0)
+        return NULL;
+    return record_from(self->topic, self->partition, &sight);
+}
+
+/* --- made and unmade ----------------------------------------------------------------------------- */
+
+/* [(producer id, first offset), ...] to a list of (first offset, producer id), by first offset. */
+static PyObject *sorted_aborted(PyObject *given)
+{
+    PyObject *items = PySequence_List(given);
+    for (Py_ssize_t i = 0; items != NULL && i < PyList_GET_SIZE(items); i++) {
+        PyObject *pair = PySequence_Tuple(PyList_GET_ITEM(items, i)), *turned = NULL;
+        long long producer, first;
+        if (pair != NULL && PyArg_ParseTuple(pair, "LL;aborted must hold pairs of producer id and first offset",
+                                             &producer, &first))
+            turned = Py_BuildValue("(LL)", first, producer);
+        Py_XDECREF(pair);
+        if (turned == NULL)
+            Py_CLEAR(items);
+        else
+            PyList_SetItem(items, i, turned);
+    }
+    if (items != NULL && PyList_Sort(items) < 0)
+        Py_CLEAR(items);
+    return items;
+}
+
+static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObject **data)
+{
+    static char *names[] = {"data", "topic", "partition", "offset", "aborted", "check_crc",
+                            "max_inflated", "max_batch", NULL};
+    PyObject *topic = NULL, *partition = NULL, *aborted = Py_None;
+    int check_crc = 1;
+    long long offset = 0, max_inflated = 64 << 20, max_batch = 128 << 20;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$UO!LOpLL:Records", names, data, &topic,
+                                     &PyLong_Type, &partition, &offset, &aborted, &check_crc, &max_inflated, &max_batch))
+        return -1;
+    if (topic == NULL || partition == NULL) {
+        PyErr_SetString(PyExc_TypeError, "Records() needs topic and partition");
+        return -1;
+    }
+    if (offset < 0 || max_inflated < 0 || max_batch < 0) {
+        PyErr_SetString(PyExc_ValueError, "offset, max_inflated and max_batch must not be negative");
+        return -1;
+    }
+    self->topic = PyUnicode_FromObject(topic);
+    long number = PyLong_AsLong(partition);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    self->partition = PyLong_FromLong(number); /* a subclass could hold a cycle */
+    self->floor = offset;
+    self->check_crc = check_crc;
+    self->max_inflated = max_inflated;
+    self->max_batch = max_batch;
+    self->leader_epoch = -1;
+    if (aborted != Py_None) {
+        self->aborted = sorted_aborted(aborted);
+        self->aborting = PySet_New(NULL);
+        if (self->aborted == NULL || self->aborting == NULL)
+            return -1;
+    }
+    return self->topic && self->partition ? 0 : -1;
+}
+
+static PyObject *records_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *data;
+    Records *self = (Records *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    if (read_options(self, args, keywords, &data) < 0
+        || PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->size = self->view.len;
+    self->at = self->view.buf;
+    self->end = self->at + self->size;
+    return (PyObject *)self;
+}
+
+static int records_traverse(Records *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->view.obj);
+    Py_VISIT(self->error); /* its traceback may hold frames that hold us */
+    Py_VISIT(self->lent);
+    return 0;
+}
+
+static int records_clear(Records *self)
+{
+    walk_release(self);
+    Py_CLEAR(self->error);
+    Py_CLEAR(self->lent);
+    return 0;
+}
+
+static void records_dealloc(Records *self)
+{
+    PyObject_GC_UnTrack(self);
+    records_clear(self);
+    Py_CLEAR(self->topic);
+    Py_CLEAR(self->partition);
+    Py_CLEAR(self->aborted);
+    Py_CLEAR(self->aborting);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* --- methods and attributes -------------------------------------------------------------------------- */
+
+static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (refuse_second_user(self) < 0)
+        return NULL;
+    walk_release(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *records_skip_corrupt(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (refuse_second_user(self) < 0 || (self->error != NULL && walk_skip_corrupt(self) < 0))
+        return NULL;
+    return PyLong_FromLongLong(self->floor);
+}
+
+static PyObject *records_repr(Records *self)
+{
+    return PyUnicode_FromFormat("<Records of %U[%S]: %zd bytes, next offset %lld%s>", self->topic,
+                                self->partition, self->size, (long long)self->floor,
+                                self->error ? ", corrupt" : self->view.obj ? "" : ", finished");
+}
+
+static PyMethodDef records_methods[] = {
+    {"close", (PyCFunction)records_close, METH_NOARGS,
+     "close()\n--\n\nEnd the iteration and let go of the buffer. Harmless when done before."},
+    {"skip_corrupt", (PyCFunction)records_skip_corrupt, METH_NOARGS,
+     "skip_corrupt()\n--\n\nGo on behind the corrupt place; returns the offset where that is.\n\n"
+     "Raises the CorruptRecords again when nobody can know where it ends (its `resume` is None)."},
+    {"take_columns", (PyCFunction)records_take_columns, METH_VARARGS,
+     "take_columns(wanted, max_rows, max_bytes, scale, /)\n--\n\n"
+     "The next records as the buffers of Arrow arrays, or None; for asyncconsumer.wire.columns."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef records_members[] = {
+    {"topic", T_OBJECT_EX, offsetof(Records, topic), READONLY, NULL},
+    {"partition", T_OBJECT_EX, offsetof(Records, partition), READONLY, NULL},
+    {"next_offset", T_LONGLONG, offsetof(Records, floor), READONLY,
+     "Where the next fetch must start, after what was handed out so far."},
+    {"incomplete", T_LONGLONG, offsetof(Records, incomplete), READONLY,
+     "How many bytes the first batch needs, when not even that one came whole; else 0."},
+    {"leader_epoch", T_INT, offsetof(Records, leader_epoch), READONLY,
+     "Of the last batch seen; -1 when none had one."},
+    {"size", T_PYSSIZET, offsetof(Records, size), READONLY, "Bytes of the record set."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject Records_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "asyncconsumer.wire._records.Records",
+    .tp_doc = PyDoc_STR("Records(data, *, topic, partition, offset=0, aborted=None, check_crc=True, "
+                        "max_inflated=67108864, max_batch=134217728)\n--\n\n"
+                        "Iterate over one partition's record set, decoding on the way.\n\n"
+                        "See asyncconsumer.wire.records.Records, the same in Python."),
+    .tp_basicsize = sizeof(Records),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_new = records_new,
+    .tp_dealloc = (destructor)records_dealloc,
+    .tp_traverse = (traverseproc)records_traverse,
+    .tp_clear = (inquiry)records_clear,
+    .tp_repr = (reprfunc)records_repr,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = (iternextfunc)records_next,
+    .tp_methods = records_methods,
+    .tp_members = records_members,
+};
+
+int records_prepare(PyObject *module) { return PyModule_AddType(module, &Records_Type); }

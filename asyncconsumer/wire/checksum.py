@@ -1,0 +1,14 @@
+"""CRC-32C without our own compiled module: aiokafka's, compiled wherever it has a wheel."""
+
+from typing import TYPE_CHECKING
+
+from aiokafka.record.util import calc_crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def crc32c(data: "Buffer", /) -> int:
+    """CRC-32C (Castagnoli) of a bytes-like object."""
+    crc: int = calc_crc32c(memoryview(data).cast("B"))
+    return crc

@@ -1,0 +1,184 @@
+"""Inflating what a broker sent, into no more memory than the caller allows.
+
+Before anything is inflated its format is asked for the size: snappy and gzip carry it, lz4 and zstd
+carry it or are made of blocks of a known largest size. So room is mostly taken once, and a bomb is
+refused at once or when it has filled `limit` bytes.
+"""
+
+import struct
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+import cramjam
+
+LZ4_WITHOUT_HEADER_CHECK: Final = 11
+"""lz4 as clients of magic 0 wrote it, with a checksum over the wrong bytes of the frame header."""
+
+_BEGIN: Final = 64 * 1024  # room taken without further thought
+_USUAL_RATIO: Final = 16  # more is tried only when this was not enough
+_MOST_BLOCKS: Final = 4096  # counted in advance; a stream of more is not worth the time
+
+_INT = Struct(">i")
+_LITTLE_INT = Struct("<I")
+_LITTLE_LONG = Struct("<Q")
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEAD: Final = 16  # magic, version, oldest version that can read it
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_BLOCK: Final = 128 * 1024
+_DEFLATE_RATIO: Final = 1032
+
+
+class BadCompression(Exception):
+    """The bytes do not inflate, or to more than allowed. The text says which."""
+
+
+class Size(NamedTuple):
+    """What a compressed body says of its size: exactly, if it does, and at most."""
+
+    declared: int | None
+    most: int
+
+
+class _Codec(NamedTuple):
+    name: str
+    size: Callable[[memoryview], Size]
+    into: Callable[[memoryview, memoryview], int]
+
+
+def inflate(codec: int, source: memoryview, room: bytearray, limit: int) -> int:
+    """Inflate `source` to the front of `room`, which grows as needed; returns the bytes used."""
+    name, size, into = _CODECS[codec]
+    try:
+        declared, most = size(source)
+        if declared is not None and declared > limit:
+            raise BadCompression(
+                f"{name} data of {declared} bytes, more than max_inflated ({limit})"
+            )
+        first = declared if declared is not None else max(_BEGIN, _USUAL_RATIO * len(source))
+        for wanted in sorted({min(first, most, limit), min(most, limit)}):
+            if len(room) < wanted:
+                room.extend(bytes(wanted - len(room)))
+            with memoryview(room) as whole, whole[:limit] as allowed:
+                try:
+                    return into(source, allowed)
+                except cramjam.DecompressionError as error:
+                    if "write whole buffer" not in str(error):
+                        raise
+    except (cramjam.DecompressionError, IndexError, ValueError, struct.error):
+        raise BadCompression(f"bad {name} data") from None
+    if most > limit:
+        raise BadCompression(f"{name} data of more than max_inflated ({limit}) bytes")
+    raise BadCompression(f"bad {name} data")
+
+
+def _gzip_size(source: memoryview) -> Size:
+    most = _DEFLATE_RATIO * len(source)
+    declared: int = _LITTLE_INT.unpack_from(source, len(source) - 4)[0]
+    return Size(declared if declared <= most else None, most)
+
+
+def _snappy_size(source: memoryview) -> Size:
+    total = 0
+    for block in _snappy_blocks(source):
+        total += cramjam.snappy.decompress_raw_len(block)
+    return Size(total, total)
+
+
+def _snappy_into(source: memoryview, room: memoryview) -> int:
+    used = 0
+    for block in _snappy_blocks(source):
+        used += cramjam.snappy.decompress_raw_into(block, room[used:])
+    return used
+
+
+def _snappy_blocks(source: memoryview) -> list[memoryview]:
+    """The whole, or the parts of what Java clients write (xerial's framing)."""
+    if bytes(source[:8]) != _XERIAL_MAGIC:
+        return [source]
+    blocks, at = [], _XERIAL_HEAD
+    while at < len(source):
+        (length,) = _INT.unpack_from(source, at)
+        at += 4
+        if not 0 <= length <= len(source) - at:
+            raise ValueError("a block beyond the end")
+        blocks.append(source[at : at + length])
+        at += length
+    return blocks
+
+
+def _lz4_size(source: memoryview) -> Size:
+    if bytes(source[:4]) != _LZ4_MAGIC:
+        raise ValueError("no lz4 frame")
+    flags, descriptor = source[4], source[5]
+    head = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    declared = _LITTLE_LONG.unpack_from(source, 6)[0] if flags & 8 else None
+    largest = 1 << (8 + 2 * (descriptor >> 4 & 7))
+    between = 8 if flags & 16 else 4  # a block's length and, maybe, its checksum
+    at, blocks = head, 0
+    while at + 4 <= len(source) and blocks < _MOST_BLOCKS:
+        length = _LITTLE_INT.unpack_from(source, at)[0] & 0x7FFFFFFF
+        if length == 0:
+            break
+        blocks += 1
+        at += between + length
+    is_all = blocks < _MOST_BLOCKS and at + (8 if flags & 4 else 4) >= len(source)
+    return Size(declared, largest * blocks if is_all else 255 * len(source))
+
+
+def _lz4_repaired_into(source: memoryview, room: memoryview) -> int:
+    repaired = bytearray(source)
+    head = 6 + (8 if repaired[4] & 8 else 0) + (4 if repaired[4] & 1 else 0)
+    repaired[head] = _xxh32_of_few(bytes(repaired[4:head])) >> 8 & 0xFF
+    used: int = cramjam.lz4.decompress_into(repaired, room)
+    return used
+
+
+def _xxh32_of_few(data: bytes) -> int:
+    """xxHash32 of fewer than 16 bytes, which is all that an lz4 frame header has."""
+    one, two, three, four, five = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    mask, value, at = 0xFFFFFFFF, five + len(data), 0
+    while at + 4 <= len(data):
+        value = (value + _LITTLE_INT.unpack_from(data, at)[0] * three) & mask
+        value = ((value << 17 | value >> 15) & mask) * four & mask
+        at += 4
+    for byte in data[at:]:
+        value = (value + byte * five) & mask
+        value = ((value << 11 | value >> 21) & mask) * one & mask
+    value = (value ^ value >> 15) * two & mask
+    value = (value ^ value >> 13) * three & mask
+    return value ^ value >> 16
+
+
+def _zstd_size(source: memoryview) -> Size:
+    unknown = Size(None, 1 << 62)
+    if bytes(source[:4]) != _ZSTD_MAGIC:
+        return unknown  # a skippable frame, or nothing that zstd knows
+    flags = source[4]
+    single, kind = flags >> 5 & 1, flags >> 6
+    at = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    width = (single, 2, 4, 8)[kind]
+    if width:
+        declared = int.from_bytes(source[at : at + width], "little") + (256 if width == 2 else 0)
+        return Size(declared, unknown.most)  # more frames may follow
+    total = 0
+    for _ in range(_MOST_BLOCKS):
+        block = int.from_bytes(source[at : at + 3], "little")
+        length = block >> 3
+        total += _ZSTD_BLOCK if block >> 1 & 3 == 2 else length
+        at += 3 + (1 if block >> 1 & 3 == 1 else length)
+        if block & 1:
+            is_all = at + (4 if flags & 4 else 0) >= len(source)
+            return Size(None, total) if is_all else unknown
+    return unknown
+
+
+_CODECS: Final = {
+    1: _Codec("gzip", _gzip_size, cramjam.gzip.decompress_into),
+    2: _Codec("snappy", _snappy_size, _snappy_into),
+    3: _Codec("lz4", _lz4_size, cramjam.lz4.decompress_into),
+    4: _Codec("zstd", _zstd_size, cramjam.zstd.decompress_into),
+    LZ4_WITHOUT_HEADER_CHECK: _Codec("lz4", _lz4_size, _lz4_repaired_into),
+}

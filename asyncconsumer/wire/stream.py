@@ -1,0 +1,59 @@
+"""`async for` over record sets, in pure Python."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, final
+
+from asyncconsumer.wire.record import Record
+from asyncconsumer.wire.record_set import Records
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+@final
+class AsyncRecords:
+    """Iterate with `async for` over record sets: each awaits `refill()` once, no record awaits.
+
+    `refill` is a coroutine function that gives the next Records, or None for the end. It is called
+    when the last Records are read to the end, which `current` then still is: whoever keeps account
+    sees there how far the user got. A cancelled or failed `refill()` loses nothing; the next step
+    calls it again. A `refill` that never waits should `sleep(0)` now and then, for the other tasks.
+    """
+
+    __slots__ = ("__weakref__", "_ended", "_refill", "_waiting", "current", "last_offset")
+
+    def __init__(self, refill: Callable[[], Awaitable[Records | None]]) -> None:
+        if not callable(refill):
+            raise TypeError("refill must be a coroutine function")
+        self._refill = refill
+        self._waiting = False
+        self._ended = False
+        self.current: Records | None = None
+        """The Records in hand, also while more is awaited; None before the first and at the end."""
+        self.last_offset = -1
+        """Offset of the record handed out last, with which the user may still be busy; or -1."""
+
+    def __aiter__(self) -> "Self":
+        return self
+
+    async def __anext__(self) -> Record:
+        if self._waiting:
+            raise RuntimeError("another task already waits for the next record")
+        while not self._ended:
+            if self.current is not None:
+                for record in self.current:
+                    self.last_offset = record.offset
+                    return record
+            await self._ask_for_more()
+        raise StopAsyncIteration
+
+    async def _ask_for_more(self) -> None:
+        self._waiting = True
+        try:
+            answer = await self._refill()
+        finally:
+            self._waiting = False
+        if answer is not None and not isinstance(answer, Records):
+            raise TypeError(f"refill() must give Records or None, not {type(answer).__name__}")
+        self.current = answer
+        self._ended = answer is None

@@ -1,0 +1,185 @@
+"""From batch to batch and from record to record, in pure Python."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from asyncconsumer.wire import batches, message_sets
+from asyncconsumer.wire.aborted import Aborted
+from asyncconsumer.wire.checksum import crc32c
+from asyncconsumer.wire.compression import LZ4_WITHOUT_HEADER_CHECK, BadCompression, inflate
+from asyncconsumer.wire.reader import INT_32, INT_64, MOST, Damage
+from asyncconsumer.wire.record import Record, fill
+
+_ENTRY_HEAD: Final = 12  # offset and length, in every format
+_HEAD_TO_MAGIC: Final = 17
+_LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry there is
+
+
+class Limits(NamedTuple):
+    """What the caller allows."""
+
+    check_crc: bool
+    max_inflated: int
+    max_batch: int
+
+
+class Walk:
+    """A place in a record set. `records()` goes on from there, and may be called again."""
+
+    def __init__(self, offset: int, limits: Limits, aborted: Aborted | None) -> None:
+        self.next_offset = offset
+        self.incomplete = 0
+        self.leader_epoch = -1
+        self.stand = 0  # the offset that an error of the entry in hand names
+        self._at = 0
+        self._limits = limits
+        self._aborted = aborted
+
+    def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record]:
+        """Every record from here on; raises Damage."""
+        new = Record.__new__
+        while (entry := self._next_entry(view)) is not None:
+            time_type, found = self._open(view, *entry)
+            for offset, after, timestamp, key, value, headers in found:
+                wanted = offset >= self.next_offset
+                if after > self.next_offset:
+                    self.next_offset = after
+                if wanted:
+                    yield fill(
+                        new(Record),
+                        topic,
+                        partition,
+                        offset,
+                        timestamp,
+                        time_type,
+                        key,
+                        value,
+                        headers,
+                    )
+
+    def _open(self, view: memoryview, start: int, end: int) -> tuple[int, Iterable[batches.Fields]]:
+        """The kind of time and the records of the entry; none when it is to be passed over."""
+        if view[start + 16] == 2:
+            return self._open_batch(view, start, end)
+        return self._open_messages(view, start, end)
+
+    def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
+        """Where the next whole entry begins and ends."""
+        start, there = self._at, len(view) - self._at
+        if there == 0:
+            return None
+        if there < _ENTRY_HEAD:
+            self._truncated(start, batches.HEAD)
+            return None
+        (self.stand,), (length,) = (
+            INT_64.unpack_from(view, start),
+            INT_32.unpack_from(view, start + 8),
+        )
+        least, most = _LEAST_LENGTH, self._limits.max_batch
+        if length < least:
+            raise Damage(f"a batch length of {length}, less than the least possible {least}")
+        if length > most:
+            raise Damage(f"a batch length of {length}, more than max_batch allows ({most})")
+        if there < _HEAD_TO_MAGIC:
+            self._truncated(start, _ENTRY_HEAD + length)
+            return None
+        end = start + _ENTRY_HEAD + length
+        self._at = min(end, len(view))
+        magic = (view[start + 16] ^ 0x80) - 0x80
+        if not 0 <= magic <= 2:
+            raise Damage(f"unknown magic {magic}", self._entry_after(view))
+        if magic == 2 and length < batches.HEAD - _ENTRY_HEAD:
+            reason = f"a batch length of {length}, less than its header"
+            raise Damage(reason, self._entry_after(view))
+        if end > len(view):
+            self._truncated(start, _ENTRY_HEAD + length)
+            return None
+        if self.stand < 0:
+            raise Damage("a negative offset", self._entry_after(view))
+        return start, end
+
+    def _truncated(self, start: int, needed: int) -> None:
+        if start == 0:
+            self.incomplete = needed
+
+    def _entry_after(self, view: memoryview) -> int | None:
+        """The offset of the entry behind the one in hand, when there is one that makes sense."""
+        if len(view) - self._at < _HEAD_TO_MAGIC:
+            return None
+        (offset,), (length,) = (
+            INT_64.unpack_from(view, self._at),
+            INT_32.unpack_from(view, self._at + 8),
+        )
+        sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
+        return offset if sane and offset > max(self.stand, -1) else None
+
+    def _inflate(self, codec: int, source: bytes, resume: int) -> bytes:
+        room = bytearray()
+        try:
+            used = inflate(codec, memoryview(source), room, self._limits.max_inflated)
+        except BadCompression as error:
+            raise Damage(str(error), resume) from None
+        del room[used:]
+        return bytes(room)
+
+    def _open_batch(
+        self, view: memoryview, start: int, end: int
+    ) -> tuple[int, Iterable[batches.Fields]]:
+        claims, following = batches.claims(view, start), self._entry_after(view)
+        data = bytes(view[start:end])
+        if self._limits.check_crc and crc32c(memoryview(data)[21:]) != claims.crc:
+            resume = claims.end() if following is None else following
+            raise Damage("its checksum does not match", resume)
+        batch = batches.read_header(data, following)
+        self.leader_epoch = batch.leader_epoch
+        if batch.records < 0:
+            raise Damage("a negative record count", batch.last_offset + 1)
+        body = partial(batches.read_body, batch, data[batches.HEAD :], self._inflate)
+        aborted = self._aborted is not None and self._aborted.covers(batch, body)
+        if aborted or batch.control or batch.last_offset < self.next_offset or batch.records == 0:
+            self.next_offset = max(self.next_offset, batch.last_offset + 1)
+            return 0, ()
+        return int(batch.append_time), batches.read_records(batch, body())
+
+    def _open_messages(
+        self, view: memoryview, start: int, end: int
+    ) -> tuple[int, Iterable[batches.Fields]]:
+        data, offset = bytes(view[start:end]), self.stand
+        if offset == MOST:
+            raise Damage("an offset out of range")
+        if (
+            self._limits.check_crc
+            and zlib.crc32(data[16:]) != INT_32.unpack_from(data, 12)[0] & 0xFFFFFFFF
+        ):
+            following = self._entry_after(view)
+            raise Damage(
+                "its checksum does not match", offset + 1 if following is None else following
+            )
+        try:
+            message = message_sets.read_message(data, 0, len(data))
+        except Damage as damage:
+            raise batches.record_damage(damage, offset) from None
+        if offset < self.next_offset:
+            return 0, ()
+        magic = data[16]
+        if message.attributes & 7:
+            messages = self._open_wrapper(message, magic)
+        else:
+            messages = message_sets.alone(message)
+        time_type = int(message_sets.is_append_time(message, magic)) if magic else -1
+        return time_type, messages
+
+    def _open_wrapper(self, wrapper: message_sets.Message, magic: int) -> Iterator[batches.Fields]:
+        try:
+            value, codec = message_sets.check_wrapper(wrapper), wrapper.attributes & 7
+            if codec == 3 and magic == 0:
+                codec = LZ4_WITHOUT_HEADER_CHECK
+            body = self._inflate(codec, value, wrapper.offset + 1)
+            inner = message_sets.survey(body, magic, wrapper.offset)
+        except Damage as damage:
+            raise Damage(damage.reason, wrapper.offset + 1) from None
+        if inner.first >= 0:
+            self.stand = inner.base_offset + inner.first
+        return message_sets.read_messages(body, inner.base_offset, wrapper, magic)

@@ -1,0 +1,148 @@
+"""Spoiled inputs for the decoders: only the typed errors come out, and all decoders agree.
+
+    python -m tests.fuzz.decoder --inputs 10000000
+
+Inputs come in blocks, each from its own seed: what goes wrong, a crash included, is repeated with
+`--seed` and `--block`. Memory must stay flat.
+"""
+
+import argparse
+import faulthandler
+import sys
+import time
+from random import Random
+from types import ModuleType
+from typing import NamedTuple
+
+import psutil
+
+from asyncconsumer.errors import CorruptRecords, MalformedResponse
+from asyncconsumer.wire import accel
+from tests.fuzz.mutate import FRAMES, record_set, spoil
+
+BLOCK = 1000
+ALL_COLUMNS = 63
+GROWTH_ALLOWED = 16 << 20
+
+
+class Options(NamedTuple):
+    """How one input is read."""
+
+    check_crc: bool
+    offset: int
+    aborted: list[tuple[int, int]] | None
+    columns: bool
+
+
+def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
+    """Everything that can be seen of a decoding, in order."""
+    records = decoder.Records(
+        data,
+        topic="t",
+        partition=0,
+        offset=options.offset,
+        aborted=options.aborted,
+        check_crc=options.check_crc,
+        max_inflated=1 << 16,
+        max_batch=1 << 20,
+    )
+    seen: list[object] = []
+    for _ in range(4):
+        try:
+            if options.columns:
+                while (table := records.take_columns(ALL_COLUMNS, 3, 1 << 20, 1)) is not None:
+                    seen.append(plain(table))
+            else:
+                for found in records:
+                    fields = (found.offset, found.timestamp, found.timestamp_type)
+                    seen.append((*fields, found.key, found.value, found.headers))
+                    seen.append(records.next_offset)
+            break
+        except CorruptRecords as error:
+            seen.append((error.offset, error.reason, error.resume))
+            if error.resume is None:
+                break
+            seen.append(records.skip_corrupt())
+    seen.append((records.next_offset, records.incomplete, records.leader_epoch))
+    return seen
+
+
+def plain(table: object) -> object:
+    """Buffers of any kind as bytes."""
+    if isinstance(table, tuple | list):
+        return [plain(part) for part in table]
+    return table if table is None or isinstance(table, int) else bytes(table)  # type: ignore[call-overload]
+
+
+def answer_of(decoder: ModuleType, frame: bytes, version: int) -> object:
+    """The answer, or the error and its place."""
+    try:
+        return tuple(decoder.fetch_answer(frame, version))
+    except MalformedResponse as error:
+        return error.position, error.reason
+
+
+def spoiled(data: bytearray, rng: Random) -> bytes:
+    for _ in range(rng.choice((0, 1, 1, 2, 3, 6))):
+        spoil(data, rng)
+    return bytes(data)
+
+
+def one_input(twins: list[ModuleType], rng: Random) -> None:
+    """Make an input, and compare what the decoders see in it."""
+    seen: list[object]
+    if rng.randrange(8) == 0:
+        version, frame = rng.choice(FRAMES)
+        data = spoiled(bytearray(frame), rng)
+        seen = [answer_of(twin, data, version) for twin in twins]
+    else:
+        data = spoiled(record_set(rng), rng)
+        options = Options(
+            check_crc=rng.randrange(8) == 0,
+            offset=rng.choice((0, 0, 11, 91)),
+            aborted=rng.choice((None, [(7, 0), (8, 53)])),
+            columns=rng.randrange(8) == 0,
+        )
+        seen = [seen_by(twin, data, options) for twin in twins]
+    if any(other != seen[0] for other in seen):
+        raise AssertionError(f"decoders differ on {data.hex()}: {seen}")
+
+
+def fuzz(inputs: int, seed: int, first_block: int = 0, *, progress: bool = False) -> int:
+    """Try so many inputs; returns by how many bytes the process grew after the first tenth."""
+    twins = [accel.load(name)[1] for name in accel.available()]
+    process, began = psutil.Process(), time.monotonic()
+    blocks, warm = inputs // BLOCK, process.memory_info().rss
+    for block in range(first_block, first_block + blocks):
+        rng = Random(f"{seed}/{block}")
+        for _ in range(BLOCK):
+            try:
+                one_input(twins, rng)
+            except Exception as error:
+                error.add_note(f"repeat with --seed {seed} --block {block} --inputs {BLOCK}")
+                raise
+        done = block - first_block + 1
+        if done == max(1, blocks // 10):
+            warm = process.memory_info().rss
+        if progress and (done % 20 == 0 or done == blocks):
+            rate = done * BLOCK / (time.monotonic() - began)
+            rss = process.memory_info().rss >> 20
+            print(f"\r{done * BLOCK:,} inputs, {rate:,.0f}/s, {rss} MiB", end="", file=sys.stderr)
+    return process.memory_info().rss - warm
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--inputs", type=int, default=10_000_000)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
+    parser.add_argument("--block", type=int, default=0)
+    options = parser.parse_args()
+    faulthandler.enable()
+    print(f"seed {options.seed}", file=sys.stderr)
+    grown = fuzz(options.inputs, options.seed, options.block, progress=True)
+    print(f"\n{options.inputs:,} inputs agree, memory grew by {grown >> 10} KiB", file=sys.stderr)
+    sys.exit(grown > GROWTH_ALLOWED)
+
+
+if __name__ == "__main__":
+    main()

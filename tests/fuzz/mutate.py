@@ -1,0 +1,65 @@
+"""Good inputs, and ways to spoil them."""
+
+import struct
+from random import Random
+
+from tests.unit.wire.encoder import CODECS, Row, batch, control, message, wrapper, xerial
+from tests.unit.wire.test_answers import VERSIONS, full
+
+HEADERS = (("a", b"1"), ("é", None))
+
+
+def few(first: int) -> list[Row]:
+    return [Row(first, b"value" * 3, b"k", headers=HEADERS), Row(first + 1, None, b"", 5)]
+
+
+INNER = message(0, b"a") + message(1, b"b" * 20)
+INNER_0 = message(0, b"a", magic=0) + message(1, None, magic=0)
+
+ENTRIES = [
+    *(batch(few(10 * codec), codec=codec) for codec in CODECS.values()),
+    batch(few(50), attributes=0x10, producer=7),
+    batch(few(52), attributes=8, producer=8),
+    control(54, 7, 0),
+    control(55, 8, 1),
+    batch([], base=56, delta=3),
+    batch([Row(60, b"x" * 200)], delta=9, epoch=3),
+    batch(xerial(b"".join([b"\x14\0\0\0\x02k\x06val\0"[:11]] * 2), 8), base=70, codec=2, count=2),
+    message(80, magic=0),
+    message(81, None),
+    *(wrapper(INNER, 91 + codec * 2, codec=codec) for codec in (1, 2, 3)),
+    *(wrapper(INNER_0, 1, codec=codec, magic=0) for codec in (1, 2, 3)),
+]
+
+FRAMES = [(version, full(version)) for version in VERSIONS]
+
+NUMBERS = [0, 1, -1, -2, 2, 7, 127, 128, 2**15, 2**31 - 1, -(2**31), 2**30, 61, 49]
+LONGS = [2**63 - 1, -(2**63), -1, 2**62, 2**32, 2**63 - 2]
+VARINTS = [b"\xff" * 10, b"\xfe" + b"\xff" * 8 + b"\x01", b"\x80\x00", b"\xff\xff\xff\xff\x0f"]
+
+
+def record_set(rng: Random) -> bytearray:
+    return bytearray(b"".join(rng.choices(ENTRIES, k=rng.choice((1, 1, 2, 3)))))
+
+
+def spoil(data: bytearray, rng: Random) -> None:
+    """One change, in place. Most keep the length, so that the damage is found deep inside."""
+    at = rng.randrange(len(data)) if data else 0
+    match rng.randrange(10):
+        case 0 | 1 | 2 if data:
+            data[at] = rng.randrange(256)
+        case 3 if data:
+            data[at] ^= 1 << rng.randrange(8)
+        case 4:
+            data[at : at + 4] = struct.pack(">i", rng.choice(NUMBERS))
+        case 5:
+            data[at : at + 8] = struct.pack(">q", rng.choice(LONGS))
+        case 6:
+            number = rng.choice(VARINTS)
+            data[at : at + len(number)] = number
+        case 7:
+            del data[at:]
+        case 8:
+            del data[at : at + rng.randrange(1, 9)]
+        case _:
+            data[at:at] = data[at : at + rng.randrange(1, 40)]

@@ -1,0 +1,147 @@
+"""What is held, for how long, and that nothing is left behind."""
+
+import gc
+import sys
+import tracemalloc
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+
+import psutil
+import pytest
+
+from asyncconsumer.errors import CorruptRecords
+from tests.unit.wire.encoder import Row, batch, compress, message, rows, wrapper
+from tests.unit.wire.test_records import read
+
+pytestmark = pytest.mark.fast
+
+HEADERS = (("a", b"x" * 50), ("b", None))
+
+
+def is_held(buffer: bytearray) -> bool:
+    try:
+        buffer.append(0)
+    except BufferError:
+        return True
+    buffer.pop()
+    return False
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_the_buffer_is_held_while_reading_and_free_afterwards(
+    decoder: ModuleType, codec: int
+) -> None:
+    data = bytearray(batch(rows(5), codec=codec))
+    records = read(decoder, data)
+    kept = [next(records)]
+    assert is_held(data)
+    kept.extend(records)
+    assert not is_held(data)
+    data[:] = b"\0" * len(data)
+    assert [(k.offset, k.key) for k in kept] == [(r.offset, r.key) for r in rows(5)]
+
+
+def test_the_buffer_is_free_after_close_and_after_the_iterator_is_gone(decoder: ModuleType) -> None:
+    data = bytearray(batch(rows(5)))
+    records = read(decoder, data)
+    next(records)
+    records.close()
+    assert not is_held(data)
+    records = read(decoder, data)
+    next(records)
+    del records
+    assert not is_held(data)
+
+
+def test_the_buffer_is_free_after_damage_whose_end_is_unknown(decoder: ModuleType) -> None:
+    data = bytearray(batch(rows(5)) + batch(rows(1, 5), magic=9))
+    records = read(decoder, data)
+    with pytest.raises(CorruptRecords):
+        list(records)
+    assert not is_held(data)
+
+
+def test_a_cycle_through_the_error_is_collected(decoder: ModuleType) -> None:
+    def leave_a_cycle() -> "weakref.ref[CorruptRecords]":
+        records = read(decoder, bytearray(batch(rows(1), crc=1)))
+        try:
+            next(records)
+        except CorruptRecords as error:
+            return weakref.ref(error)  # its traceback holds this frame, which holds the records
+        raise AssertionError
+
+    gc.collect()
+    gone = leave_a_cycle()
+    gc.collect()
+    assert gone() is None
+
+
+def whole(decoder: ModuleType) -> None:
+    for record in read(decoder, batch([Row(0, headers=HEADERS), *rows(5, 1)], codec=4)):
+        assert record.value is not None
+        repr(record)
+        hash(record)
+
+
+def half(decoder: ModuleType) -> None:
+    next(read(decoder, batch(rows(50), codec=1), aborted=[(1, 2)]))
+
+
+def corrupt(decoder: ModuleType) -> None:
+    bad = batch(rows(5)) + batch(b"junk", base=5, codec=1, count=1) + batch(rows(1, 6))
+    records = read(decoder, bad)
+    for _ in range(2):
+        with pytest.raises(CorruptRecords):
+            list(records)
+    records.skip_corrupt()
+    list(records)
+
+
+def old(decoder: ModuleType) -> None:
+    list(read(decoder, wrapper(message(0) + message(1), 5, codec=3)))
+
+
+def refused(decoder: ModuleType) -> None:
+    with pytest.raises(TypeError):
+        decoder.Record("t", 0, 0, headers=[("a", b"1"), ("b", 2)])
+    with pytest.raises(TypeError):
+        decoder.Records(b"", topic="t", partition=0, aborted=[(1, 2), (3,)])
+    assert decoder.Record("t", 0, 0, headers=HEADERS) == decoder.Record("t", 0, 0, headers=HEADERS)
+
+
+@pytest.mark.parametrize("work", [whole, half, corrupt, old, refused])
+def test_doing_it_again_and_again_takes_no_more_memory(
+    decoder: ModuleType, work: Callable[[ModuleType], None]
+) -> None:
+    tracemalloc.start()
+    try:
+        for _ in range(200):
+            work(decoder)
+        gc.collect()
+        before, blocks = tracemalloc.get_traced_memory()[0], sys.getallocatedblocks()
+        for _ in range(400):
+            work(decoder)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 40_000  # free lists fill up
+        assert sys.getallocatedblocks() - blocks < 200  # one left behind each time would be 400
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_bomb_takes_no_more_than_the_cap(decoder: ModuleType, codec: int) -> None:
+    bomb = batch(compress(codec, b"\0" * (256 << 20)), codec=codec, count=1)
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    peak = 0
+
+    def watched() -> None:
+        nonlocal peak
+        with pytest.raises(CorruptRecords, match="max_inflated"):
+            next(read(decoder, bomb, max_inflated=16 << 20))
+        peak = psutil.Process().memory_info().rss
+
+    for _ in range(3):
+        watched()
+    assert peak - before < 40 << 20

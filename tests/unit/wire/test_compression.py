@@ -1,0 +1,101 @@
+import gzip
+import os
+
+import cramjam
+import pytest
+
+from asyncconsumer.wire import compression
+from asyncconsumer.wire.compression import BadCompression, inflate
+from tests.unit.wire.encoder import compress, xerial
+
+pytestmark = pytest.mark.fast
+
+TEXT = b"".join(b"line %d of many\n" % i for i in range(20_000))
+
+
+def inflated(
+    codec: int, source: bytes, limit: int = 1 << 24, room: bytearray | None = None
+) -> bytes:
+    room = bytearray() if room is None else room
+    return bytes(room[: inflate(codec, memoryview(source), room, limit)])
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+@pytest.mark.parametrize("data", [b"", b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000)])
+def test_every_codec_gives_back_what_was_compressed(codec: int, data: bytes) -> None:
+    assert inflated(codec, compress(codec, data)) == data
+
+
+def test_the_room_is_used_again() -> None:
+    room = bytearray(b"\xff" * 1_000_000)
+    for codec in (1, 2, 3, 4):
+        assert inflated(codec, compress(codec, TEXT), room=room) == TEXT
+    assert len(room) == 1_000_000
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_the_limit_is_exact(codec: int) -> None:
+    source = compress(codec, TEXT)
+    assert inflated(codec, source, limit=len(TEXT)) == TEXT
+    with pytest.raises(BadCompression, match="max_inflated"):
+        inflated(codec, source, limit=len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_room_above_the_limit_does_not_lift_it(codec: int) -> None:
+    room = bytearray(2 * len(TEXT))
+    with pytest.raises(BadCompression, match="max_inflated"):
+        inflated(codec, compress(codec, TEXT), limit=len(TEXT) - 1, room=room)
+
+
+@pytest.mark.parametrize("codec", [1, 3, 4])
+def test_frames_may_follow_each_other(codec: int) -> None:
+    twice = compress(codec, TEXT) + compress(codec, TEXT)
+    assert inflated(codec, twice) == TEXT * 2
+    with pytest.raises(BadCompression):
+        inflated(codec, twice, limit=len(TEXT) + 5)
+
+
+def streamed_zstd(data: bytes, pieces: int) -> bytes:
+    """As Java's clients write it: the size is not known when the frame begins."""
+    compressor, out = cramjam.zstd.Compressor(), b""
+    for at in range(pieces):
+        compressor.compress(data[at * len(data) // pieces : (at + 1) * len(data) // pieces])
+        out += bytes(compressor.flush())
+    return out + bytes(compressor.finish())
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 300])
+def test_zstd_that_does_not_say_its_size(pieces: int) -> None:
+    source = streamed_zstd(TEXT, pieces)
+    assert compression._zstd_size(memoryview(source)).declared is None
+    assert inflated(4, source) == TEXT
+    with pytest.raises(BadCompression, match="max_inflated"):
+        inflated(4, source, limit=len(TEXT) - 1)
+
+
+def test_zstd_of_very_many_blocks() -> None:
+    source = streamed_zstd(TEXT, 9000)
+    assert inflated(4, source) == TEXT
+
+
+def test_xerial_snappy() -> None:
+    assert inflated(2, xerial(TEXT)) == TEXT
+    assert inflated(2, xerial(b"")) == b""
+    with pytest.raises(BadCompression, match="max_inflated"):
+        inflated(2, xerial(TEXT), limit=len(TEXT) - 1)
+
+
+def test_gzip_that_lies_about_its_size_is_bad() -> None:
+    source = bytearray(gzip.compress(TEXT))
+    source[-4:] = (5).to_bytes(4, "little")
+    with pytest.raises(BadCompression, match="bad gzip data"):
+        inflated(1, bytes(source))
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4, compression.LZ4_WITHOUT_HEADER_CHECK])
+def test_anything_cut_short_is_bad(codec: int) -> None:
+    whole = compress(3 if codec > 4 else codec, TEXT[:500])
+    for cut in range(len(whole)):
+        with pytest.raises(BadCompression):
+            inflated(codec, whole[:cut])
