@@ -104,11 +104,12 @@ int records_prepare(PyObject *module);
 /* The next Record as an object; NULL without an exception at the end. Steals nothing. */
 PyObject *records_next(Records *self);
 
-/* --- stream.c, columns.c, answer.c ---------------------------------------------------------- */
+/* --- stream.c, columns.c, answer.c, ends.c -------------------------------------------------- */
 
 int stream_prepare(PyObject *module);
 PyObject *records_take_columns(Records *self, PyObject *args);
 int answer_prepare(PyObject *module);
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *end_offset(PyObject *module, PyObject *args);
 
 #endif

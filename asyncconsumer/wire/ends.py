@@ -1,0 +1,34 @@
+"""Where a record set ends, told from the headers of its batches, in pure Python."""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_HEAD: Final = Struct(">qiib")  # base offset, length, leader epoch or crc, magic
+_LAST_DELTA: Final = Struct(">i")
+_ENTRY_HEAD, _LAST_DELTA_AT = 12, 23
+_V2_LEAST, _LEGACY_LEAST = 61, 26
+_MOST: Final = 2**63 - 1
+
+
+def end_offset(data: "Buffer", otherwise: int, /) -> int:
+    """The offset behind the last whole batch, or `otherwise` if there is none.
+
+    What a fetcher needs to ask for more before anybody has decoded this. It stops at whatever is
+    cut short or damaged: the decoder will say so.
+    """
+    view = memoryview(data).cast("B")
+    at, behind = 0, otherwise
+    while len(view) - at >= _LEGACY_LEAST:
+        first, length, _, magic = _HEAD.unpack_from(view, at)
+        whole, modern = _ENTRY_HEAD + length, magic >= 2
+        if whole < (_V2_LEAST if modern else _LEGACY_LEAST) or whole > len(view) - at:
+            break
+        delta = _LAST_DELTA.unpack_from(view, at + _LAST_DELTA_AT)[0] if modern else 0
+        if first < 0 or delta < 0 or first > _MOST - delta - 1:
+            break
+        behind = first + delta + 1
+        at += whole
+    return behind
