@@ -253,6 +253,14 @@ def test_a_callback_that_raises_is_found() -> None:
         run(main)
 
 
+def test_what_the_code_itself_reports_to_the_loop_is_found() -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().call_exception_handler({"exception": ZeroDivisionError("told")})
+
+    with pytest.raises(UnhandledError, match=r"ZeroDivisionError\('told'\)"):
+        run(main)
+
+
 def test_a_failed_future_that_nobody_asks_is_found() -> None:
     async def main() -> None:
         asyncio.get_running_loop().create_future().set_exception(ZeroDivisionError("unseen"))

@@ -135,7 +135,8 @@ def _as_error(context: dict[str, Any]) -> UnhandledError:
     task = context.get("task") or context.get("future")
     who = f"{task.get_name()!r}: " if isinstance(task, asyncio.Task) else ""
     cause = context.get("exception")
-    error = UnhandledError(f"{who}{context['message']}" + (f": {cause!r}" if cause else ""))
+    what = context.get("message", "something went wrong")  # whoever calls the handler may omit it
+    error = UnhandledError(f"{who}{what}" + (f": {cause!r}" if cause else ""))
     error.__cause__ = cause
     return error
 

@@ -22,7 +22,8 @@ between two real runs is which socket or timer was ready first, and so which of 
 them. At one virtual moment, every order of these tasks is permitted. (Let a fake network draw its
 delays from a seed: then the moments differ too.) Orders that today's asyncio does not produce are
 also tried: they differ from its own in how many rounds a primitive takes to wake its waiter,
-which no documentation promises and which changes between releases and loops.
+which no documentation promises and which changes between releases and loops. (A task may, say, be
+cancelled before its first step by one that in plain asyncio always comes just after it.)
 
 **Why it finds bugs.** A round is where code that checks, awaits and then acts meets the task which
 changes what was checked. In plain asyncio the two keep in step and meet in the same order always.

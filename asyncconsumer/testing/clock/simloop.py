@@ -168,8 +168,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers = Timers()
         self._roll = _Roll()
         self._asyncgens = _InOrder()
-        self._ready: list[asyncio.Handle] = []  # the next round, filled by BaseEventLoop.call_soon
-        self._ends: list[int] = []  # where in it the blocks end that must stay together
+        self._ready: list[asyncio.Handle] = []  # the next round
+        self._ends: list[int] = []  # where in it one callback's share ends and another's begins
         self._todo: list[asyncio.Handle] = []  # this round, last one first
 
     def time(self) -> float:
