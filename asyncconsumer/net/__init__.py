@@ -1,0 +1,1 @@
+"""Broker sockets: connections, which one to use, and what the cluster looks like."""

@@ -1,0 +1,228 @@
+"""Messages as tables: each field with the versions that have it, as Kafka's own definitions say.
+
+A table becomes one of aiokafka's RequestStruct classes for every version, so that its connections
+and ours can send it. Flexible versions take compact lengths and tagged fields by themselves.
+"""
+
+import struct
+import uuid
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from operator import attrgetter
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
+
+from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    Array,
+    CompactArray,
+    CompactString,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    TaggedFields,
+    UnsignedVarInt32,
+)
+
+Kind: TypeAlias = Any  # a type of aiokafka's, which is untyped; or Text; or Many
+Value: TypeAlias = Any  # as the kind wants it
+
+_LAST: Final = 2**15 - 1
+TAGS: Final = "tags"
+
+
+class Uuid(AbstractType[uuid.UUID]):
+    """An id of 16 bytes; all zero where there is none."""
+
+    NONE: Final = uuid.UUID(int=0)
+
+    @classmethod
+    def encode(cls, value: uuid.UUID | None) -> bytes:
+        """The 16 bytes; of zeros for None."""
+        return (value or cls.NONE).bytes
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> uuid.UUID:
+        """The next 16 bytes."""
+        if len(raw := data.read(16)) != 16:
+            raise ValueError("Buffer underrun decoding Uuid")
+        return uuid.UUID(bytes=raw)
+
+
+class Rest(AbstractType[bytes]):
+    """All the bytes that are left, for answers that are read elsewhere."""
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        """The bytes."""
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        """The bytes."""
+        return data.read()
+
+
+class Text:
+    """A string, nullable or not: its encoding depends on the version."""
+
+
+class Many:
+    """An array of one kind of value, or of rows of fields."""
+
+    def __init__(self, *of: Kind) -> None:
+        self.of = of
+
+
+class Field(NamedTuple):
+    """A field, and the first and the last version that have it."""
+
+    name: str
+    kind: Kind
+    since: int = 0
+    until: int = _LAST
+
+
+def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
+    """aiokafka's Schema of the fields that a version has."""
+    there = [field for field in fields if field.since <= version <= field.until]
+    columns = [(field.name, _kind(field.kind, version, flexible=flexible)) for field in there]
+    return Schema(*columns, *([(TAGS, TaggedFields)] if flexible else []))
+
+
+def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
+    if kind is Text:
+        return CompactString("utf-8") if flexible else String("utf-8")
+    if not isinstance(kind, Many):
+        return kind
+    of = kind.of[0]
+    if not isinstance(of, Field):
+        of = _kind(of, version, flexible=flexible)
+        return CompactArray(of) if flexible else Array(of)
+    row = schema(kind.of, version, flexible=flexible)
+    if PackedRows.fits(row):
+        return PackedRows(row, flexible=flexible)
+    return CompactArray(row) if flexible else Array(row)
+
+
+class PackedRows(Array):
+    """An array of rows of numbers: each row is an object with an attribute for each field.
+
+    One call packs a row: a fetch of a thousand partitions takes a tenth of the time that
+    aiokafka's field by field takes.
+    """
+
+    _CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
+
+    def __init__(self, row: Schema, *, flexible: bool) -> None:
+        super().__init__(row)
+        self._flexible = flexible
+        self._plain = CompactArray(row) if flexible else Array(row)
+        self._pack = struct.Struct(">" + "".join(self._CODES[field] for field in row.fields)).pack
+        self._values = attrgetter(*(name for name in row.names if name != TAGS))
+
+    @classmethod
+    def fits(cls, row: Schema) -> bool:
+        """Whether rows of this schema can be packed: two numbers or more, and nothing else."""
+        numbers = [field for field in row.fields if field is not TaggedFields]
+        return len(numbers) > 1 and cls._CODES.keys() >= set(numbers)
+
+    def encode(self, items: Sequence[Value]) -> bytes:
+        """The number of rows, and the rows."""
+        length, pack, values = len(items), self._pack, self._values
+        count = UnsignedVarInt32.encode(length + 1) if self._flexible else Int32.encode(length)
+        return b"".join([count, *(pack(*values(row)) for row in items)])
+
+    def decode(self, data: BytesIO) -> list[Value] | None:
+        """Rows as tuples, like any array; tagged fields have any length, so nothing is packed."""
+        return cast("list[Value] | None", self._plain.decode(data))
+
+
+class Api(NamedTuple):
+    """One of Kafka's APIs in the versions that we speak. Answers are read with `to_object()`."""
+
+    name: str
+    key: int
+    versions: range
+    flexible_since: int
+    request: tuple[Field, ...]
+    response: tuple[Field, ...]
+
+    def structs(self) -> tuple[type[RequestStruct], ...]:
+        """A class for each version, the oldest first."""
+        return tuple(self._struct(version) for version in self.versions)
+
+    def _struct(self, version: int) -> type[RequestStruct]:
+        flexible = version >= self.flexible_since
+        common = {"API_KEY": self.key, "API_VERSION": version, "__module__": __name__}
+        answer = schema(self.response, version, flexible=flexible and self.response != RAW)
+        response = type(f"{self.name}Response_v{version}", (Response,), common | {"SCHEMA": answer})
+        made = {
+            "RESPONSE_TYPE": response,
+            "FLEXIBLE_VERSION": flexible,
+            "SCHEMA": schema(self.request, version, flexible=flexible),
+        }
+        return cast(
+            "type[RequestStruct]",
+            type(f"{self.name}Request_v{version}", (RequestStruct,), common | made),
+        )
+
+
+RAW: Final = (Field("body", Rest),)
+"""The response of an API whose answers are read elsewhere."""
+
+
+class TableRequest(Request[RequestStruct]):
+    """A request of a table, in the newest version that both sides have between two bounds.
+
+    ``values`` has every field of every version in question; rows are mappings, rows of numbers
+    objects. What the version agreed on lacks is left out, so a request that would then mean
+    something else needs ``least``.
+    """
+
+    API_KEY: ClassVar[int] = -1
+    API: ClassVar[Api]
+
+    def __init_subclass__(cls, *, api: Api) -> None:
+        cls.API_KEY = api.key
+        cls.API = api
+        super().__init_subclass__()
+        cls._CLASSES = api.structs()
+
+    def __init__(self, values: Mapping[str, Any], *, least: int = 0, most: int = _LAST) -> None:
+        self._values = values
+        self._least = least
+        self._most = most
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
+        """The request in the version to use with a broker that speaks `versions`."""
+        low, high = versions.get(self.API_KEY, (-1, -1))
+        for candidate in reversed(self._CLASSES):
+            if max(low, self._least) <= candidate.API_VERSION <= min(high, self._most):
+                return self.build(candidate)
+        ours = range(max(self.API.versions[0], self._least), self.API.versions[-1] + 1)
+        theirs = f"the broker {low} to {high}" if high >= 0 else "the broker none"
+        raise IncompatibleBrokerVersion(
+            f"{self.API.name} is needed in version {ours[0]} to {min(ours[-1], self._most)}, "
+            f"{theirs}"
+        )
+
+    def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
+        """The request in one version."""
+        return request_struct_class(*_arranged(request_struct_class.SCHEMA, self._values))
+
+
+def _arranged(kind: Kind, value: Value) -> Value:
+    """Values by name put in the order of a schema."""
+    if isinstance(kind, Schema):
+        return [
+            {} if name == TAGS else _arranged(field, value[name])
+            for name, field in zip(kind.names, kind.fields, strict=True)
+        ]
+    if isinstance(kind, PackedRows) or not isinstance(kind, Array) or value is None:
+        return value
+    return [_arranged(kind.array_of, row) for row in value]

@@ -1,0 +1,454 @@
+"""A connection: order, endings, cancellation, and what a broken broker may send."""
+
+import asyncio
+import struct
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import (
+    ClosedError,
+    ConnectionLost,
+    ConsumerError,
+    FrameTooLarge,
+    MalformedResponse,
+    NotTls,
+    RequestTimedOut,
+    UnsupportedBroker,
+)
+from asyncconsumer.model import Address
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.wire.messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ListedOffset,
+    ListOffsetsRequest,
+    MetadataRequest,
+)
+from tests.helpers import until
+from tests.net.scripted import Line, connected
+from tests.net.virtual import in_virtual_time
+
+pytestmark = pytest.mark.fast
+
+FETCH = FetchRequest(
+    {FetchTopic("t"): [FetchPartition(0, 0, 100)]}, max_wait_ms=0, min_bytes=0, max_bytes=100
+)
+METADATA = MetadataRequest([])
+# throttle time, no brokers, cluster id, controller, no topics, no authorized operations
+NOTHING = struct.pack(">iihiii", 0, 0, -1, 1, 0, 0)
+
+
+async def test_answers_reach_their_requests_in_order() -> None:
+    async def play(line: Line) -> None:
+        asked = [await line.asked() for _ in range(3)]  # none is answered before all have come
+        for number, one in enumerate(asked):
+            line.answer(one, b"answer %d" % number)
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        waiting = [connection.send_raw(FETCH) for _ in range(3)]
+        answers = [await one for one in waiting]
+    assert [bytes(answer.body) for answer in answers] == [b"answer 0", b"answer 1", b"answer 2"]
+    assert {answer.version for answer in answers} == {11}
+
+
+async def test_large_answers_arrive_intact() -> None:
+    bodies = [bytes(range(256)) * size for size in (40_000, 1, 7_000)]
+
+    async def play(line: Line) -> None:
+        for body in bodies:
+            line.answer(await line.asked(), body)
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        answers = [await connection.send_raw(FETCH) for _ in bodies]
+    assert [answer.body.tobytes() for answer in answers] == bodies
+
+
+async def test_a_control_answer_is_decoded() -> None:
+    async def play(line: Line) -> None:
+        line.answer(await line.asked(), NOTHING)
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        answer = await connection.request(METADATA)
+        assert (answer.controller_id, answer.brokers) == (1, [])
+        assert connection.usable
+
+
+Step = Callable[[Line], Awaitable[Any]]
+
+
+async def reset(line: Line) -> None:
+    line.writer.transport.abort()
+
+
+async def close(line: Line) -> None:
+    line.writer.close()
+
+
+async def cut_in_the_length(line: Line) -> None:
+    line.send(b"\x00\x00")
+
+
+async def cut_in_the_body(line: Line) -> None:
+    line.send(struct.pack(">ii", 1000, 2) + b"begun")
+
+
+async def answer_wrongly(line: Line) -> None:
+    line.answer(99, NOTHING)
+    await line.until_closed()
+
+
+async def answer_too_large(line: Line) -> None:
+    line.send(struct.pack(">i", 2**31 - 1) + b"x" * 1000)
+    await line.until_closed()
+
+
+async def answer_negative(line: Line) -> None:
+    line.send(struct.pack(">i", -5))
+    await line.until_closed()
+
+
+async def answer_in_http(line: Line) -> None:
+    line.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await line.until_closed()
+
+
+async def answer_in_tls(line: Line) -> None:
+    line.send(bytes.fromhex("15030300020246"))
+    await line.until_closed()
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "words"),
+    [
+        (reset, ConnectionLost, "on the first request, perhaps it wants a login"),
+        (close, ConnectionLost, "the broker closed the connection"),
+        (cut_in_the_length, ConnectionLost, "the broker closed the connection"),
+        (cut_in_the_body, ConnectionLost, "the broker closed the connection"),
+        (answer_wrongly, MalformedResponse, "correlation id 99 in place of 2"),
+        (answer_too_large, FrameTooLarge, "2147483647 bytes, allowed are 4 to 134217728"),
+        (answer_negative, FrameTooLarge, "a response of -5 bytes"),
+        (answer_in_http, FrameTooLarge, "answers in text, 'HTTP'"),
+        (answer_in_tls, NotTls, "answers in TLS"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+async def test_the_end_of_a_connection_fails_all_requests_at_once(
+    step: Step, kind: type[ConsumerError], words: str
+) -> None:
+    async def play(line: Line) -> None:
+        for _ in range(3):
+            await line.asked()
+        await step(line)
+
+    async with connected(play) as connection:
+        waiting = [connection.send_raw(FETCH) for _ in range(3)]
+        at_once: list[bool] = []
+        waiting[0].add_done_callback(lambda _: at_once.extend(one.done() for one in waiting))
+        errors = []
+        for one in waiting:
+            with pytest.raises(kind, match=words) as caught:
+                await one
+            errors.append(caught.value)
+        assert at_once == [True, True, True]
+        assert len({id(error) for error in errors}) == 3
+        assert all(str(connection.address) in str(error) for error in errors)
+        assert not connection.usable
+        with pytest.raises(ConnectionLost, match="closed before the request"):
+            connection.send_raw(FETCH)
+
+
+async def test_no_memory_is_taken_for_a_frame_that_is_too_large() -> None:
+    async def play(line: Line) -> None:
+        await line.asked()
+        await answer_too_large(line)
+
+    async with connected(play) as connection:
+        waiting = connection.send_raw(FETCH)
+        tracemalloc.start()
+        try:
+            with pytest.raises(FrameTooLarge):
+                await waiting
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+        finally:
+            tracemalloc.stop()
+
+
+async def test_an_answer_to_nothing_ends_the_connection() -> None:
+    async def play(line: Line) -> None:
+        line.answer(7, b"hello")
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        await until(lambda: not connection.usable)
+        assert "correlation id 7 in place of None" in str(connection.ending)
+
+
+async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
+    first_came, answer_now = asyncio.Event(), asyncio.Event()
+
+    async def play(line: Line) -> None:
+        first = await line.asked()
+        first_came.set()
+        await answer_now.wait()
+        line.answer(first, b"late")
+        line.answer(await line.asked(), NOTHING)
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        async with asyncio.TaskGroup() as group:
+            given_up = group.create_task(connection.request(METADATA))
+            await first_came.wait()
+            given_up.cancel()
+        answer_now.set()
+        assert (await connection.request(METADATA)).controller_id == 1
+        assert connection.usable
+
+
+async def test_dropped_answers_raise_nothing_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(line: Line) -> None:
+        await line.asked()
+        await reset(line)
+
+    async with connected(play) as connection:
+        dropped = [connection.send_raw(FETCH) for _ in range(2)]
+        await until(lambda: not connection.usable)
+        del dropped
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "convert value: b''"),
+        (NOTHING[:10], "convert value"),
+        (struct.pack(">ii", 0, 2**31 - 1), "convert value"),
+        (struct.pack(">iiih", 0, 1, 1, 30_000) + b"short", "Buffer underrun"),
+        (struct.pack(">iiih", 0, 1, 1, 2) + b"\xff\xfe", "can't decode"),
+    ],
+)
+async def test_an_answer_that_cannot_be_decoded_ends_the_connection(
+    body: bytes, reason: str
+) -> None:
+    async def play(line: Line) -> None:
+        line.answer(await line.asked(), body)
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        with pytest.raises(MalformedResponse, match=f"Metadata .*version 8.*{reason}"):
+            await connection.request(METADATA)
+        assert isinstance(connection.ending, MalformedResponse)
+
+
+async def test_a_control_answer_of_many_megabytes_is_not_decoded() -> None:
+    async def play(line: Line) -> None:
+        line.answer(await line.asked(), bytes(17 * 2**20))
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        with pytest.raises(FrameTooLarge, match="an answer to Metadata of 17825792 bytes"):
+            await connection.request(METADATA)
+
+
+async def test_a_request_that_the_broker_does_not_speak_is_refused() -> None:
+    async with connected(Line.until_closed) as connection:
+        listing = ListOffsetsRequest({"t": [ListedOffset(0, 1)]})
+        with pytest.raises(UnsupportedBroker, match="ListOffsets is needed in version 1 to 9"):
+            await connection.request(listing)
+        assert connection.usable
+
+
+# --- without sockets: time is virtual ----------------------------------------------------------
+
+
+class Wire(asyncio.Transport):
+    """Takes what is written; a test says what is received."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        config = ConnectionConfig(bootstrap_servers="k:9092", **options)
+        self.connection = Connection(Address("k", 9092), config)
+        self.connection.versions = {3: (12, 12), 1: (11, 11)}
+        self.connection.connection_made(self)
+
+    def write(self, data: Any) -> None:
+        self.sent.append(bytes(data))
+
+    def abort(self) -> None:
+        if self.sent[-1:] != [b"abort"]:
+            self.sent.append(b"abort")
+            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
+
+    def receive(self, correlation: int, body: bytes) -> None:
+        data = struct.pack(">ii", len(body) + 4, correlation) + body
+        self.connection.get_buffer(-1)[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+
+@in_virtual_time
+async def test_a_request_that_times_out_closes_the_connection() -> None:
+    wire = Wire(request_timeout_ms=30_000)
+    patient = wire.connection.send_raw(FETCH)
+    hasty = wire.connection.send_raw(FETCH, timeout=5)
+    with pytest.raises(RequestTimedOut, match="k:9092: no answer to Fetch within 5 s"):
+        await hasty
+    assert patient.done()
+    assert asyncio.get_running_loop().time() == 5
+    with pytest.raises(ConnectionLost, match="closed, for there was no answer to Fetch"):
+        await patient
+    assert wire.sent[-1] == b"abort"
+
+
+@in_virtual_time
+async def test_an_answer_in_time_stops_the_clock_of_its_request() -> None:
+    wire = Wire(connections_max_idle_ms=3_600_000)
+    answer = wire.connection.send_raw(FETCH, timeout=5)
+    wire.receive(1, b"body")
+    assert bytes((await answer).body) == b"body"
+    await asyncio.sleep(3_000)
+    assert wire.connection.usable
+
+
+@in_virtual_time
+async def test_a_cancelled_request_still_tells_a_dead_connection() -> None:
+    wire = Wire(connections_max_idle_ms=3_600_000)
+    wire.connection.send_raw(FETCH, timeout=5).cancel()
+    await asyncio.sleep(6)
+    assert isinstance(wire.connection.ending, ConnectionLost)
+
+
+@in_virtual_time
+async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    wire = Wire(connections_max_idle_ms=60_000)
+    await asyncio.sleep(50)
+    answer = wire.connection.send_raw(FETCH, timeout=3_600)
+    await asyncio.sleep(3_000)
+    assert wire.connection.usable
+    wire.receive(1, b"body")
+    await answer
+    answered = asyncio.get_running_loop().time()
+    await wire.connection.wait_closed()
+    assert isinstance(wire.connection.ending, ClosedError)
+    assert "idle" in str(wire.connection.ending)
+    assert 60 <= asyncio.get_running_loop().time() - answered <= 120
+
+
+@in_virtual_time
+async def test_a_retired_connection_still_answers_what_was_asked() -> None:
+    wire = Wire()
+    answer = wire.connection.send_raw(FETCH)
+    wire.connection.retire()
+    with pytest.raises(ConnectionLost):
+        wire.connection.send_raw(FETCH)
+    assert wire.sent[-1] != b"abort"
+    wire.receive(1, b"body")
+    assert wire.sent[-1] == b"abort"
+    assert bytes((await answer).body) == b"body"
+    await wire.connection.wait_closed()
+
+
+@in_virtual_time
+async def test_a_connection_without_requests_retires_at_once() -> None:
+    wire = Wire()
+    wire.connection.retire()
+    assert wire.sent == [b"abort"]
+    await wire.connection.wait_closed()
+
+
+@in_virtual_time
+async def test_a_connection_is_not_used_beyond_its_login() -> None:
+    wire = Wire()
+    wire.connection.expires = 60
+    usable = []
+    for _ in range(2):
+        await asyncio.sleep(59)
+        usable.append(wire.connection.usable)
+    assert usable == [True, False]
+    assert wire.connection.ending is None
+
+
+@in_virtual_time
+async def test_closing_fails_what_is_pending_and_says_whose_doing_it_was() -> None:
+    wire = Wire()
+    answer = wire.connection.send_raw(FETCH)
+    assert "open, 1 requests" in repr(wire.connection)
+    wire.connection.close()
+    with pytest.raises(ClosedError, match="k:9092 was closed"):
+        await answer
+    assert "ended (the connection to k:9092 was closed)" in repr(wire.connection)
+
+
+@in_virtual_time
+async def test_tagged_fields_of_a_header_are_skipped() -> None:
+    wire = Wire()
+    body = bytes.fromhex("000000000100000000070100")  # Metadata 12, nothing in it
+    for tags in (b"\x00", b"\x01\x09\x02ab", b"\x02\x00\x00\x05\x01z"):
+        async with asyncio.TaskGroup() as group:
+            answer = group.create_task(wire.connection.request(METADATA))
+            await asyncio.sleep(0)
+            wire.receive(len(wire.sent), tags + body)
+        assert answer.result().controller_id == 7
+
+
+@pytest.mark.parametrize("tags", [b"", b"\xff\xff\xff\xff\xff\xff", b"\x02\x05\x00\x04\x00"])
+def test_tagged_fields_that_make_no_sense_end_the_connection(tags: bytes) -> None:
+    @in_virtual_time
+    async def check() -> None:
+        wire = Wire()
+        answer = wire.connection.send_raw(METADATA)
+        wire.receive(1, tags)
+        with pytest.raises(MalformedResponse, match="Metadata"):
+            await answer
+
+    check()
+
+
+FULL = bytes.fromhex(
+    "00000000" "02" "00000001" "02" "6b" "00002384" "00" "00" "0263" "00000001"
+    "02" "0000" "0274" "000102030405060708090a0b0c0d0e0f" "00"
+    "02" "0000" "00000000" "00000001" "00000005" "0200000001" "0200000001" "01" "00"
+    "80000000" "00" "00"
+)  # fmt: skip
+
+
+@in_virtual_time
+async def test_the_answer_that_is_damaged_below_is_sound() -> None:
+    wire = Wire()
+    async with asyncio.TaskGroup() as group:
+        answer = group.create_task(wire.connection.request(METADATA))
+        await asyncio.sleep(0)
+        wire.receive(1, b"\x00" + FULL)
+    [topic] = answer.result().to_object()["topics"]
+    assert (topic["name"], topic["partitions"][0]["leader_epoch"]) == ("t", 5)
+
+
+@given(at=st.integers(0, len(FULL) - 1), put=st.binary(max_size=6), cut=st.integers(0, 9))
+def test_damaged_answers_are_decoded_or_refused_and_nothing_else(
+    at: int, put: bytes, cut: int
+) -> None:
+    @in_virtual_time
+    async def check() -> None:
+        wire = Wire()
+        async with asyncio.TaskGroup() as group:
+            answer = group.create_task(decode_or_refuse(wire))
+            await asyncio.sleep(0)
+            wire.receive(1, b"\x00" + FULL[:at] + put + FULL[at + cut :])
+        await answer
+
+    async def decode_or_refuse(wire: Wire) -> None:
+        try:
+            await wire.connection.request(METADATA)
+        except MalformedResponse:
+            assert not wire.connection.usable
+
+    check()

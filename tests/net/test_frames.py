@@ -1,0 +1,60 @@
+"""Cutting bytes into frames, whatever the pieces they come in."""
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncconsumer.net.frames import BadLength, Frames
+
+pytestmark = pytest.mark.fast
+
+LENGTHS = st.integers(4, 40) | st.integers(4080, 4110) | st.integers(8000, 9000)
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def feed(frames: Frames, data: bytes, pieces: list[int]) -> list[bytes]:
+    """What comes out when the bytes come in pieces; the last size is used for all the rest."""
+    found, at, sizes = [], 0, iter(pieces)
+    size = 1
+    while at < len(data):
+        size = next(sizes, size)
+        room = frames.room()
+        piece = data[at : at + min(size, len(room))]
+        room[: len(piece)] = piece
+        found += [bytes(frame) for frame in frames.received(len(piece))]
+        at += len(piece)
+    return found
+
+
+@given(lengths=st.lists(LENGTHS, max_size=6), pieces=st.lists(st.integers(1, 9000), max_size=9))
+def test_frames_come_out_whole_and_in_order(lengths: list[int], pieces: list[int]) -> None:
+    bodies = [bytes([number % 256]) * length for number, length in enumerate(lengths, 1)]
+    assert feed(Frames(9000), b"".join(map(framed, bodies)), pieces) == bodies
+
+
+def test_a_frame_is_not_written_to_again() -> None:
+    frames, kept = Frames(100), []
+    for number in range(50):
+        data = framed(bytes([number]) * 10)
+        frames.room()[: len(data)] = data
+        kept += frames.received(len(data))
+    assert [bytes(frame) for frame in kept] == [bytes([number]) * 10 for number in range(50)]
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 0, 3, 101, 2**31 - 1])
+def test_a_length_that_makes_no_sense_takes_no_memory(length: int) -> None:
+    frames = Frames(100)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadLength) as caught:
+            feed(frames, framed(b"good") + struct.pack(">i", length) + b"more", [50])
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert caught.value.length == length
