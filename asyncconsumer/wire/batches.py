@@ -18,11 +18,12 @@ Fields = tuple[int, int, int, bytes | None, bytes | None, Headers]
 
 
 class Batch(NamedTuple):
-    """The header of a batch, as far as reading its records needs it."""
+    """The header of a batch, as far as reading its records needs it, and as it claims to be."""
 
     base_offset: int
     last_offset: int
     leader_epoch: int
+    crc: int
     base_timestamp: int  # the time of every record when append_time
     append_time: bool
     codec: int
@@ -31,45 +32,30 @@ class Batch(NamedTuple):
     producer: int
     records: int
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether its offsets are some that a partition can have."""
+        return self.base_offset <= self.last_offset < MOST
 
-class Claims(NamedTuple):
-    """What an unchecked header says, for whoever must go on behind it."""
-
-    crc: int
-    base_offset: int
-    delta: int
-    records: int
-
+    @property
     def end(self) -> int | None:
-        """The offset behind the batch, if the header agrees with itself."""
-        agrees = self.delta >= 0 and self.records == self.delta + 1
-        return (
-            self.base_offset + self.records
-            if agrees and self.base_offset <= MOST - self.records
-            else None
-        )
+        """The offset behind it, if a header that nobody vouches for agrees with itself."""
+        end = self.base_offset + self.records
+        return end if self.base_offset <= self.last_offset == end - 1 < MOST else None
 
 
-def claims(view: memoryview, at: int) -> Claims:
-    """What the header at `at` says before its checksum was looked at."""
-    fields = _FIELDS.unpack_from(view, at)
-    return Claims(fields[4], fields[0], fields[6], fields[12])
-
-
-def read_header(entry: bytes, following: int | None) -> Batch:
-    """The header that `entry` begins with. `following` is the offset of the next entry, if any."""
-    base, _, epoch, _, _, attributes, delta, first, latest, producer, _, _, count = (
+def read_header(entry: bytes) -> Batch:
+    """The header that `entry` begins with."""
+    base, _, epoch, _, crc, attributes, delta, first, latest, producer, _, _, count = (
         _FIELDS.unpack_from(entry)
     )
-    if delta < 0 or base > MOST - 1 - delta:
-        raise Damage("a last offset out of range", following)
-    append_time = bool(attributes & 8)
     return Batch(
         base,
         base + delta,
         epoch,
-        latest if append_time else first,
-        append_time,
+        crc,
+        latest if attributes & 8 else first,
+        bool(attributes & 8),
         attributes & 7,
         bool(attributes & 0x10),
         bool(attributes & 0x20),

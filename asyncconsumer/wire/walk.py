@@ -3,16 +3,18 @@
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
+from struct import Struct
 from typing import Final, NamedTuple
 
 from asyncconsumer.wire import batches, message_sets
 from asyncconsumer.wire.aborted import Aborted
 from asyncconsumer.wire.checksum import crc32c
 from asyncconsumer.wire.compression import LZ4_WITHOUT_HEADER_CHECK, BadCompression, inflate
-from asyncconsumer.wire.reader import INT_32, INT_64, MOST, Damage
+from asyncconsumer.wire.reader import INT_32, MOST, Damage
 from asyncconsumer.wire.record import Record, fill
 
-_ENTRY_HEAD: Final = 12  # offset and length, in every format
+_OFFSET_AND_LENGTH: Final = Struct(">qi")
+_ENTRY_HEAD: Final = _OFFSET_AND_LENGTH.size  # the same in every format
 _HEAD_TO_MAGIC: Final = 17
 _LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry there is
 
@@ -73,10 +75,7 @@ class Walk:
         if there < _ENTRY_HEAD:
             self._truncated(start, batches.HEAD)
             return None
-        (self.stand,), (length,) = (
-            INT_64.unpack_from(view, start),
-            INT_32.unpack_from(view, start + 8),
-        )
+        self.stand, length = _OFFSET_AND_LENGTH.unpack_from(view, start)
         least, most = _LEAST_LENGTH, self._limits.max_batch
         if length < least:
             raise Damage(f"a batch length of {length}, less than the least possible {least}")
@@ -108,10 +107,7 @@ class Walk:
         """The offset of the entry behind the one in hand, when there is one that makes sense."""
         if len(view) - self._at < _HEAD_TO_MAGIC:
             return None
-        (offset,), (length,) = (
-            INT_64.unpack_from(view, self._at),
-            INT_32.unpack_from(view, self._at + 8),
-        )
+        offset, length = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
         sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
         return offset if sane and offset > max(self.stand, -1) else None
 
@@ -127,12 +123,13 @@ class Walk:
     def _open_batch(
         self, view: memoryview, start: int, end: int
     ) -> tuple[int, Iterable[batches.Fields]]:
-        claims, following = batches.claims(view, start), self._entry_after(view)
         data = bytes(view[start:end])
-        if self._limits.check_crc and crc32c(memoryview(data)[21:]) != claims.crc:
-            resume = claims.end() if following is None else following
-            raise Damage("its checksum does not match", resume)
-        batch = batches.read_header(data, following)
+        batch = batches.read_header(data)
+        if self._limits.check_crc and crc32c(memoryview(data)[21:]) != batch.crc:
+            following = self._entry_after(view)
+            raise Damage("its checksum does not match", following or batch.end)
+        if not batch.is_possible:
+            raise Damage("a last offset out of range", self._entry_after(view))
         self.leader_epoch = batch.leader_epoch
         if batch.records < 0:
             raise Damage("a negative record count", batch.last_offset + 1)

@@ -1,0 +1,126 @@
+"""What every benchmark shares: interleaved rounds, the table, the JSON lines."""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+Run = Callable[[], int]
+"""Does the work once and returns how many records that were."""
+
+LEAST_SECONDS: Final = 0.01  # what a round must take, or it is the clock that is measured
+
+
+class Row(NamedTuple):
+    """One contender in one case. Nanoseconds of CPU a record: other processes do not count."""
+
+    case: str
+    who: str
+    median: float
+    worst: float
+    rounds: int
+
+    def as_json(self, bench: str) -> dict[str, object]:
+        return {
+            "bench": bench,
+            "case": self.case,
+            "who": self.who,
+            "metric": "cpu_ns_per_record",
+            "median": round(self.median, 1),
+            "worst": round(self.worst, 1),
+            "records_per_s": round(1e9 / self.median),
+            "rounds": self.rounds,
+        }
+
+
+class Ratio(NamedTuple):
+    """How many times less a contender needs than another one."""
+
+    case: str
+    who: str
+    against: str
+    ratio: float
+
+    def as_json(self, bench: str) -> dict[str, object]:
+        return {
+            "bench": bench,
+            "case": f"{self.case}: {self.who}",
+            "against": self.against,
+            "metric": "cpu_ns_per_record",
+            "ratio": round(self.ratio, 2),
+        }
+
+
+def measure(case: str, contenders: Mapping[str, Run], rounds: int) -> list[Row]:
+    """Every contender once a round, so that a busy minute hits them all."""
+    repeats = {who: _repeats(run) for who, run in contenders.items()}
+    taken: dict[str, list[float]] = {who: [] for who in contenders}
+    for _ in range(rounds):
+        for who, run in contenders.items():
+            taken[who].append(_nanoseconds(run, repeats[who]))
+    return [
+        Row(case, who, statistics.median(times), max(times), rounds) for who, times in taken.items()
+    ]
+
+
+def _repeats(run: Run) -> int:
+    run()  # warm
+    began = time.process_time()
+    run()
+    return max(1, int(LEAST_SECONDS / max(time.process_time() - began, 1e-6)))
+
+
+def _nanoseconds(run: Run, repeats: int) -> float:
+    began, records = time.process_time_ns(), 0
+    for _ in range(repeats):
+        records += run()
+    return (time.process_time_ns() - began) / records
+
+
+def ratios(rows: Iterable[Row], pairs: Iterable[tuple[str, str]]) -> list[Ratio]:
+    """For each (who, against) that both ran in a case."""
+    medians: dict[str, dict[str, float]] = {}
+    for row in rows:
+        medians.setdefault(row.case, {})[row.who] = row.median
+    return [
+        Ratio(case, who, against, found[against] / found[who])
+        for case, found in medians.items()
+        for who, against in pairs
+        if who in found and against in found
+    ]
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """The options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds; under 60 seconds")
+    return parser
+
+
+def note(text: str) -> None:
+    """Progress and remarks, apart from the results."""
+    print(text, file=sys.stderr)
+
+
+def show(bench: str, rows: list[Row], found: list[Ratio], *, as_json: bool) -> None:
+    """The results, one way or the other."""
+    if as_json:
+        for row in rows:
+            print(json.dumps(row.as_json(bench)))
+        for ratio in found:
+            print(json.dumps(ratio.as_json(bench)))
+        return
+    for case in dict.fromkeys(row.case for row in rows):
+        print(f"\n{case}")
+        print(f"  {'':24}{'ns a record':>12}{'worst':>10}{'records/s':>14}")
+        for row in rows:
+            if row.case == case:
+                rate = f"{1e9 / row.median:,.0f}"
+                print(f"  {row.who:24}{row.median:>12.1f}{row.worst:>10.1f}{rate:>14}")
+        for ratio in found:
+            if ratio.case == case:
+                print(f"  {ratio.who} needs {ratio.ratio:.1f} times less than {ratio.against}")

@@ -1,0 +1,188 @@
+"""Record sets to records: our decoders against those of aiokafka and kafka-python.
+
+    python -m benchmarks.decode [--quick] [--json] [--all]
+
+One axis at a time (record size, codec, records a batch) around 100-byte values, uncompressed,
+1000 a batch; `--all` crosses them. Everybody checks checksums, as by default, and makes the object
+that its user gets. "touched" reads key, value, offset, timestamp and partition of each.
+"""
+
+import asyncio
+import importlib
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from benchmarks._harness import Row, Run, arguments, measure, note, ratios, show
+from tests.unit.wire import encoder
+
+SIZES, PER_BATCH = (10, 100, 1000), (1, 10, 1000)
+BYTES_OF_A_SET = 512 * 1024  # about what a fetch brings for a partition
+
+AGAINST = [
+    ("compiled, async for", "aiokafka"),
+    ("compiled, async for", "kafka-python"),
+    ("compiled, touched", "aiokafka, touched"),
+    ("compiled", "pure"),
+    ("pure", "kafka-python"),
+    ("pure, no checksum", "kafka-python, no checksum"),
+]
+
+
+class Case(NamedTuple):
+    """One record set."""
+
+    size: int
+    codec: str
+    per_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.size} B, {self.codec}, {self.per_batch} a batch"
+
+    def record_set(self) -> bytes:
+        count = max(1, BYTES_OF_A_SET // (self.size + 20))
+        batches = range(0, count, self.per_batch)
+        codec = encoder.CODECS[self.codec]
+        return b"".join(
+            encoder.batch(text_rows(self.per_batch, first, self.size), codec=codec)
+            for first in batches
+        )
+
+
+def text_rows(count: int, first: int, size: int) -> list[encoder.Row]:
+    """Values that look like JSON, so that codecs find something but not everything."""
+    found = []
+    for offset in range(first, first + count):
+        noise = f"{offset * 2654435761 % 2**32:08x}"
+        text = f'{{"id":{offset},"user":"{noise}","amount":{offset % 997}.{offset % 89:02}}}'
+        value = (text * (size // len(text) + 1))[:size].encode()
+        found.append(encoder.Row(offset, value, b"key-%06d" % (offset % 10**6), offset))
+    return found
+
+
+def cases(*, crossed: bool) -> Iterator[Case]:
+    if crossed:
+        yield from itertools.starmap(Case, itertools.product(SIZES, encoder.CODECS, PER_BATCH))
+        return
+    yield from (Case(size, "none", 1000) for size in (100, 10, 1000))
+    yield from (Case(100, codec, 1000) for codec in encoder.CODECS if codec != "none")
+    yield from (Case(100, "none", per_batch) for per_batch in (1, 10))
+
+
+Source = Callable[[], Any]
+
+
+def iterated(source: Source) -> int:
+    count = 0
+    for _ in source():
+        count += 1
+    return count
+
+
+def touched(source: Source) -> int:
+    count = 0
+    for record in source():
+        record.key, record.value, record.offset, record.timestamp, record.partition  # noqa: B018
+        count += 1
+    return count
+
+
+def awaited(decoder: ModuleType, source: Source, runner: asyncio.Runner) -> int:
+    async def read() -> int:
+        count, sets = 0, [None, source()]
+
+        async def refill() -> object:
+            return sets.pop()
+
+        async for _ in decoder.AsyncRecords(refill):
+            count += 1
+        return count
+
+    return runner.run(read())
+
+
+def as_arrow(source: Source, *, copy: bool) -> int:
+    columns = importlib.import_module("asyncconsumer.wire.columns")
+    return int(columns.to_arrow(source(), copy=copy).num_rows)
+
+
+def ours(data: bytes, runner: asyncio.Runner) -> dict[str, Run]:
+    compiled = importlib.import_module("asyncconsumer.wire._records")
+    pure = importlib.import_module("asyncconsumer.wire.records")
+    where = {"topic": "orders", "partition": 3}
+    fast, slow = partial(compiled.Records, data, **where), partial(pure.Records, data, **where)
+    return {
+        "compiled": partial(iterated, fast),
+        "compiled, touched": partial(touched, fast),
+        "compiled, async for": partial(awaited, compiled, fast, runner),
+        "compiled, Arrow copied": partial(as_arrow, fast, copy=True),
+        "compiled, Arrow views": partial(as_arrow, fast, copy=False),
+        "pure": partial(iterated, slow),
+        "pure, no checksum": partial(iterated, partial(slow, check_crc=False)),
+    }
+
+
+def of_aiokafka(data: bytes) -> dict[str, Run]:
+    fetcher = importlib.import_module("aiokafka.consumer.fetcher")
+    memory = importlib.import_module("aiokafka.record.memory_records")
+    structs = importlib.import_module("aiokafka.structs")
+    where = structs.TopicPartition("orders", 3)
+
+    def source() -> object:
+        records = memory.MemoryRecords(data)
+        return fetcher.PartitionRecords(
+            tp=where,
+            records=records,
+            aborted_transactions=[],
+            fetch_offset=0,
+            key_deserializer=None,
+            value_deserializer=None,
+            check_crcs=True,
+            isolation_level=0,
+        )
+
+    return {"aiokafka": partial(iterated, source), "aiokafka, touched": partial(touched, source)}
+
+
+def of_kafka_python(data: bytes, codec: str) -> dict[str, Run]:
+    try:
+        fetcher = importlib.import_module("kafka.consumer.fetcher")
+        memory = importlib.import_module("kafka.record.memory_records")
+        structs = importlib.import_module("kafka.structs")
+        codecs = importlib.import_module("kafka.codec")
+    except ImportError:
+        note("kafka-python is not installed: pip install 'asyncconsumer[bench]'")
+        return {}
+    if codec != "none" and not getattr(codecs, f"has_{codec}")():
+        return {}  # it needs a package of its own for each
+    where = structs.TopicPartition("orders", 3)
+
+    def source(*, check_crcs: bool) -> object:
+        records = memory.MemoryRecords(data)
+        kept = fetcher.Fetcher.PartitionRecords(0, where, records, check_crcs=check_crcs)
+        return kept.record_iterator
+
+    return {
+        "kafka-python": partial(iterated, partial(source, check_crcs=True)),
+        "kafka-python, no checksum": partial(iterated, partial(source, check_crcs=False)),
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--all", action="store_true", help="every size with every codec and batch")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    with asyncio.Runner() as runner:
+        for case in cases(crossed=options.all):
+            data = case.record_set()
+            contenders = ours(data, runner) | of_aiokafka(data) | of_kafka_python(data, case.codec)
+            note(f"{case}: {len(data) >> 10} KiB")
+            rows += measure(str(case), contenders, 5 if options.quick else 15)
+    show("decode", rows, ratios(rows, AGAINST), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
