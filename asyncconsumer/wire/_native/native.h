@@ -36,7 +36,7 @@ typedef struct {
 
 PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight);
 
-/* --- walk.c, legacy.c: from batch to batch, from record to record -------------------------- */
+/* --- walk.c, batch.c, legacy.c: from batch to batch, from record to record -------------------------- */
 
 typedef struct {
     PyObject_HEAD
@@ -82,11 +82,13 @@ void walk_unread(Records *self, const Sight *sight);
 int walk_skip_corrupt(Records *self);
 void walk_release(Records *self);
 
-/* For walk.c, legacy.c and inflate.c among each other. -1 is an error, mostly CorruptRecords. */
+/* For these and inflate.c among each other. -1 is an error, mostly CorruptRecords. */
 int walk_corrupt(Records *self, int64_t resume, const char *reason, ...);
 int walk_corrupt_because(Records *self, int64_t resume, PyObject *reason);
 int64_t walk_entry_after(const Records *self);
 void walk_pass_over(Records *self);
+int walk_bad_record(Records *self, Reason reason);
+int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 Reason legacy_record(Records *self, Sight *sight);
 

@@ -266,11 +266,10 @@ int record_prepare(PyObject *module)
     no_headers = PyTuple_New(0);
     PyObject *order = Py_BuildValue("(ssssssss)", "topic", "partition", "offset", "timestamp",
                                     "timestamp_type", "key", "value", "headers");
-    PyObject *names = PyDict_New();
-    if (no_headers == NULL || order == NULL || names == NULL
-        || PyDict_SetItemString(names, "__match_args__", order) < 0)
+    if (no_headers == NULL || order == NULL || PyType_Ready(&Record_Type) < 0
+        || PyDict_SetItemString(Record_Type.tp_dict, "__match_args__", order) < 0)
         return -1;
-    Record_Type.tp_dict = names; /* PyType_Ready adds the rest */
     Py_DECREF(order);
+    PyType_Modified(&Record_Type);
     return PyModule_AddType(module, &Record_Type);
 }

@@ -1,0 +1,109 @@
+/* Opening a batch of magic 2: its checksum, whether anybody wants its records, and its body. */
+
+#include "batch.h"
+
+#include "crc32c.h"
+
+enum { LAST_CODEC = 4 };
+
+/* Is the batch in hand (a control batch) the end of an aborted transaction? 1, 0, or -1. */
+static int is_abort_marker(Records *self)
+{
+    Sight sight;
+    if (self->left == 0)
+        return 0;
+    Reason bad = read_record(self, &sight);
+    if (bad != NULL)
+        return walk_bad_record(self, bad);
+    if (sight.key == NULL || sight.key_length < 4)
+        return walk_bad_record(self, "a control key that is too short");
+    return int16_at(sight.key + 2) == 0;
+}
+
+static int open_body(Records *self, const uint8_t *entry, const uint8_t *entry_end, int64_t count)
+{
+    int codec = entry[22] & 7;
+    self->record = entry + BATCH_HEAD;
+    self->body_end = entry_end;
+    if (codec > LAST_CODEC)
+        return walk_corrupt(self, self->last_offset + 1, "unknown compression codec %d", codec);
+    if (codec != 0 && count > 0
+        && inflate_body(self, self->last_offset + 1, codec, self->record, entry_end - self->record) < 0)
+        return -1;
+    if (count > (self->body_end - self->record) / LEAST_RECORD)
+        return walk_corrupt(self, self->last_offset + 1,
+                            "a record count of %lld that does not fit its %lld bytes", (long long)count,
+                            (long long)(self->body_end - self->record));
+    self->left = count;
+    return 0;
+}
+
+/* read_committed: 1 when the batch is to be passed over, 0 when not, -1 on error. */
+static int is_aborted(Records *self, const uint8_t *entry, const uint8_t *entry_end)
+{
+    int64_t producer = int64_at(entry + 43);
+    int attributes = be16(entry + 21);
+    if (self->aborted == NULL || producer < 0)
+        return 0;
+    while (self->aborted_at < PyList_GET_SIZE(self->aborted)) {
+        PyObject *pair = PyList_GET_ITEM(self->aborted, self->aborted_at);
+        long long first = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 0));
+        if (first > self->last_offset)
+            break;
+        if (PySet_Add(self->aborting, PyTuple_GET_ITEM(pair, 1)) < 0)
+            return -1;
+        self->aborted_at++;
+    }
+    PyObject *id = PyLong_FromLongLong(producer);
+    if (id == NULL)
+        return -1;
+    int answer = 0;
+    if (attributes & 0x20) {
+        answer = open_body(self, entry, entry_end, int32_at(entry + 57));
+        if (answer == 0)
+            answer = is_abort_marker(self);
+        if (answer == 1)
+            answer = PySet_Discard(self->aborting, id) < 0 ? -1 : 0;
+    }
+    else if (attributes & 0x10)
+        answer = PySet_Contains(self->aborting, id);
+    Py_DECREF(id);
+    return answer;
+}
+
+static int bad_checksum(Records *self, const uint8_t *entry)
+{
+    int64_t base = int64_at(entry), delta = int32_at(entry + 23), count = int32_at(entry + 57);
+    int64_t resume = walk_entry_after(self);
+    if (resume < 0) /* no batch behind it; a header that agrees with itself may be believed */
+        resume = delta >= 0 && count == delta + 1 && base <= INT64_MAX - count ? base + count : -1;
+    return walk_corrupt(self, resume, "its checksum does not match");
+}
+
+/* 1: there may be records in hand; -1: error. */
+int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end)
+{
+    int64_t base = int64_at(entry), delta = int32_at(entry + 23), count = int32_at(entry + 57);
+    int attributes = be16(entry + 21);
+    if (self->check_crc && crc32c_of(entry + 21, (size_t)(entry_end - entry - 21)) != be32(entry + 17))
+        return bad_checksum(self, entry);
+    if (delta < 0 || base > INT64_MAX - 1 - delta)
+        return walk_corrupt(self, walk_entry_after(self), "a last offset out of range");
+    self->magic = 2;
+    self->base_offset = base;
+    self->last_offset = base + delta;
+    self->leader_epoch = int32_at(entry + 12);
+    self->append_time = (attributes & 8) != 0;
+    self->timestamp_type = self->append_time;
+    self->base_timestamp = int64_at(entry + (self->append_time ? 35 : 27));
+    if (count < 0)
+        return walk_corrupt(self, self->last_offset + 1, "a negative record count");
+    int aborted = is_aborted(self, entry, entry_end);
+    if (aborted < 0)
+        return -1;
+    if (aborted || (attributes & 0x20) || self->last_offset < self->floor || count == 0) {
+        walk_pass_over(self);
+        return 1;
+    }
+    return open_body(self, entry, entry_end, count) < 0 ? -1 : 1;
+}

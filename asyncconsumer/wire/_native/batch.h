@@ -1,0 +1,107 @@
+/* Reading one record of a batch of magic 2. In line, because it is most of the work there is. */
+
+#ifndef ASYNCCONSUMER_BATCH_H
+#define ASYNCCONSUMER_BATCH_H
+
+#include "native.h"
+
+enum {
+    BATCH_HEAD = 61,      /* all of a batch before its records */
+    LEAST_RECORD = 7,     /* length, attributes, two deltas, two lengths, number of headers */
+    LEAST_HEADER = 2,
+};
+
+static inline bool is_utf8(const uint8_t *at, int64_t length)
+{
+    int64_t i = 0;
+    while (i < length && at[i] < 0x80)
+        i++;
+    if (i == length)
+        return true;
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)length, NULL);
+    if (text == NULL)
+        PyErr_Clear();
+    Py_XDECREF(text);
+    return text != NULL;
+}
+
+/* A length and that many bytes; -1 is null. */
+static inline Reason read_bytes(Reader *r, const uint8_t **at, int32_t *length, Reason if_negative)
+{
+    int64_t size;
+    Reason bad = read_varint(r, &size);
+    if (bad != NULL)
+        return bad;
+    if (size < -1)
+        return if_negative;
+    if (size > left_in(r))
+        return REASON_CUT;
+    *at = size < 0 ? NULL : r->at;
+    *length = (int32_t)size;
+    if (size > 0)
+        r->at += size;
+    return NULL;
+}
+
+static inline Reason check_headers(Reader *r, int64_t count)
+{
+    if (count < 0)
+        return "a negative number of headers";
+    if (count > left_in(r) / LEAST_HEADER)
+        return "more headers than fit the record";
+    for (; count > 0; count--) {
+        const uint8_t *at;
+        int32_t length;
+        Reason bad = read_bytes(r, &at, &length, "a negative header key length");
+        if (bad != NULL)
+            return bad;
+        if (at == NULL)
+            return "a negative header key length";
+        if (!is_utf8(at, length))
+            return "a header key that is not UTF-8";
+        bad = read_bytes(r, &at, &length, "a negative header value length");
+        if (bad != NULL)
+            return bad;
+    }
+    return NULL;
+}
+
+static inline Reason read_record(Records *self, Sight *sight)
+{
+    Reader r = {self->record, self->body_end};
+    int64_t length, timestamp, delta, headers;
+    Reason bad = read_varint(&r, &length);
+    if (bad != NULL)
+        return bad;
+    if (length < 0)
+        return "a negative length";
+    if (length > left_in(&r))
+        return "a length that goes beyond its batch";
+    r.end = r.at + length;
+    if (length == 0)
+        return REASON_CUT;
+    r.at++; /* attributes: none are defined */
+    if ((bad = read_varlong(&r, &timestamp)) != NULL || (bad = read_varint(&r, &delta)) != NULL
+        || (bad = read_bytes(&r, &sight->key, &sight->key_length, "a negative key length")) != NULL
+        || (bad = read_bytes(&r, &sight->value, &sight->value_length, "a negative value length")) != NULL
+        || (bad = read_varint(&r, &headers)) != NULL)
+        return bad;
+    sight->headers = r.at;
+    sight->header_count = (int32_t)headers;
+    if (headers != 0 && (bad = check_headers(&r, headers)) != NULL)
+        return bad;
+    sight->headers_end = r.at;
+    if (r.at != r.end)
+        return "a length that does not match its fields";
+    if (delta < 0 || delta > self->last_offset - self->base_offset)
+        return "an offset outside its batch";
+    sight->offset = self->base_offset + delta;
+    sight->timestamp = self->base_timestamp;
+    if (!self->append_time && __builtin_add_overflow(self->base_timestamp, timestamp, &sight->timestamp))
+        return "a timestamp out of range";
+    sight->timestamp_type = self->timestamp_type;
+    self->record = r.end;
+    return NULL;
+}
+
+#endif

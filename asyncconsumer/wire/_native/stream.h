@@ -1,0 +1,34 @@
+/* What AsyncRecords and the steps of its iteration know of each other. */
+
+#ifndef ASYNCCONSUMER_STREAM_H
+#define ASYNCCONSUMER_STREAM_H
+
+#include "native.h"
+
+typedef struct Step Step;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *refill;
+    Records *current;
+    Step *waiting;         /* the Step that awaits refill(), not counted as a reference */
+    Step *spare;           /* for the next __anext__, if it is free by then */
+    long long last_offset;
+    bool ended;
+} AsyncRecords;
+
+enum State { FRESH, WAITING, DONE };
+
+struct Step {
+    PyObject_HEAD
+    AsyncRecords *stream;  /* NULL once done: an idle spare must not hold its holder */
+    PyObject *inner;       /* what WAITING waits for */
+    enum State state;
+    bool running;          /* on the stack right now: whoever comes again is refused */
+};
+
+Step *step_new(void);
+void step_finish(Step *self);
+int step_prepare(void);
+
+#endif

@@ -1,0 +1,60 @@
+import sys
+from types import FrameType, ModuleType
+
+import pytest
+
+from asyncconsumer.wire import accel, records
+from asyncconsumer.wire.accel import PureDecoderWarning
+from tests.unit.wire.encoder import batch, rows
+from tests.unit.wire.test_records import read
+
+pytestmark = pytest.mark.fast
+
+
+def test_every_decoder_has_the_names_of_the_reference(decoder: ModuleType) -> None:
+    for name in records.__all__:
+        assert hasattr(decoder, name)
+        assert getattr(accel, name) is getattr(accel.decoder, name)
+
+
+def test_both_decoders_are_here_where_the_tests_run() -> None:
+    assert accel.available() == ["compiled", "pure"]
+
+
+def test_a_decoder_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ImportError, match="no such decoder"):
+        accel.load("quantum")
+
+
+def test_a_missing_compiled_decoder_is_said_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncconsumer.wire._records", None)
+    with pytest.warns(PureDecoderWarning, match="many times slower"):
+        name, module = accel.load(None)
+    assert (name, module) == ("pure", records)
+    with pytest.raises(ImportError):
+        accel.load("compiled")
+
+
+def test_whoever_reads_while_another_thread_inflates_is_refused() -> None:
+    """Seen from inside: while `inflate` runs, other threads may."""
+    _, compiled = accel.load("compiled")
+    found = read(compiled, batch(rows(3), codec=4))
+    refused = []
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "inflate":
+            for use in (lambda: next(found), found.close, found.skip_corrupt, take):
+                with pytest.raises(RuntimeError, match="another thread"):
+                    use()
+                refused.append(use)
+
+    def take() -> object:
+        return found.take_columns(63, 1, 1, 1)
+
+    sys.setprofile(watch)
+    try:
+        offsets = [record.offset for record in found]
+    finally:
+        sys.setprofile(None)
+    assert len(refused) == 4
+    assert offsets == [0, 1, 2]
