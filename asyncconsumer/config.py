@@ -3,9 +3,9 @@
 import difflib
 import importlib.util
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from aiokafka.abc import AbstractTokenProvider
 
@@ -46,7 +46,7 @@ class ConnectionConfig:
 
     def __post_init__(self) -> None:
         parse_servers(self.bootstrap_servers)
-        _one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
+        one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
         if self.encrypted != (self.ssl_context is not None):
             raise ConfigError(
                 f"security_protocol is {self.security_protocol} and ssl_context is "
@@ -58,9 +58,7 @@ class ConnectionConfig:
             )
         self._check_login()
         for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name} must be a whole number from {least}, got {value!r}")
+            _whole_number(name, getattr(self, name), least)
         if self.reconnect_backoff_ms > self.reconnect_backoff_max_ms:
             raise ConfigError(
                 f"reconnect_backoff_ms ({self.reconnect_backoff_ms}) must not be more than "
@@ -97,7 +95,7 @@ class ConnectionConfig:
                 f"security_protocol {self.security_protocol} needs sasl_mechanism: "
                 f"one of {', '.join(SASL_MECHANISMS)}"
             )
-        _one_of("sasl_mechanism", mechanism, SASL_MECHANISMS)
+        one_of("sasl_mechanism", mechanism, SASL_MECHANISMS)
         for name in _NEEDED.get(mechanism, ("sasl_plain_username", "sasl_plain_password")):
             if not getattr(self, name):
                 raise ConfigError(f"sasl_mechanism {mechanism} needs {name}")
@@ -163,10 +161,72 @@ def _parse_server(entry: str) -> Address:
     return Address(name, int(port))
 
 
-def _one_of(option: str, value: object, allowed: Sequence[str]) -> None:
+def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise unless the value is one of those, with the nearest of them."""
     if value in allowed:
         return
     near = difflib.get_close_matches(str(value).upper().replace("_", "-"), allowed, 1, 0.4)
     near = near or difflib.get_close_matches(str(value).upper(), allowed, 1, 0.4)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}{hint}")
+
+
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchConfig:
+    """How much one fetch asks for, and what is checked of what comes. Names are Kafka's.
+
+    A larger batch than ``max_partition_fetch_bytes`` still comes whole. A batch that inflates to
+    more than ``max_inflated_bytes`` is refused as corrupt: a few kilobytes can claim gigabytes.
+    """
+
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 * 2**20
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 2**20
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    max_inflated_bytes: int = 64 * 2**20
+    client_rack: str = ""
+
+    def __post_init__(self) -> None:
+        one_of("isolation_level", self.isolation_level, ISOLATION_LEVELS)
+        for name in ("fetch_min_bytes", "fetch_max_wait_ms"):
+            _whole_number(name, getattr(self, name), 0)
+        for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "max_inflated_bytes"):
+            _whole_number(name, getattr(self, name), 1)
+        if self.fetch_min_bytes > self.fetch_max_bytes:
+            raise ConfigError(
+                f"fetch_min_bytes ({self.fetch_min_bytes}) must not be more than "
+                f"fetch_max_bytes ({self.fetch_max_bytes})"
+            )
+
+    @property
+    def committed_only(self) -> bool:
+        """Whether records of open and of aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
+
+
+def _whole_number(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name} must be a whole number from {least}, got {value!r}")
+
+
+Config = TypeVar("Config", bound="ConnectionConfig | FetchConfig")
+
+
+def take(options: dict[str, Any], kind: type[Config]) -> Config:
+    """A config made of those options that are its own; they are taken out of `options`."""
+    own = {field.name for field in fields(kind)} & options.keys()
+    return kind(**{name: options.pop(name) for name in own})
+
+
+def refuse_unknown(options: Iterable[str], *kinds: type[object], also: Iterable[str] = ()) -> None:
+    """Raise for the first option left that nobody took, with the nearest right name."""
+    known = [*also, *(field.name for kind in kinds for field in fields(kind))]  # type: ignore[arg-type] # dataclasses
+    for name in options:
+        near = difflib.get_close_matches(name, known, 1, 0.6)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+        raise ConfigError(f"unknown option {name!r}: {hint}")

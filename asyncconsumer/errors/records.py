@@ -31,3 +31,30 @@ class CorruptRecords(ConsumerError):
             f"corrupt records in {self.topic}[{self.partition}] at offset {self.offset}: "
             f"{self.reason}. {go_on}, or restore the partition from a good replica."
         )
+
+
+class OffsetNotThere(ConsumerError):
+    """The partition does not have the offset asked for. ``earliest`` and ``latest`` are its ends.
+
+    Records up to ``earliest`` are gone for good, deleted by retention or by hand; an offset beyond
+    ``latest`` never was, or was truncated.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, earliest: int, latest: int) -> None:
+        super().__init__(topic, partition, offset, earliest, latest)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.earliest = earliest
+        self.latest = latest
+
+    def __str__(self) -> str:
+        what = (
+            f"{self.earliest - self.offset} offsets before {self.earliest} are gone"
+            if self.offset < self.earliest
+            else f"the log ends at {self.latest}"
+        )
+        return (
+            f"{self.topic}[{self.partition}] has no offset {self.offset}: {what}. Read from "
+            f"{self.earliest} to {self.latest}, or set auto_offset_reset to earliest or latest."
+        )

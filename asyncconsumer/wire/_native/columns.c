@@ -324,7 +324,7 @@ PyObject *records_take_columns(Records *self, PyObject *args)
         PyErr_SetString(PyExc_RuntimeError, "these Records are being read by another thread");
         return NULL;
     }
-    if (!table.copy && (self->size > INT32_MAX || self->max_inflated > INT32_MAX)) {
+    if (!table.copy && (self->view.len > INT32_MAX || self->max_inflated > INT32_MAX)) {
         PyErr_SetString(PyExc_ValueError, "columns that are not copied need buffers below 2 GiB");
         return NULL;
     }

@@ -81,20 +81,40 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
     return self->topic && self->partition ? 0 : -1;
 }
 
+/* Take the buffer of `data`, of a memoryview that of what it looks at.
+
+   When the garbage collector takes apart a cycle that holds us and a memoryview, it may clear that
+   one first, which is fatal while its buffer is lent. What lies under it knows no cycles. */
+static int hold(Records *self, PyObject *data)
+{
+    if (PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0)
+        return -1;
+    self->at = self->view.buf;
+    self->size = self->view.len;
+    self->end = self->at + self->size;
+    PyObject *under = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
+    if (under == NULL)
+        return 0;
+    Py_buffer whole;
+    if (PyObject_GetBuffer(under, &whole, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear(); /* it lends no plain bytes: then the memoryview's own must do */
+        return 0;
+    }
+    PyBuffer_Release(&self->view);
+    self->view = whole;
+    return 0;
+}
+
 static PyObject *records_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     PyObject *data;
     Records *self = (Records *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
-    if (read_options(self, args, keywords, &data) < 0
-        || PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0) {
+    if (read_options(self, args, keywords, &data) < 0 || hold(self, data) < 0) {
         Py_DECREF(self);
         return NULL;
     }
-    self->size = self->view.len;
-    self->at = self->view.buf;
-    self->end = self->at + self->size;
     return (PyObject *)self;
 }
 

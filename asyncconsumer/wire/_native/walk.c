@@ -97,7 +97,7 @@ int walk_skip_corrupt(Records *self)
 
 static int truncated(Records *self, const uint8_t *entry, int64_t needed)
 {
-    if (entry == self->view.buf) /* not even one came whole */
+    if (entry == self->end - self->size) /* not even one came whole */
         self->incomplete = needed;
     return 0;
 }

@@ -145,3 +145,21 @@ def test_a_bomb_takes_no_more_than_the_cap(decoder: ModuleType, codec: int) -> N
     for _ in range(3):
         watched()
     assert peak - before < 40 << 20
+
+
+def test_a_cycle_with_the_memoryview_that_is_read_is_collected(decoder: ModuleType) -> None:
+    """The collector may take the memoryview apart before the records that look through it."""
+
+    class Holder:
+        pass
+
+    buffer = bytearray(batch(rows(5)))
+    for _ in range(20):
+        holder = Holder()
+        holder.view = memoryview(buffer)[:]  # type: ignore[attr-defined]
+        holder.records = read(decoder, holder.view)  # type: ignore[attr-defined]
+        next(holder.records)  # type: ignore[attr-defined]
+        holder.me = holder  # type: ignore[attr-defined]
+    del holder
+    gc.collect()
+    assert not is_held(buffer)

@@ -1,0 +1,1 @@
+"""Fetching records from brokers."""

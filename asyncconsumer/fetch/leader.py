@@ -1,0 +1,85 @@
+"""Access to a partition's leader, wherever it is now."""
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from aiokafka.protocol.api import Request, Response
+
+from asyncconsumer.errors import BrokerError, ConsumerError
+from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.brokers import Brokers, Traffic
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.patience import Patience
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where a partition is led."""
+
+    node_id: int
+    address: Address
+    leader_epoch: int
+    topic_id: UUID | None
+
+
+class Leaders:
+    """Finds leaders, connects to them, and tries again while that may help.
+
+    The first time something fails, the leader is asked for anew and the request sent again at
+    once; after that the waits grow. Nothing is tried for longer than `patience_ms` without success.
+    """
+
+    def __init__(
+        self, brokers: Brokers, cluster: Cluster, *, patience_ms: int, randomness: Random
+    ) -> None:
+        self._brokers = brokers
+        self._cluster = cluster
+        self._patience_ms = patience_ms
+        self._randomness = randomness
+        self._stale: set[TopicPartition] = set()
+
+    async def connect(
+        self, partition: TopicPartition, traffic: Traffic
+    ) -> tuple[Connection, Place]:
+        """A connection to the leader; one try."""
+        place = await self.place(partition)
+        return await self._brokers.connection(place.address, traffic), place
+
+    async def place(self, partition: TopicPartition) -> Place:
+        """Where it is led; asked of the cluster if that is not known, or in doubt. One try."""
+        metadata = self._cluster.metadata
+        if partition in self._stale or partition.topic not in metadata.topics:
+            metadata = await self._cluster.refresh([partition.topic])
+            self._stale.discard(partition)
+        try:
+            leader = metadata.leader(partition)
+        except BrokerError:
+            self.doubt(partition)
+            raise
+        topic_id = metadata.topics[partition.topic].topic_id
+        return Place(leader.broker.node_id, leader.broker.address, leader.epoch, topic_id)
+
+    def doubt(self, partition: TopicPartition) -> None:
+        """Have the leader asked for anew next time: what we believed did not work."""
+        self._stale.add(partition)
+
+    def patience(self) -> Patience:
+        """For one thing that must not go wrong for ever."""
+        return Patience(self._patience_ms, self._randomness)
+
+    async def request(
+        self, partition: TopicPartition, message: Request, read: Callable[[Response], T]
+    ) -> T:
+        """Ask the leader something small; `read` makes a value, or a broker's error, of it."""
+        patience = self.patience()
+        while True:
+            try:
+                connection, _ = await self.connect(partition, Traffic.CONTROL)
+                return read(await connection.request(message))
+            except ConsumerError as error:
+                self.doubt(partition)
+                await patience.bear(error)

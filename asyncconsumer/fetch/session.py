@@ -1,0 +1,39 @@
+"""What every reader without a group stands on: connections, metadata, leaders; opened together."""
+
+from contextlib import AsyncExitStack
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.fetch.leader import Leaders
+from asyncconsumer.net.brokers import Brokers
+from asyncconsumer.net.cluster import Cluster
+
+
+class Session:
+    """The way to one cluster, for as long as its `async with` block lasts."""
+
+    def __init__(self, config: ConnectionConfig, *, patience_ms: int) -> None:
+        randomness = Random()  # noqa: S311 - for jitter and shuffling
+        self.brokers = Brokers(config, randomness=randomness)
+        self.cluster = Cluster(self.brokers, randomness=randomness)
+        self.leaders = Leaders(
+            self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
+        )
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.brokers)
+            await stack.enter_async_context(self.cluster)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, traceback)

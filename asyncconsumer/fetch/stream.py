@@ -1,0 +1,64 @@
+"""One partition as its user reads it: record by record, in chunks, or as Arrow batches."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from asyncconsumer.fetch.reader import PartitionReader
+from asyncconsumer.wire import accel
+from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PartitionStream:
+    """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
+
+    Ends at its end offset, if it has one. Cancelling the wait for the next record loses nothing.
+    """
+
+    def __init__(self, open_reader: Callable[[], Awaitable[PartitionReader]]) -> None:
+        self._open_reader = open_reader
+        self._reader: PartitionReader | None = None
+        self._records = accel.AsyncRecords(self._refill)
+
+    def __aiter__(self) -> accel.AsyncRecords:
+        return self._records
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of the partition as the last answer told it; -1 before the first."""
+        return self._reader.high_watermark if self._reader is not None else -1
+
+    async def chunks(self) -> AsyncIterator[accel.Records]:
+        """What each fetch brought, to iterate over with a plain ``for``."""
+        while (records := await self._refill()) is not None:
+            yield records
+            records.close()
+
+    async def arrow(
+        self,
+        *,
+        copy: bool = True,
+        max_rows: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+        timestamps: Timestamps = "ms",
+    ) -> AsyncIterator["pa.RecordBatch"]:
+        """Arrow batches, made without an object per record.
+
+        With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
+        of the fetch and keep them alive; Spark takes only copied ones.
+        """
+        async for records in self.chunks():
+            while True:
+                batch = to_arrow(
+                    records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+                )
+                if batch is None:
+                    break
+                yield batch
+
+    async def _refill(self) -> accel.Records | None:
+        if self._reader is None:
+            self._reader = await self._open_reader()
+        return await self._reader.next()

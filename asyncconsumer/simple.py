@@ -1,0 +1,229 @@
+"""The simple consumer: partitions, leaders and offsets by hand; no group is joined."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from random import Random
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from asyncconsumer.config import ConnectionConfig, FetchConfig, one_of, refuse_unknown, take
+from asyncconsumer.errors import BrokerError, ConfigError, ConnectionLost, LeaderNotAvailable
+from asyncconsumer.fetch.ask import Ask, Fetched, request, understand
+from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.reader import PartitionReader, ReadPolicy, Skipped
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.fetch.stream import PartitionStream
+from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.metadata import Leader
+from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.wire import accel
+from asyncconsumer.wire.messages import EARLIEST, LATEST
+
+OFFSET_RESETS: Final = ("none", "earliest", "latest")
+_LEADER_TRIES: Final = 3
+
+
+class FetchResult(NamedTuple):
+    """What a fetch brought of one partition."""
+
+    partition: TopicPartition
+    records: accel.Records
+    """To iterate over; decoded on the way."""
+    next_offset: int
+    """Where to fetch next."""
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    error: BrokerError | None
+    """The broker's refusal, in which case there are no records."""
+
+
+class SimpleConsumer:
+    """Fetches what it is told to, and reads partitions across leader changes.
+
+    Takes the options of `ConnectionConfig` and `FetchConfig`. ``auto_offset_reset`` says what
+    `read` does about an offset that is not there: raise ("none"), or go to "earliest" or "latest",
+    which is logged and told to ``on_skip`` with the range that was skipped. Trouble that may pass
+    is borne for ``retry_timeout_ms``; then it is raised.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        auto_offset_reset: str = "none",
+        on_skip: Callable[[Skipped], None] | None = None,
+        retry_timeout_ms: int = 60_000,
+        **options: Any,  # noqa: ANN401 - checked by the configs that take them
+    ) -> None:
+        one_of("auto_offset_reset", auto_offset_reset, OFFSET_RESETS)
+        options["bootstrap_servers"] = bootstrap_servers
+        connection = take(options, ConnectionConfig)
+        self._fetch_config = take(options, FetchConfig)
+        own = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
+        refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
+        self._policy = ReadPolicy(auto_offset_reset=auto_offset_reset, on_skip=on_skip)
+        self._retry_timeout_ms = retry_timeout_ms
+        self._session = Session(connection, patience_ms=retry_timeout_ms)
+
+    async def __aenter__(self) -> Self:
+        await self._session.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._session.__aexit__(kind, error, traceback)
+
+    # --- leaders ---------------------------------------------------------------------------------
+
+    async def find_leader(self, topic: str, partition: int) -> Leader:
+        """The broker that leads a partition now, asked of the cluster; one try."""
+        return (await self._session.cluster.refresh([topic])).leader(
+            TopicPartition(topic, partition)
+        )
+
+    async def find_new_leader(self, topic: str, partition: int, old: int) -> Leader:
+        """The leader after broker `old` stopped answering; 3 tries, with waits between them.
+
+        On the first try `old` itself does not count: the cluster may not have noticed yet.
+        """
+        patience = self._session.leaders.patience()
+        about = f"a leader of {TopicPartition(topic, partition)} after broker {old}"
+        for tries_left in reversed(range(_LEADER_TRIES)):
+            try:
+                leader = await self.find_leader(topic, partition)
+                if leader.broker.node_id != old or tries_left < _LEADER_TRIES - 1:
+                    return leader
+                trouble: BrokerError = LeaderNotAvailable(about)
+            except BrokerError as error:
+                trouble = error
+            if not tries_left:
+                raise trouble
+            await patience.bear(trouble)
+        raise AssertionError("unreachable")
+
+    # --- fetch -----------------------------------------------------------------------------------
+
+    async def fetch(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        max_bytes: int | None = None,
+        max_wait_ms: int | None = None,
+    ) -> dict[TopicPartition, FetchResult]:
+        """Fetch each partition from an offset, with one request to each leader.
+
+        ``max_bytes`` is for each partition. A request that meets a broken connection is sent once
+        more. A broker's refusal of one partition is in its result; the others are not affected.
+        """
+        size = self._fetch_config.max_partition_fetch_bytes if max_bytes is None else max_bytes
+        at_leaders: dict[Address, dict[TopicPartition, Ask]] = {}
+        for partition, offset in wanted.items():
+            place = await self._session.leaders.place(TopicPartition(*partition))
+            ask = Ask(offset, size, place.leader_epoch, place.topic_id)
+            at_leaders.setdefault(place.address, {})[TopicPartition(*partition)] = ask
+        results = {}
+        for address, asks in at_leaders.items():
+            for fetched in await self._fetch_at(address, asks, max_wait_ms):
+                results[fetched.partition] = self._result(fetched)
+        return results
+
+    async def _fetch_at(
+        self,
+        address: Address,
+        asks: Mapping[TopicPartition, Ask],
+        max_wait_ms: int | None,
+    ) -> list[Fetched]:
+        message = request(asks, self._fetch_config, max_wait_ms=max_wait_ms)
+        for last_try in (False, True):
+            connection = await self._session.brokers.connection(address, Traffic.FETCH)
+            try:
+                return understand(await connection.send_raw(message), asks)
+            except ConnectionLost:
+                for partition in asks:
+                    self._session.leaders.doubt(partition)
+                if last_try:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _result(self, fetched: Fetched) -> FetchResult:
+        if fetched.error is not None:
+            self._session.leaders.doubt(fetched.partition)
+        return FetchResult(
+            fetched.partition,
+            fetched.records(self._fetch_config),
+            fetched.end_offset,
+            fetched.high_watermark,
+            fetched.last_stable_offset,
+            fetched.log_start_offset,
+            fetched.error,
+        )
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    async def offsets_before(
+        self, topic: str, partition: int, when: int | datetime = LATEST
+    ) -> int:
+        """The first offset at or after a moment; or EARLIEST; or LATEST, where the log ends.
+
+        A moment is a datetime with a time zone, or milliseconds since 1970. All records before the
+        offset are older than it. When none is as new, that is the end of the log.
+        """
+        moment = when if isinstance(when, int) else _milliseconds(when)
+        at = TopicPartition(topic, partition)
+        committed = self._fetch_config.committed_only
+        found = await list_offset(self._session.leaders, at, moment, committed_only=committed)
+        if found.offset < 0:
+            found = await list_offset(self._session.leaders, at, LATEST, committed_only=committed)
+        return found.offset
+
+    async def fetch_offsets(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """What a group has committed in Kafka, without joining it; None where it has not."""
+        return await self._offsets_of(group).load(partitions)
+
+    async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for a group in Kafka, without joining it; a group with live members refuses."""
+        await self._offsets_of(group).commit(offsets)
+
+    def _offsets_of(self, group: str) -> KafkaOffsets:
+        if not group:
+            raise ConfigError("the group is empty: name one")
+        return KafkaOffsets(
+            group,
+            self._session.brokers,
+            self._session.cluster,
+            patience_ms=self._retry_timeout_ms,
+            randomness=Random(),  # noqa: S311 - for jitter
+        )
+
+    # --- read ------------------------------------------------------------------------------------
+
+    def read(self, topic: str, partition: int, offset: int = EARLIEST) -> PartitionStream:
+        """Read a partition from an offset on, EARLIEST and LATEST included, across leader changes.
+
+        ``async for record in simple.read("orders", 0)``; `chunks()` and `arrow()` are cheaper.
+        """
+        at = TopicPartition(topic, partition)
+        if offset < EARLIEST:
+            raise ConfigError(f"offset {offset} of {at}: give one from 0, or EARLIEST, or LATEST")
+
+        async def open_reader() -> PartitionReader:
+            start = offset if offset >= 0 else await self.offsets_before(topic, partition, offset)
+            return PartitionReader(
+                at, start, self._session.leaders, self._fetch_config, policy=self._policy
+            )
+
+        return PartitionStream(open_reader)
+
+
+def _milliseconds(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ConfigError(f"{moment} has no time zone: give one, e.g. datetime.now(UTC)")
+    return int(moment.timestamp() * 1000)

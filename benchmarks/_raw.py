@@ -1,0 +1,46 @@
+"""The limit that no consumer can pass: fetch frames read into one buffer and dropped."""
+
+import asyncio
+import socket
+import time
+
+from asyncconsumer.config import ConnectionConfig, FetchConfig
+from asyncconsumer.fetch.ask import Ask, request
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.wire import accel
+from benchmarks._peers import tell
+
+
+async def _learn(servers: str, at: TopicPartition) -> tuple[dict[int, tuple[int, int]], Ask]:
+    async with Session(ConnectionConfig(bootstrap_servers=servers), patience_ms=5_000) as session:
+        connection, place = await session.leaders.connect(at, Traffic.FETCH)
+        return connection.versions, Ask(0, 2**20, place.leader_epoch, place.topic_id)
+
+
+def read_and_drop(servers: str, topic: str, count: int) -> None:
+    at = TopicPartition(topic, 0)
+    versions, ask = asyncio.run(_learn(servers, at))
+    host, port = servers.split(",", maxsplit=1)[0].split(":")
+    room = memoryview(bytearray(4 * 2**20))
+    started, cpu = time.perf_counter(), time.process_time()
+    with socket.create_connection((host, int(port))) as connection:
+        offset = 0
+        while offset < count:
+            struct = request({at: ask._replace(offset=offset)}, FetchConfig()).prepare(versions)
+            head = struct.build_request_header(0, "raw").encode()
+            body = struct.encode()
+            connection.sendall((len(head) + len(body)).to_bytes(4, "big") + head + body)
+            size = int.from_bytes(_exactly(connection, room, 4), "big")
+            frame = _exactly(connection, room, size)
+            (part,) = accel.fetch_answer(frame[5:], struct.API_VERSION).partitions
+            offset = accel.end_offset(frame[5 + part.start : 5 + part.end], offset)
+    tell(offset, started, cpu)
+
+
+def _exactly(connection: socket.socket, room: memoryview, size: int) -> memoryview:
+    got = 0
+    while got < size:
+        got += connection.recv_into(room[got:size])
+    return room[:size]
