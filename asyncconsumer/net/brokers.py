@@ -1,7 +1,6 @@
 """Which connection to use: one to each address and kind of traffic, opened when it is needed."""
 
 import asyncio
-import copy
 import enum
 from random import Random
 from types import TracebackType
@@ -15,6 +14,7 @@ from asyncconsumer.model import Address
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.node import Node
 from asyncconsumer.net.opening import open_connection
+from asyncconsumer.net.scope import Scope
 
 
 class Traffic(enum.Enum):
@@ -44,12 +44,6 @@ class _Open(NamedTuple):
     since: float
 
 
-class _State(enum.Enum):
-    NEW = "not open yet: enter its `async with` block first"
-    OPEN = "open"
-    CLOSED = "closed: its `async with` block is over"
-
-
 class Brokers:
     """The connections of one client, for as long as its ``async with`` block lasts.
 
@@ -68,17 +62,14 @@ class Brokers:
         self.config: Final = config
         self._randomness = randomness
         self._opener = opener
-        self._state = _State.NEW
         self._nodes: dict[Address, Node] = {}
         self._opened: dict[_Way, _Open] = {}
+        self._retired: list[Connection] = []
         self._openings: dict[_Way, asyncio.Task[Connection | ConsumerError]] = {}
-        self._scope = asyncio.TaskGroup()
+        self._scope = Scope("brokers")
 
     async def __aenter__(self) -> Self:
-        if self._state is not _State.NEW:
-            raise ClosedError("brokers are opened once; make new ones")
         await self._scope.__aenter__()
-        self._state = _State.OPEN
         return self
 
     async def __aexit__(
@@ -87,16 +78,14 @@ class Brokers:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self._state = _State.CLOSED
-        for opening in self._openings.values():
-            opening.cancel()
-        for way in self._opened.values():
-            way.connection.close()
-        # the scope wraps what it is given into a group; only a cancellation is its business
-        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
-        await self._scope.__aexit__(*((kind, error, where) if cancelled else (None, None, None)))
-        for way in self._opened.values():
-            await way.connection.wait_closed()
+        try:
+            await self._scope.__aexit__(kind, error, where)
+        finally:
+            left = [*self._retired, *(there.connection for there in self._opened.values())]
+            for connection in left:
+                connection.close()
+            for connection in left:
+                await connection.wait_closed()
 
     async def request(
         self, address: Address, traffic: Traffic, message: Request, *, timeout: float | None = None
@@ -107,8 +96,7 @@ class Brokers:
 
     async def connection(self, address: Address, traffic: Traffic) -> Connection:
         """The connection for a kind of traffic; opened, after a wait if need be, or an error."""
-        if self._state is not _State.OPEN:
-            raise ClosedError(f"the brokers are {self._state.value}")
+        self._scope.check_open()
         way = _Way(address, traffic)
         if (there := self._opened.get(way)) is not None:
             if there.connection.usable:
@@ -117,13 +105,8 @@ class Brokers:
         opening = self._openings.get(way)
         if opening is None:
             name = f"open {address} for {traffic.value}"
-            opening = self._openings[way] = self._scope.create_task(self._open(way), name=name)
-        await asyncio.wait({opening})  # unlike awaiting it: who gives up does not end it for others
-        if opening.cancelled():
-            raise ClosedError("the brokers were closed meanwhile")
-        if isinstance(result := opening.result(), ConsumerError):
-            raise copy.copy(result) from result
-        return result
+            opening = self._openings[way] = self._scope.start(self._open(way), name)
+        return await self._scope.outcome(opening)
 
     def wait_before(self, address: Address) -> float:
         """Seconds until a node may be tried again; 0 unless it is in trouble."""
@@ -150,5 +133,6 @@ class Brokers:
         del self._opened[way]
         if there.connection.ending is None:
             there.connection.retire()  # its login runs out
+            self._retired = [one for one in self._retired if not one.gone] + [there.connection]
         elif not isinstance(there.connection.ending, ClosedError):
             self._nodes[way.address].lost(there.connection.ending, there.since)
