@@ -41,7 +41,7 @@ class ConnectionConfig:
     request_timeout_ms: int = 30_000
     connections_max_idle_ms: int = 540_000
     reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 10_000
+    reconnect_backoff_max_ms: int = 1_000
     max_frame_bytes: int = 128 * 2**20
 
     def __post_init__(self) -> None:

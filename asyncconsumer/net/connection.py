@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from io import BytesIO
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import Request, RequestStruct, Response
@@ -30,6 +30,8 @@ from asyncconsumer.net.frames import BadLength, Frames
 # and a broker that sends a larger one is not to take our memory.
 _MOST_TO_DECODE: Final = 16 * 2**20
 _INT_32: Final = struct.Struct(">i")
+
+E = TypeVar("E", bound=ConsumerError)
 
 
 class RawAnswer(NamedTuple):
@@ -86,6 +88,11 @@ class Connection(asyncio.BufferedProtocol):
     def usable(self) -> bool:
         """Whether to send another request here."""
         return self._ending is None and _now() < self.expires
+
+    @property
+    def gone(self) -> bool:
+        """Whether its socket is closed."""
+        return self._gone.is_set()
 
     async def request(self, message: Request, *, timeout: float | None = None) -> Response:
         """Send a request and decode its answer."""
@@ -236,9 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._pending and self._pending[0].correlation == 2 and not self._config.logs_in:
             # all that may be asked before a login is ApiVersions, the first request of all
             reason += " on the first request, perhaps it wants a login (security_protocol SASL_...)"
-        error = ConnectionLost(self.address, reason)
-        error.__cause__ = cause
-        return error
+        return _caused(ConnectionLost(self.address, reason), cause)
 
     def _end(self, error: ConsumerError) -> None:
         """Fail what is pending and close the socket. The first reason is the one that is kept."""
@@ -254,10 +259,14 @@ def _fail(pending: _Pending, error: ConsumerError) -> None:
     pending.deadline.cancel()
     if not pending.answer.done():
         # each waiter raises a copy: tracebacks grow where an exception is raised
-        mine = copy.copy(error)
-        mine.__cause__ = error.__cause__
-        pending.answer.set_exception(mine)
+        pending.answer.set_exception(_caused(copy.copy(error), error.__cause__))
         pending.answer.exception()  # asked for: a pipeline may drop the rest after its first error
+
+
+def _caused(error: E, cause: BaseException | None) -> E:
+    """What `raise error from cause` does, for an error that is raised elsewhere."""
+    error.__cause__ = cause
+    return error
 
 
 def _no_frame(address: Address, bad: BadLength, most: int) -> ConsumerError:

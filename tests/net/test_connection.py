@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     ClosedError,
     ConnectionLost,
@@ -21,8 +20,6 @@ from asyncconsumer.errors import (
     RequestTimedOut,
     UnsupportedBroker,
 )
-from asyncconsumer.model import Address
-from asyncconsumer.net.connection import Connection
 from asyncconsumer.wire.messages import (
     FetchPartition,
     FetchRequest,
@@ -32,8 +29,9 @@ from asyncconsumer.wire.messages import (
     MetadataRequest,
 )
 from tests.helpers import until
+from tests.net.fakes import Wire
 from tests.net.scripted import Line, connected
-from tests.net.virtual import in_virtual_time
+from tests.net.virtual import in_virtual_time, timers
 
 pytestmark = pytest.mark.fast
 
@@ -270,31 +268,6 @@ async def test_a_request_that_the_broker_does_not_speak_is_refused() -> None:
 # --- without sockets: time is virtual ----------------------------------------------------------
 
 
-class Wire(asyncio.Transport):
-    """Takes what is written; a test says what is received."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.sent: list[bytes] = []
-        config = ConnectionConfig(bootstrap_servers="k:9092", **options)
-        self.connection = Connection(Address("k", 9092), config)
-        self.connection.versions = {3: (12, 12), 1: (11, 11)}
-        self.connection.connection_made(self)
-
-    def write(self, data: Any) -> None:
-        self.sent.append(bytes(data))
-
-    def abort(self) -> None:
-        if self.sent[-1:] != [b"abort"]:
-            self.sent.append(b"abort")
-            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
-
-    def receive(self, correlation: int, body: bytes) -> None:
-        data = struct.pack(">ii", len(body) + 4, correlation) + body
-        self.connection.get_buffer(-1)[: len(data)] = data
-        self.connection.buffer_updated(len(data))
-
-
 @in_virtual_time
 async def test_a_request_that_times_out_closes_the_connection() -> None:
     wire = Wire(request_timeout_ms=30_000)
@@ -386,6 +359,7 @@ async def test_closing_fails_what_is_pending_and_says_whose_doing_it_was() -> No
     with pytest.raises(ClosedError, match="k:9092 was closed"):
         await answer
     assert "ended (the connection to k:9092 was closed)" in repr(wire.connection)
+    assert timers() == [], "a closed connection keeps no timer"
 
 
 @in_virtual_time

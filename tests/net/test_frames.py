@@ -4,7 +4,7 @@ import struct
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asyncconsumer.net.frames import BadLength, Frames
@@ -33,6 +33,7 @@ def feed(frames: Frames, data: bytes, pieces: list[int]) -> list[bytes]:
 
 
 @given(lengths=st.lists(LENGTHS, max_size=6), pieces=st.lists(st.integers(1, 9000), max_size=9))
+@example(lengths=[4, 8000], pieces=[11])  # a piece that ends in the middle of a length
 def test_frames_come_out_whole_and_in_order(lengths: list[int], pieces: list[int]) -> None:
     bodies = [bytes([number % 256]) * length for number, length in enumerate(lengths, 1)]
     assert feed(Frames(9000), b"".join(map(framed, bodies)), pieces) == bodies

@@ -31,7 +31,16 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
+        unhandled: list[dict[str, Any]] = []
         with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
+            runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
             runner.run(test(*args, **kwargs))
+        assert unhandled == []
 
     return run
+
+
+def timers() -> list[asyncio.TimerHandle]:
+    """The timers that are set on the running loop."""
+    loop: Any = asyncio.get_running_loop()
+    return [timer for timer in loop._scheduled if not timer.cancelled()]

@@ -1,0 +1,138 @@
+"""Which connection to use: one to each address and kind of traffic, opened when it is needed."""
+
+import asyncio
+import enum
+from random import Random
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol, Self
+
+from aiokafka.protocol.api import Request, Response
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.model import Address
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.node import Node
+from asyncconsumer.net.opening import open_connection
+from asyncconsumer.net.scope import Scope
+
+
+class Traffic(enum.Enum):
+    """Kinds of traffic that must not wait for each other."""
+
+    CONTROL = "control"  # metadata, offsets
+    FETCH = "fetch"  # waits at the broker until there are records
+    GROUP = "group"  # heartbeats and commits, which must not be late
+
+
+class Opener(Protocol):
+    """How connections are opened. `open_connection` is the real one."""
+
+    async def __call__(self, address: Address, config: ConnectionConfig) -> Connection:
+        """A connection that is ready for requests, or a ConsumerError."""
+
+
+class _Way(NamedTuple):
+    """Where a connection leads, and for what."""
+
+    address: Address
+    traffic: Traffic
+
+
+class _Open(NamedTuple):
+    connection: Connection
+    since: float
+
+
+class Brokers:
+    """The connections of one client, for as long as its ``async with`` block lasts.
+
+    Each is opened when it is first asked for, once for all who ask. A failed opening fails them
+    all: whether to ask again, and whom, is theirs to decide, but the node is not tried again before
+    a wait that grows from try to try. When a node changes its address, ask for the new one.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        randomness: Random,
+        opener: Opener = open_connection,
+    ) -> None:
+        self.config: Final = config
+        self._randomness = randomness
+        self._opener = opener
+        self._nodes: dict[Address, Node] = {}
+        self._opened: dict[_Way, _Open] = {}
+        self._retired: list[Connection] = []
+        self._openings: dict[_Way, asyncio.Task[Connection | ConsumerError]] = {}
+        self._scope = Scope("brokers")
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        try:
+            await self._scope.__aexit__(kind, error, where)
+        finally:
+            left = [*self._retired, *(there.connection for there in self._opened.values())]
+            for connection in left:
+                connection.close()
+            for connection in left:
+                await connection.wait_closed()
+
+    async def request(
+        self, address: Address, traffic: Traffic, message: Request, *, timeout: float | None = None
+    ) -> Response:
+        """Send a request over the connection for it, and decode the answer."""
+        connection = await self.connection(address, traffic)
+        return await connection.request(message, timeout=timeout)
+
+    async def connection(self, address: Address, traffic: Traffic) -> Connection:
+        """The connection for a kind of traffic; opened, after a wait if need be, or an error."""
+        self._scope.check_open()
+        way = _Way(address, traffic)
+        if (there := self._opened.get(way)) is not None:
+            if there.connection.usable:
+                return there.connection
+            self._forget(way, there)
+        opening = self._openings.get(way)
+        if opening is None:
+            name = f"open {address} for {traffic.value}"
+            opening = self._openings[way] = self._scope.start(self._open(way), name)
+        return await self._scope.outcome(opening)
+
+    def wait_before(self, address: Address) -> float:
+        """Seconds until a node may be tried again; 0 unless it is in trouble."""
+        return self._nodes[address].wait() if address in self._nodes else 0.0
+
+    async def _open(self, way: _Way) -> Connection | ConsumerError:
+        node = self._nodes.get(way.address)
+        if node is None:
+            node = self._nodes[way.address] = Node(self.config, self._randomness)
+        try:
+            await node.turn()
+            connection = await self._opener(way.address, self.config)
+        except ConsumerError as error:
+            node.failed(error)
+            return error
+        else:
+            node.succeeded()
+            self._opened[way] = _Open(connection, asyncio.get_running_loop().time())
+            return connection
+        finally:
+            del self._openings[way]
+
+    def _forget(self, way: _Way, there: _Open) -> None:
+        del self._opened[way]
+        if there.connection.ending is None:
+            there.connection.retire()  # its login runs out
+            self._retired = [one for one in self._retired if not one.gone] + [there.connection]
+        elif not isinstance(there.connection.ending, ClosedError):
+            self._nodes[way.address].lost(there.connection.ending, there.since)

@@ -1,0 +1,30 @@
+"""Logging that cannot flood: a few lines a minute about any one thing."""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+_LINES: Final = 10
+_SECONDS: Final = 60.0
+
+
+class QuietLog:
+    """At most ten lines in any minute; those left out are counted on the next one."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._written: deque[float] = deque(maxlen=_LINES)  # when, the last ten
+        self._left_out = 0
+
+    def warning(self, message: str, *args: object) -> None:
+        """Log a warning, or count it."""
+        now = asyncio.get_running_loop().time()
+        if len(self._written) == _LINES and now - self._written[0] < _SECONDS:
+            self._left_out += 1
+            return
+        if self._left_out:
+            message, args = f"{message} (%d lines like this left out)", (*args, self._left_out)
+        self._written.append(now)
+        self._left_out = 0
+        self._logger.warning(message, *args)

@@ -1,0 +1,326 @@
+"""Connections by address and traffic: shared, replaced, and never in a storm."""
+
+import asyncio
+import itertools
+import logging
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import (
+    ClosedError,
+    ConnectFailed,
+    ConnectionLost,
+    ConsumerError,
+    WrongCredentials,
+)
+from asyncconsumer.model import Address
+from asyncconsumer.net.backoff import backoff
+from asyncconsumer.net.brokers import Brokers, Traffic
+from asyncconsumer.net.quiet import QuietLog
+from asyncconsumer.wire.messages import MetadataRequest
+from tests.net.fakes import FakeOpener, K, unreachable
+from tests.net.virtual import in_virtual_time
+
+pytestmark = pytest.mark.fast
+
+ELSEWHERE = Address("elsewhere", 9092)
+
+
+def make(opener: FakeOpener, **options: Any) -> Brokers:
+    config = ConnectionConfig(bootstrap_servers="k:9092", **options)
+    return Brokers(config, randomness=Random(1), opener=opener)
+
+
+async def ask_for_ever(brokers: Brokers, traffic: Traffic) -> None:
+    """What a careless caller does: asks again at once, whatever the answer."""
+    while True:
+        try:
+            connection = await brokers.connection(K, traffic)
+            await connection.request(MetadataRequest([]))
+        except ConsumerError:
+            await asyncio.sleep(0)
+
+
+async def ask_for(seconds: float, brokers: Brokers) -> None:
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(ask_for_ever(brokers, traffic)) for traffic in Traffic]
+        await asyncio.sleep(seconds)
+        for task in asking:
+            task.cancel()
+
+
+def test_waits_double_up_to_the_most_and_vary() -> None:
+    waits = list(itertools.islice(backoff(0.1, 1.0, Random(1)), 8))
+    for wait, full in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
+        assert 0.8 * full <= wait <= full
+    assert len(set(waits[4:])) == 4
+    assert waits != list(itertools.islice(backoff(0.1, 1.0, Random(2)), 8))
+
+
+@in_virtual_time
+async def test_a_connection_is_opened_once_and_kept() -> None:
+    opener = FakeOpener()
+    opener.takes = 1
+    async with make(opener) as brokers:
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(brokers.connection(K, Traffic.FETCH)) for _ in range(5)]
+        assert len({task.result() for task in asked}) == 1
+        assert await brokers.connection(K, Traffic.FETCH) is asked[0].result()
+    assert len(opener.tries) == 1
+
+
+@in_virtual_time
+async def test_each_kind_of_traffic_and_each_address_has_its_own() -> None:
+    opener = FakeOpener()
+    async with make(opener) as brokers:
+        found = {
+            await brokers.connection(address, traffic)
+            for address in (K, ELSEWHERE)
+            for traffic in Traffic
+        }
+    assert len(found) == 2 * len(Traffic)
+    assert asyncio.get_running_loop().time() == 0, "a node that is well is not kept waiting for"
+
+
+@in_virtual_time
+async def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
+    opener = FakeOpener()
+    opener.takes = 1
+    async with make(opener) as brokers, asyncio.TaskGroup() as group:
+        hasty = group.create_task(brokers.connection(K, Traffic.FETCH))
+        patient = group.create_task(brokers.connection(K, Traffic.FETCH))
+        await asyncio.sleep(0.5)
+        hasty.cancel()
+        assert (await patient).usable
+    assert len(opener.tries) == 1
+
+
+@in_virtual_time
+async def test_a_failed_opening_fails_all_who_wait_for_it() -> None:
+    opener = FakeOpener()
+    opener.takes, opener.fails = 1, unreachable
+    async with make(opener) as brokers, asyncio.TaskGroup() as group:
+        asked = [group.create_task(refused(brokers)) for _ in range(3)]
+    errors = [task.result() for task in asked]
+    assert len(opener.tries) == 1
+    assert len({id(error) for error in errors}) == 3
+
+
+async def refused(brokers: Brokers) -> ConsumerError:
+    with pytest.raises(ConsumerError, match="nobody listens") as caught:
+        await brokers.connection(K, Traffic.FETCH)
+    return caught.value
+
+
+@in_virtual_time
+async def test_a_dead_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    opener = FakeOpener()
+    opener.fails = unreachable
+    async with make(opener, reconnect_backoff_max_ms=10_000) as brokers:
+        await ask_for(600, brokers)
+    assert opener.busiest(1.0) <= 2
+    assert opener.busiest(60.0) <= 30
+    assert len(opener.tries) > 60, "it is still tried at the end"
+    assert len(caplog.records) > 20
+
+
+@in_virtual_time
+async def test_even_with_short_waits_a_node_is_tried_twice_a_second_at_most() -> None:
+    opener = FakeOpener()
+    opener.fails = unreachable
+    async with make(opener, reconnect_backoff_ms=0, reconnect_backoff_max_ms=1) as brokers:
+        await ask_for(60, brokers)
+    assert 100 <= len(opener.tries) <= 121
+    assert opener.busiest(1.0) <= 2
+
+
+@pytest.mark.parametrize("short_waits", [False, True])
+def test_trouble_with_a_node_is_logged_ten_times_a_minute_at_most(
+    caplog: pytest.LogCaptureFixture, short_waits: bool
+) -> None:
+    options = {"reconnect_backoff_ms": 0, "reconnect_backoff_max_ms": 1} if short_waits else {}
+
+    @in_virtual_time
+    async def check() -> None:
+        opener = FakeOpener()
+        opener.fails = unreachable
+        async with make(opener, **options) as brokers:
+            await ask_for(59.9, brokers)
+
+    check()
+    assert 8 <= len(caplog.records) <= 10
+    assert all(
+        "no connection: k:9092: nobody listens" in record.getMessage() for record in caplog.records
+    )
+
+
+@in_virtual_time
+async def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    log = QuietLog(logging.getLogger("here"))
+    for number in range(25):
+        log.warning("trouble %d", number)
+    await asyncio.sleep(60)
+    log.warning("trouble again")
+    log.warning("and again")
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages[9:] == ["trouble 9", "trouble again (15 lines like this left out)", "and again"]
+
+
+@in_virtual_time
+async def test_a_flapping_node_is_not_stormed(caplog: pytest.LogCaptureFixture) -> None:
+    opener = FakeOpener()
+
+    async def cut() -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            for wire in opener.wires:
+                wire.connection.eof_received()
+            opener.wires.clear()
+
+    async with make(opener) as brokers, asyncio.TaskGroup() as group:
+        cutting = group.create_task(cut())
+        await ask_for(59.9, brokers)
+        cutting.cancel()
+    assert 10 <= len(opener.tries) <= 120
+    assert len(caplog.records) <= 10
+
+
+@in_virtual_time
+async def test_a_connection_that_lasted_is_replaced_soon() -> None:
+    opener = FakeOpener()
+    async with make(opener) as brokers:
+        loop = asyncio.get_running_loop()
+        for _ in range(20):
+            opened = [await brokers.connection(K, traffic) for traffic in Traffic]
+            await asyncio.sleep(100)
+            for wire in opener.wires[-len(opened) :]:
+                wire.connection.connection_lost(ConnectionResetError("cut"))
+            start = loop.time()
+            async with asyncio.TaskGroup() as group:
+                for traffic in Traffic:
+                    group.create_task(brokers.connection(K, traffic))
+            assert loop.time() - start <= 0.1
+
+
+@in_virtual_time
+async def test_a_node_is_found_again_once_it_is_back() -> None:
+    opener = FakeOpener()
+    opener.fails = unreachable
+    async with make(opener) as brokers:
+        await ask_for(300, brokers)
+        opener.fails = lambda address: None
+        back = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            for traffic in Traffic:
+                group.create_task(brokers.connection(K, traffic))
+        assert asyncio.get_running_loop().time() - back <= 1
+        assert brokers.wait_before(K) == 0
+
+
+@in_virtual_time
+async def test_a_refused_login_fails_the_caller_and_waits_like_any_failure() -> None:
+    opener = FakeOpener()
+    opener.fails = lambda address: WrongCredentials(address, "no")
+    async with make(opener, reconnect_backoff_ms=4_000, reconnect_backoff_max_ms=4_000) as brokers:
+        with pytest.raises(WrongCredentials):
+            await brokers.connection(K, Traffic.FETCH)
+        assert len(opener.tries) == 1
+        assert 3.2 <= brokers.wait_before(K) <= 4
+        assert brokers.wait_before(ELSEWHERE) == 0
+        with pytest.raises(WrongCredentials):
+            await brokers.connection(K, Traffic.CONTROL)
+        assert asyncio.get_running_loop().time() >= 3.2
+
+
+@in_virtual_time
+async def test_an_idle_connection_is_replaced_without_a_wait_or_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opener = FakeOpener()
+    async with make(opener) as brokers:
+        first = await brokers.connection(K, Traffic.FETCH)
+        await first.wait_closed()
+        assert isinstance(first.ending, ClosedError)
+        start = asyncio.get_running_loop().time()
+        assert await brokers.connection(K, Traffic.FETCH) is not first
+        assert asyncio.get_running_loop().time() == start
+    assert not caplog.records
+
+
+@in_virtual_time
+async def test_a_connection_whose_login_runs_out_is_replaced_and_drained() -> None:
+    opener = FakeOpener()
+    async with make(opener) as brokers, asyncio.TaskGroup() as group:
+        first = await brokers.connection(K, Traffic.CONTROL)
+        first.expires = 10
+        pending = group.create_task(first.request(MetadataRequest([])))
+        await asyncio.sleep(11)
+        assert await brokers.connection(K, Traffic.CONTROL) is not first
+        opener.wires[0].receive(1, bytes.fromhex("00000000000100000000070100"))
+        assert (await pending).controller_id == 7
+        await first.wait_closed()
+
+
+@in_virtual_time
+async def test_leaving_the_block_closes_everything_and_frees_all_who_wait() -> None:
+    opener = FakeOpener()
+    opener.takes = 1
+    brokers = make(opener)
+    with pytest.raises(ClosedError, match="not open yet"):
+        await brokers.connection(K, Traffic.FETCH)
+    async with asyncio.TaskGroup() as group, brokers:
+        connection = await brokers.connection(K, Traffic.FETCH)
+        waiting = group.create_task(closed_meanwhile(brokers))
+        await asyncio.sleep(0.5)
+    assert waiting.done()
+    assert isinstance(connection.ending, ClosedError)
+    with pytest.raises(ClosedError, match="block is over"):
+        await brokers.connection(K, Traffic.FETCH)
+    with pytest.raises(ClosedError, match="opened once"):
+        await brokers.__aenter__()
+
+
+async def closed_meanwhile(brokers: Brokers) -> None:
+    with pytest.raises(ClosedError, match="closed meanwhile"):
+        await brokers.connection(K, Traffic.GROUP)
+
+
+@in_virtual_time
+async def test_errors_of_the_block_come_out_as_they_are() -> None:
+    with pytest.raises(ConnectionLost):
+        await fail(make(FakeOpener()))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(stay(make(FakeOpener())))
+        await asyncio.sleep(1)
+        task.cancel()
+    assert task.cancelled()
+
+
+async def fail(brokers: Brokers) -> None:
+    async with brokers:
+        await brokers.connection(K, Traffic.FETCH)
+        raise ConnectionLost(K, "mine")
+
+
+async def stay(brokers: Brokers) -> None:
+    async with brokers:
+        await brokers.connection(K, Traffic.FETCH)
+        await asyncio.sleep(3600)
+
+
+def mistaken(address: Address) -> ConsumerError | None:
+    raise TypeError(address)
+
+
+@in_virtual_time
+async def test_a_mistake_in_an_opener_is_not_hidden() -> None:
+    opener = FakeOpener()
+    opener.fails = mistaken
+    with pytest.raises(ExceptionGroup) as caught:
+        async with make(opener) as brokers:
+            await brokers.connection(K, Traffic.FETCH)
+    assert caught.group_contains(TypeError)
+    assert not caught.group_contains(ConnectFailed)

@@ -1,0 +1,324 @@
+"""Metadata from real clusters, and from ones that a test plays in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import (
+    AccessDenied,
+    CertificateRefused,
+    ClosedError,
+    InvalidTopic,
+    LeaderNotAvailable,
+    NoBrokerAnswered,
+    TopicAccessDenied,
+    UnknownTopicOrPartition,
+    WrongCredentials,
+)
+from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.brokers import Brokers, Opener
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.metadata import Leader
+from asyncconsumer.net.opening import open_connection
+from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
+from asyncconsumer.testing.servers import SASL_SCRAM, Kafka
+from tests.helpers import until
+from tests.net.fakes import FakeOpener, metadata_answer, reachable, unreachable
+from tests.net.virtual import in_virtual_time
+
+A, B, C = Address("a", 1), Address("b", 2), Address("c", 3)
+PLACES = {1: A, 2: B, 3: C}
+
+
+@asynccontextmanager
+async def joined(opener: Opener | None = None, **settings: Any) -> AsyncIterator[Cluster]:
+    config = ConnectionConfig(**settings)
+    async with (
+        Brokers(config, randomness=Random(1), opener=opener or open_connection) as brokers,
+        Cluster(brokers, randomness=Random(2)) as cluster,
+    ):
+        yield cluster
+
+
+def client_settings(kafka: Kafka) -> dict[str, Any]:
+    return dict(kafka.client_settings(SASL_SCRAM))
+
+
+# --- real clusters -------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["kafka", "kafka_zk"])
+def server(request: pytest.FixtureRequest) -> KafkaHandle:
+    handle = request.getfixturevalue(request.param)
+    assert isinstance(handle, KafkaHandle)
+    return handle
+
+
+async def test_topics_are_described_with_ids_epochs_and_leaders(server: KafkaHandle) -> None:
+    topic = await server.topic(partitions=3)
+    async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
+        metadata = await cluster.refresh([topic])
+        found = metadata.topics[topic]
+        assert isinstance(found.topic_id, UUID)
+        assert sorted(found.partitions) == [0, 1, 2]
+        leader = cluster.leader(TopicPartition(topic, 1))
+        assert leader.epoch == 0
+        assert str(leader.broker.address) in server.bootstrap_servers
+        assert found.partitions[1].replicas == (leader.broker.node_id,)
+        assert metadata.controller in metadata.brokers
+        assert set(metadata.topics) == {topic}, "only what was asked for"
+
+
+async def test_asking_for_a_topic_never_creates_it(server: KafkaHandle) -> None:
+    deleted = await server.topic()
+    missing = f"{deleted}-missing"
+    async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
+        assert (await cluster.refresh([deleted])).topics[deleted].error is None
+        await server.admin.delete_topic(deleted)
+        for _ in range(5):
+            metadata = await cluster.refresh([deleted, missing])
+            for topic in (deleted, missing):
+                assert isinstance(metadata.topics[topic].error, UnknownTopicOrPartition)
+                with pytest.raises(UnknownTopicOrPartition, match=topic):
+                    cluster.leader(TopicPartition(topic, 0))
+
+
+async def test_a_topic_created_again_has_another_id(server: KafkaHandle) -> None:
+    topic = await server.topic()
+    async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
+        before = (await cluster.refresh([topic])).topics[topic]
+        await server.admin.delete_topic(topic)
+        await server.admin.create_topic(topic)
+        after = (await cluster.refresh([topic])).topics[topic]
+        assert before.topic_id != after.topic_id
+
+
+@pytest.mark.parametrize("name", ["a" * 249, "a" * 250, "a" * 10_000, ".", "..", "ä", "a b", ""])
+async def test_a_name_that_no_topic_can_have_spoils_nothing(kafka: KafkaHandle, name: str) -> None:
+    topic = await kafka.topic()
+    async with joined(bootstrap_servers=kafka.bootstrap_servers) as cluster:
+        metadata = await cluster.refresh([topic, name])
+        assert metadata.topics[topic].error is None
+        if name:
+            assert isinstance(metadata.topics[name].error, InvalidTopic | UnknownTopicOrPartition)
+
+
+async def test_a_change_of_leader_is_seen(kafka_cluster: KafkaCluster) -> None:
+    topic = await kafka_cluster.topic(partitions=1)
+    partition = TopicPartition(topic, 0)
+    async with joined(bootstrap_servers=kafka_cluster.bootstrap_servers) as cluster:
+        await cluster.refresh([topic])
+        before = cluster.leader(partition)
+        await (await kafka_cluster.leader(topic, 0)).kill()
+
+        async def moved() -> bool:
+            await cluster.refresh([topic])
+            try:
+                return cluster.leader(partition).broker != before.broker
+            except LeaderNotAvailable:
+                return False
+
+        await until(moved)
+        assert cluster.leader(partition).epoch > before.epoch
+
+
+async def test_a_topic_that_is_denied_and_then_granted(secure: Kafka) -> None:
+    topic = "closed-metadata"
+    await secure.admin.create_topic(topic)
+    partition = TopicPartition(topic, 0)
+    async with joined(**client_settings(secure)) as cluster:
+        metadata = await cluster.refresh([topic])
+        assert isinstance(metadata.topics[topic].error, TopicAccessDenied)
+        with pytest.raises(AccessDenied, match=topic):
+            cluster.leader(partition)
+        await secure.admin.allow("alice", "topic", topic, "read", "describe")
+
+        async def granted() -> bool:
+            return (await cluster.refresh([topic])).topics[topic].error is None
+
+        await until(granted)
+        assert isinstance(cluster.leader(partition), Leader)
+
+
+async def test_wrong_credentials_are_told_at_once(secure: Kafka) -> None:
+    settings = client_settings(secure) | {"sasl_plain_password": "guessed"}
+    async with joined(**settings) as cluster:
+        with pytest.raises(WrongCredentials):
+            async with asyncio.timeout(5):
+                await cluster.refresh(["any"])
+
+
+# --- clusters that a test plays -------------------------------------------------------------------
+
+
+class Played(FakeOpener):
+    """Brokers 1 to 3 at a:1, b:2 and c:3; topics t and u. Keeps what each was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[Address, bytes]] = []
+        self.silent: set[Address] = set()
+        self.places = dict(PLACES)
+        self.epoch = 0
+        self.answers = self.reply
+
+    def reply(self, address: Address, request: bytes) -> bytes | None:
+        self.asked.append((address, request))
+        if address in self.silent:
+            return None
+        topics = {
+            name: (UUID(int=1), 0, {0: (2, self.epoch)})
+            for name in ("t", "u")
+            if b"\x02" + name.encode() in request
+        }
+        return metadata_answer(self.places, topics)
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_refreshes_that_meet_are_one_request() -> None:
+    played = Played()
+    async with joined(played, bootstrap_servers="a:1") as cluster:
+        async with asyncio.TaskGroup() as group:
+            told = [group.create_task(cluster.refresh([name])) for name in ("t", "u", "t")]
+        assert len(played.asked) == 1
+        assert all(task.result() is cluster.metadata for task in told)
+        assert set(cluster.metadata.topics) == {"t", "u"}
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_a_refresh_is_answered_by_what_was_asked_after_it() -> None:
+    played = Played()
+    played.takes = 1
+    async with (
+        joined(played, bootstrap_servers="a:1") as cluster,
+        asyncio.TaskGroup() as group,
+    ):
+        first = group.create_task(cluster.refresh(["t"]))
+        await asyncio.sleep(0.5)
+        late = [group.create_task(cluster.refresh(["t"])) for _ in range(3)]
+        assert (await first).leader(TopicPartition("t", 0)).epoch == 0
+        played.epoch = 1
+        for task in late:
+            assert (await task).leader(TopicPartition("t", 0)).epoch == 1
+    assert len(played.asked) == 2
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_who_gives_up_a_refresh_does_not_end_it_for_others() -> None:
+    played = Played()
+    played.takes = 1
+    async with (
+        joined(played, bootstrap_servers="a:1") as cluster,
+        asyncio.TaskGroup() as group,
+    ):
+        hasty = group.create_task(cluster.refresh(["t"]))
+        patient = group.create_task(cluster.refresh(["t"]))
+        await asyncio.sleep(0.5)
+        hasty.cancel()
+        assert "t" in (await patient).topics
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_every_broker_gets_its_share_of_the_questions() -> None:
+    played = Played()
+    async with joined(played, bootstrap_servers="a:1") as cluster:
+        for _ in range(60):
+            await cluster.refresh(["t"])
+    counts = [sum(asked == place for asked, _ in played.asked) for place in PLACES.values()]
+    assert all(10 <= count <= 30 for count in counts), counts
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_brokers_that_are_gone_are_passed_over_for_the_bootstrap_servers() -> None:
+    played = Played()
+    async with joined(played, bootstrap_servers="seed:9") as cluster:
+        await cluster.refresh(["t"])
+        played.fails = lambda address: None if address.host == "seed" else unreachable(address)
+        for wire in played.wires:
+            wire.connection.eof_received()
+        assert "t" in (await cluster.refresh(["t"])).topics
+        assert played.asked[-1][0] == Address("seed", 9)
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_a_broker_that_hangs_costs_three_seconds() -> None:
+    played = Played()
+    async with joined(played, bootstrap_servers="a:1") as cluster:
+        await cluster.refresh(["t"])
+        played.silent = {A, B}
+        start = asyncio.get_running_loop().time()
+        for _ in range(5):
+            await cluster.refresh(["t"])
+        assert asyncio.get_running_loop().time() - start <= 4 * 3 + 1
+        assert {asked for asked, _ in played.asked} == {A, B, C}
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_when_none_answers_all_reasons_are_told() -> None:
+    played = Played()
+    played.fails = unreachable
+    async with joined(played, bootstrap_servers="a:1,b:2") as cluster:
+        with pytest.raises(NoBrokerAnswered, match=r"(?=.*a:1: nobody)(?=.*b:2: nobody)") as caught:
+            await cluster.refresh(["t"])
+        assert caught.value.retriable
+        played.fails = reachable
+        assert "t" in (await cluster.refresh(["t"])).topics
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_wrong_credentials_are_tried_once() -> None:
+    played = Played()
+    played.fails = lambda address: WrongCredentials(address, "no")
+    async with joined(played, bootstrap_servers="a:1,b:2,c:3") as cluster:
+        with pytest.raises(WrongCredentials):
+            await cluster.refresh(["t"])
+    assert len(played.tries) == 1
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_one_bad_certificate_is_passed_over_and_all_bad_are_told() -> None:
+    played = Played()
+    played.fails = lambda address: None if address == C else CertificateRefused(address, "no")
+    async with joined(played, bootstrap_servers="a:1,b:2,c:3") as cluster:
+        assert "t" in (await cluster.refresh(["t"])).topics
+    played.fails = lambda address: CertificateRefused(address, "no")
+    async with joined(played, bootstrap_servers="a:1,b:2") as cluster:
+        with pytest.raises(CertificateRefused):
+            await cluster.refresh(["t"])
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
+    played = Played()
+    partition = TopicPartition("t", 0)
+    async with joined(played, bootstrap_servers="a:1") as cluster:
+        await cluster.refresh(["t"])
+        assert cluster.leader(partition).broker.address == B
+        played.places[2] = Address("moved", 22)
+        await cluster.refresh()
+        assert cluster.leader(partition).broker.address == Address("moved", 22)
+
+
+@pytest.mark.fast
+@in_virtual_time
+async def test_nothing_is_refreshed_outside_of_the_block() -> None:
+    async with joined(Played(), bootstrap_servers="a:1") as cluster:
+        pass
+    with pytest.raises(ClosedError):
+        await cluster.refresh(["t"])
