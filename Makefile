@@ -38,7 +38,7 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
 	$(say) 'mypy --strict'
 	@$(BIN)/mypy
 	$(say) 'import-linter: the layers of DESIGN.md'
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.ready  ## measure the record decoder against its peers (ARGS=--quick, --json)
 	$(say) 'benchmarks: decode'

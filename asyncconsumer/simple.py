@@ -205,22 +205,36 @@ class SimpleConsumer:
 
     # --- read ------------------------------------------------------------------------------------
 
-    def read(self, topic: str, partition: int, offset: int = EARLIEST) -> PartitionStream:
+    def read(
+        self, topic: str, partition: int, offset: int = EARLIEST, *, end: int | None = None
+    ) -> PartitionStream:
         """Read a partition from an offset on, EARLIEST and LATEST included, across leader changes.
 
-        ``async for record in simple.read("orders", 0)``; `chunks()` and `arrow()` are cheaper.
+        ``async for record in simple.read("orders", 0)``; its `chunks()` and `arrow()` are cheaper.
+        Without an `end` it goes on for ever; with one it stops before that offset, and with
+        ``end=LATEST`` before where the log ends now.
         """
         at = TopicPartition(topic, partition)
-        if offset < EARLIEST:
-            raise ConfigError(f"offset {offset} of {at}: give one from 0, or EARLIEST, or LATEST")
+        for place in (offset, 0 if end is None else end):
+            if place < EARLIEST:
+                raise ConfigError(
+                    f"offset {place} of {at}: give one from 0, or EARLIEST, or LATEST"
+                )
 
-        async def open_reader() -> PartitionReader:
+        async def open_reader(lane: int) -> PartitionReader:
             start = offset if offset >= 0 else await self.offsets_before(topic, partition, offset)
+            stop = None if end is None or end >= 0 else await self.offsets_before(*at, end)
             return PartitionReader(
-                at, start, self._session.leaders, self._fetch_config, policy=self._policy
+                at,
+                start,
+                self._session.leaders,
+                self._fetch_config,
+                policy=self._policy,
+                end=end if stop is None else stop,
+                lane=lane,
             )
 
-        return PartitionStream(open_reader)
+        return self._session.stream(open_reader)
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -61,7 +61,7 @@ async def raw(servers: str, topic: str, count: int) -> None:
     """The limit: frames read from a blocking socket and dropped."""
     from benchmarks._raw import read_and_drop
 
-    read_and_drop(servers, topic, count)
+    await read_and_drop(servers, topic, count)
 
 
 OURS: Final[dict[str, Callable[..., Awaitable[None]]]] = {

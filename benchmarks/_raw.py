@@ -1,6 +1,5 @@
 """The limit that no consumer can pass: fetch frames read into one buffer and dropped."""
 
-import asyncio
 import socket
 import time
 
@@ -19,9 +18,9 @@ async def _learn(servers: str, at: TopicPartition) -> tuple[dict[int, tuple[int,
         return connection.versions, Ask(0, 2**20, place.leader_epoch, place.topic_id)
 
 
-def read_and_drop(servers: str, topic: str, count: int) -> None:
+async def read_and_drop(servers: str, topic: str, count: int) -> None:
     at = TopicPartition(topic, 0)
-    versions, ask = asyncio.run(_learn(servers, at))
+    versions, ask = await _learn(servers, at)
     host, port = servers.split(",", maxsplit=1)[0].split(":")
     room = memoryview(bytearray(4 * 2**20))
     started, cpu = time.perf_counter(), time.process_time()

@@ -38,7 +38,7 @@ def json_like(number: int) -> bytes:
     )
 
 
-_NOISE: Final = random.Random(0).randbytes(64 * 1024)  # noqa: S311 - test data
+_NOISE: Final = random.Random(0).randbytes(64 * 1024)
 
 
 def kilobyte(number: int) -> bytes:

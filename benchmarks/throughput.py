@@ -208,7 +208,9 @@ def main() -> None:
     options = parser.parse_args()
     chosen = options.case or (["100 B"] if options.quick else list(CASES))
     records = options.records or (200_000 if options.quick else None)
-    loads = [CASES[name]._replace(**({"records": records} if records else {})) for name in chosen]
+    loads = [CASES[name] for name in chosen]
+    if records:
+        loads = [load._replace(records=records) for load in loads]
     rounds = options.rounds or (1 if options.quick else 3)
     results = asyncio.run(measure(loads, rounds))
     if not options.json:

@@ -5,6 +5,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
+
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.testing.handles import KafkaHandle
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 60) -> None:
@@ -29,3 +34,11 @@ async def consume(topic: str, count: int, **settings: Any) -> list[bytes]:
     async with asyncio.timeout(60):
         async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings) as consumer:
             return [(await consumer.getone()).value for _ in range(count)]
+
+
+async def delete_records(kafka: KafkaHandle, topic: str, partition: int, before: int) -> None:
+    """Have the broker drop the records below an offset, as retention would."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    await admin.start()
+    await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(before)})
+    await admin.close()

@@ -3,12 +3,12 @@
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-import asyncconsumer
 from asyncconsumer.cli import demo as demonstration
 from asyncconsumer.cli import servers
 from asyncconsumer.errors import ConsumerError
@@ -65,7 +65,7 @@ def until_stopped(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @app.command()
 def version() -> None:
     """Tell the version, and which record decoder runs."""
-    Console().print(f"asyncconsumer {asyncconsumer.__version__}, {accel.name} decoder")
+    Console().print(f"asyncconsumer {metadata.version('asyncconsumer')}, {accel.name} decoder")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """One fetch: what to ask one broker of several partitions, and what its answer says of each."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncconsumer.config import FetchConfig
@@ -16,6 +16,8 @@ from asyncconsumer.wire.messages import (
     FetchRequest,
     FetchTopic,
 )
+
+_NO_END: Final = 2**63 - 1
 
 
 class Ask(NamedTuple):
@@ -44,13 +46,14 @@ class Fetched(NamedTuple):
         """Where to read on; the offset that was asked for when no whole batch came."""
         return accel.end_offset(self.data, self.offset)
 
-    def records(self, config: FetchConfig) -> accel.Records:
-        """The records, decoded as they are iterated over."""
+    def records(self, config: FetchConfig, end: int | None = None) -> accel.Records:
+        """The records, up to an end if there is one, decoded as they are iterated over."""
         return accel.Records(
             self.data,
             topic=self.partition.topic,
             partition=self.partition.partition,
             offset=self.offset,
+            end=_NO_END if end is None else end,
             aborted=(self.aborted or ()) if config.committed_only else None,
             check_crc=config.check_crcs,
             max_inflated=config.max_inflated_bytes,

@@ -43,11 +43,11 @@ class Leaders:
         self._stale: set[TopicPartition] = set()
 
     async def connect(
-        self, partition: TopicPartition, traffic: Traffic
+        self, partition: TopicPartition, traffic: Traffic, *, lane: int = 0
     ) -> tuple[Connection, Place]:
-        """A connection to the leader; one try."""
+        """A connection to the leader; one try. For `lane` see `Brokers.connection`."""
         place = await self.place(partition)
-        return await self._brokers.connection(place.address, traffic), place
+        return await self._brokers.connection(place.address, traffic, lane=lane), place
 
     async def place(self, partition: TopicPartition) -> Place:
         """Where it is led; asked of the cluster if that is not known, or in doubt. One try."""

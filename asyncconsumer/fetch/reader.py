@@ -72,11 +72,13 @@ class PartitionReader:
         *,
         policy: ReadPolicy | None = None,
         end: int | None = None,
+        lane: int = 0,
     ) -> None:
         self.partition = partition
         self.position = position
         self.high_watermark = -1
         self._end = end
+        self._lane = lane
         self._leaders = leaders
         self._config = config
         self._policy = policy or ReadPolicy()
@@ -86,7 +88,7 @@ class PartitionReader:
     async def next(self) -> accel.Records | None:
         """The next records, with the fetch after them on its way; None at the end.
 
-        Cancelling it loses nothing. Records at or behind the end may be among them.
+        Cancelling it loses nothing.
         """
         while self._end is None or self.position < self._end:
             try:
@@ -96,12 +98,8 @@ class PartitionReader:
                 continue
             self._patience = None
             if fetched is not None:
-                return fetched.records(self._config)
+                return fetched.records(self._config, end=self._end)
         return None
-
-    def close(self) -> None:
-        """Let go of what is on its way."""
-        self._flight = None
 
     async def _fetch(self) -> Fetched | None:
         """One answer; None if it brought nothing to read."""
@@ -123,7 +121,9 @@ class PartitionReader:
         return fetched
 
     async def _send(self) -> _Flight:
-        connection, place = await self._leaders.connect(self.partition, Traffic.FETCH)
+        connection, place = await self._leaders.connect(
+            self.partition, Traffic.FETCH, lane=self._lane
+        )
         size = self._config.max_partition_fetch_bytes
         ask = Ask(self.position, size, place.leader_epoch, place.topic_id)
         message = request({self.partition: ask}, self._config)

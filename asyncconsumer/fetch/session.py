@@ -1,5 +1,8 @@
 """What every reader without a group stands on: connections, metadata, leaders; opened together."""
 
+import functools
+import itertools
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
@@ -7,6 +10,8 @@ from typing import Self
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.leader import Leaders
+from asyncconsumer.fetch.reader import PartitionReader
+from asyncconsumer.fetch.stream import PartitionStream
 from asyncconsumer.net.brokers import Brokers
 from asyncconsumer.net.cluster import Cluster
 
@@ -21,7 +26,14 @@ class Session:
         self.leaders = Leaders(
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
         )
+        self._lanes = itertools.count(1)
         self._stack = AsyncExitStack()
+
+    def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
+        """A stream with connections of its own, closed when it ends or nobody has it any more."""
+        lane = next(self._lanes)
+        close = functools.partial(self.brokers.close_lane, lane)
+        return PartitionStream(functools.partial(open_reader, lane), close)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

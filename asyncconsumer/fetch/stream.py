@@ -1,5 +1,6 @@
 """One partition as its user reads it: record by record, in chunks, or as Arrow batches."""
 
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,28 +12,55 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+class _Source:
+    """Opens the reader when something is first asked for, and closes behind the last."""
+
+    def __init__(
+        self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
+    ) -> None:
+        self.reader: PartitionReader | None = None
+        self.close = close
+        self._open_reader = open_reader
+
+    async def next(self) -> accel.Records | None:
+        if self.reader is None:
+            self.reader = await self._open_reader()
+        records = await self.reader.next()
+        if records is None:
+            self.close()
+        return records
+
+
 class PartitionStream:
     """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
 
     Ends at its end offset, if it has one. Cancelling the wait for the next record loses nothing.
     """
 
-    def __init__(self, open_reader: Callable[[], Awaitable[PartitionReader]]) -> None:
-        self._open_reader = open_reader
-        self._reader: PartitionReader | None = None
-        self._records = accel.AsyncRecords(self._refill)
+    def __init__(
+        self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
+    ) -> None:
+        self._source = _Source(open_reader, close)
+        # of the source, for in `async for x in stream()` nobody keeps the stream itself
+        weakref.finalize(self._source, close).atexit = False
+        self._records = accel.AsyncRecords(self._source.next)
 
     def __aiter__(self) -> accel.AsyncRecords:
         return self._records
 
+    def close(self) -> None:
+        """Close its connections now; to be called by who stops before the end, if at all."""
+        self._source.close()
+
     @property
     def high_watermark(self) -> int:
         """The end of the partition as the last answer told it; -1 before the first."""
-        return self._reader.high_watermark if self._reader is not None else -1
+        reader = self._source.reader
+        return reader.high_watermark if reader is not None else -1
 
     async def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought, to iterate over with a plain ``for``."""
-        while (records := await self._refill()) is not None:
+        while (records := await self._source.next()) is not None:
             yield records
             records.close()
 
@@ -57,8 +85,3 @@ class PartitionStream:
                 if batch is None:
                     break
                 yield batch
-
-    async def _refill(self) -> accel.Records | None:
-        if self._reader is None:
-            self._reader = await self._open_reader()
-        return await self._reader.next()

@@ -37,6 +37,7 @@ class _Way(NamedTuple):
 
     address: Address
     traffic: Traffic
+    lane: int
 
 
 class _Open(NamedTuple):
@@ -94,10 +95,14 @@ class Brokers:
         connection = await self.connection(address, traffic)
         return await connection.request(message, timeout=timeout)
 
-    async def connection(self, address: Address, traffic: Traffic) -> Connection:
-        """The connection for a kind of traffic; opened, after a wait if need be, or an error."""
+    async def connection(self, address: Address, traffic: Traffic, *, lane: int = 0) -> Connection:
+        """The connection for a kind of traffic; opened, after a wait if need be, or an error.
+
+        A broker answers the requests of one connection one after the other, and a fetch may wait
+        long: who must not wait for another's takes a `lane` of its own, and closes it afterwards.
+        """
         self._scope.check_open()
-        way = _Way(address, traffic)
+        way = _Way(address, traffic, lane)
         if (there := self._opened.get(way)) is not None:
             if there.connection.usable:
                 return there.connection
@@ -107,6 +112,13 @@ class Brokers:
             name = f"open {address} for {traffic.value}"
             opening = self._openings[way] = self._scope.start(self._open(way), name)
         return await self._scope.outcome(opening)
+
+    def close_lane(self, lane: int) -> None:
+        """Close the connections of a lane; what is on its way over them is dropped."""
+        for way in [way for way in self._opened if way.lane == lane]:
+            there = self._opened.pop(way)
+            there.connection.close()
+            self._retired = [one for one in self._retired if not one.gone] + [there.connection]
 
     def wait_before(self, address: Address) -> float:
         """Seconds until a node may be tried again; 0 unless it is in trouble."""

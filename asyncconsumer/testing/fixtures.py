@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
 import pytest
 import pytest_asyncio
 from rich.console import Console
 
-import asyncconsumer
 from asyncconsumer.testing.handles import (
     KafkaCluster,
     KafkaHandle,
@@ -54,7 +54,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Which decoder and which servers this run is about."""
     kafka, zk = config.getoption("--kafka-version"), config.getoption("--kafka-zk-version")
     return (
-        f"asyncconsumer {asyncconsumer.__version__}: {accel.name} decoder; servers: Kafka {kafka}, "
+        f"asyncconsumer {version('asyncconsumer')}: {accel.name} decoder; servers: Kafka {kafka}, "
         f"Kafka {zk} with ZooKeeper {config.getoption('--zookeeper-version')}"
     )
 
@@ -87,15 +87,15 @@ def _run(step: Coroutine[Any, Any, _T]) -> _T:
 
 @pytest.fixture(scope="session")
 def _zookeeper_server(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
-    version = request.config.getoption("--zookeeper-version")
-    with _serving(request, lambda progress: ZooKeeper(version, progress=progress)) as server:
+    wanted = request.config.getoption("--zookeeper-version")
+    with _serving(request, lambda progress: ZooKeeper(wanted, progress=progress)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def _kafka_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    version = request.config.getoption("--kafka-version")
-    with _serving(request, lambda progress: Kafka(version, progress=progress)) as server:
+    wanted = request.config.getoption("--kafka-version")
+    with _serving(request, lambda progress: Kafka(wanted, progress=progress)) as server:
         yield server
 
 
@@ -103,19 +103,19 @@ def _kafka_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def _kafka_zk_server(
     request: pytest.FixtureRequest, _zookeeper_server: ZooKeeper
 ) -> Iterator[Kafka]:
-    version = request.config.getoption("--kafka-zk-version")
+    wanted = request.config.getoption("--kafka-zk-version")
     connect = _zookeeper_server.connect
     with _serving(
-        request, lambda progress: Kafka(version, zookeeper=connect, progress=progress)
+        request, lambda progress: Kafka(wanted, zookeeper=connect, progress=progress)
     ) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def _kafka_cluster_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    version = request.config.getoption("--kafka-version")
+    wanted = request.config.getoption("--kafka-version")
     with _serving(
-        request, lambda progress: Kafka(version, brokers=3, proxied=True, progress=progress)
+        request, lambda progress: Kafka(wanted, brokers=3, proxied=True, progress=progress)
     ) as server:
         yield server
 

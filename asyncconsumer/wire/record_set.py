@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class Records:
     """Iterate over one partition's record set, as a fetch response carries it, decoding on the way.
 
-    Offsets below `offset` are skipped, so are control batches and, with `aborted` (pairs of
-    producer id and first offset, as the broker sent them), records of aborted transactions. A last
-    batch that came only in part ends the iteration quietly. Damage raises CorruptRecords, after
-    every record before it was handed out, and again whenever asked again, until `skip_corrupt()`.
+    Offsets below `offset` and from `end` on are left out, so are control batches and, with
+    `aborted` (pairs of producer id and first offset, as the broker sent them), records of aborted
+    transactions. A last batch that came only in part ends the iteration quietly. Damage raises
+    CorruptRecords, after every record before it was handed out, and again whenever asked again,
+    until `skip_corrupt()`.
 
     The buffer is held until the iteration ends, or `close()`; records never refer to it.
     """
@@ -38,6 +39,7 @@ class Records:
         topic: str,
         partition: int,
         offset: int = 0,
+        end: int = MOST,
         aborted: Iterable[tuple[int, int]] | None = None,
         check_crc: bool = True,
         max_inflated: int = 64 * 2**20,
@@ -49,7 +51,7 @@ class Records:
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
         self.topic = topic
         self.partition = partition
-        limits = Limits(check_crc, max_inflated, max_batch)
+        limits = Limits(check_crc, max_inflated, max_batch, end)
         self._walk = Walk(offset, limits, None if aborted is None else Aborted(aborted))
         self._view: memoryview | None = memoryview(data).cast("B")
         self._found: Iterator[Record] = self._walk.records(self._view, topic, partition)

@@ -25,6 +25,7 @@ class Limits(NamedTuple):
     check_crc: bool
     max_inflated: int
     max_batch: int
+    end: int
 
 
 class Walk:
@@ -45,6 +46,8 @@ class Walk:
         while (entry := self._next_entry(view)) is not None:
             time_type, found = self._open(view, *entry)
             for offset, after, timestamp, key, value, headers in found:
+                if offset >= self._limits.end:
+                    return
                 wanted = offset >= self.next_offset
                 if after > self.next_offset:
                     self.next_offset = after
@@ -70,7 +73,7 @@ class Walk:
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
         """Where the next whole entry begins and ends."""
         start, there = self._at, len(view) - self._at
-        if there == 0:
+        if there == 0 or self._is_beyond(view, there):
             return None
         if there < _ENTRY_HEAD:
             self._truncated(start, batches.HEAD)
@@ -98,6 +101,13 @@ class Walk:
         if self.stand < 0:
             raise Damage("a negative offset", self._entry_after(view))
         return start, end
+
+    def _is_beyond(self, view: memoryview, there: int) -> bool:
+        """Whether the next batch begins behind the end: what is in it is not asked for."""
+        if there < _HEAD_TO_MAGIC or view[self._at + 16] != 2:
+            return False
+        base, _ = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
+        return bool(base >= self._limits.end)
 
     def _truncated(self, start: int, needed: int) -> None:
         if start == 0:

@@ -45,6 +45,7 @@ typedef struct {
     Py_ssize_t size;
     const uint8_t *at, *end;          /* the entries not looked at yet */
     int64_t floor;                    /* next_offset: nothing below it is handed out */
+    int64_t ceiling;                  /* nor anything from here on */
 
     /* the batch in hand */
     const uint8_t *record, *body_end; /* its records not looked at yet */

@@ -46,13 +46,13 @@ static PyObject *sorted_aborted(PyObject *given)
 
 static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObject **data)
 {
-    static char *names[] = {"data", "topic", "partition", "offset", "aborted", "check_crc",
+    static char *names[] = {"data", "topic", "partition", "offset", "end", "aborted", "check_crc",
                             "max_inflated", "max_batch", NULL};
     PyObject *topic = NULL, *partition = NULL, *aborted = Py_None;
     int check_crc = 1;
-    long long offset = 0, max_inflated = 64 << 20, max_batch = 128 << 20;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$UO!LOpLL:Records", names, data, &topic,
-                                     &PyLong_Type, &partition, &offset, &aborted, &check_crc, &max_inflated, &max_batch))
+    long long offset = 0, end = INT64_MAX, max_inflated = 64 << 20, max_batch = 128 << 20;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$UO!LLOpLL:Records", names, data, &topic,
+                                     &PyLong_Type, &partition, &offset, &end, &aborted, &check_crc, &max_inflated, &max_batch))
         return -1;
     if (topic == NULL || partition == NULL) {
         PyErr_SetString(PyExc_TypeError, "Records() needs topic and partition");
@@ -68,6 +68,7 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
         return -1;
     self->partition = PyLong_FromLong(number); /* a subclass could hold a cycle */
     self->floor = offset;
+    self->ceiling = end;
     self->check_crc = check_crc;
     self->max_inflated = max_inflated;
     self->max_batch = max_batch;
@@ -197,7 +198,7 @@ static PyMemberDef records_members[] = {
 PyTypeObject Records_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.wire._records.Records",
-    .tp_doc = PyDoc_STR("Records(data, *, topic, partition, offset=0, aborted=None, check_crc=True, "
+    .tp_doc = PyDoc_STR("Records(data, *, topic, partition, offset=0, end=2**63-1, aborted=None, check_crc=True, "
                         "max_inflated=67108864, max_batch=134217728)\n--\n\n"
                         "Iterate over one partition's record set, decoding on the way.\n\n"
                         "See asyncconsumer.wire.records.Records, the same in Python."),

@@ -169,6 +169,12 @@ static inline int next_of_batch(Records *self, Sight *sight)
     return wanted;
 }
 
+/* Whether the next batch begins behind the end: what is in it, or wrong with it, is not asked for. */
+static inline bool is_beyond(const Records *self)
+{
+    return self->end - self->at >= HEAD_TO_MAGIC && self->at[16] == 2 && int64_at(self->at) >= self->ceiling;
+}
+
 int walk_next(Records *self, Sight *sight)
 {
     if (self->error != NULL) {
@@ -178,6 +184,11 @@ int walk_next(Records *self, Sight *sight)
     for (;;) {
         while (self->left > 0) {
             int found = next_of_batch(self, sight);
+            if (found > 0 && sight->offset >= self->ceiling) {
+                self->floor = sight->floor_before;
+                walk_release(self);
+                return 0;
+            }
             if (found != 0)
                 return found;
         }
@@ -186,6 +197,10 @@ int walk_next(Records *self, Sight *sight)
             self->record = self->body_end;
             return walk_corrupt(self, self->last_offset + 1, "%lld bytes after its last record",
                                 (long long)over);
+        }
+        if (is_beyond(self)) {
+            walk_release(self);
+            return 0;
         }
         int opened = open_entry(self);
         if (opened < 0)

@@ -1,0 +1,77 @@
+"""One partition from offset to offset, without a group: what a Spark task reads.
+
+async with RangeReader(bootstrap_servers) as reader:
+    async for batch in reader.read(OffsetRange("orders", 0, 100, 200)).arrow(): ...
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from asyncconsumer.config import ConnectionConfig, FetchConfig, refuse_unknown, take
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.fetch.reader import PartitionReader
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.fetch.stream import PartitionStream
+from asyncconsumer.model import TopicPartition
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of a partition from `start` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class RangeReader:
+    """Reads ranges of offsets, any number of them, side by side.
+
+    Takes the options of `ConnectionConfig` and `FetchConfig`. A range ends exactly at its end, also
+    when compaction or transactions left nothing there; a range whose start is not in the log any
+    more raises OffsetNotThere.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        retry_timeout_ms: int = 60_000,
+        **options: Any,  # noqa: ANN401 - checked by the configs that take them
+    ) -> None:
+        options["bootstrap_servers"] = bootstrap_servers
+        connection = take(options, ConnectionConfig)
+        self._fetch_config = take(options, FetchConfig)
+        refuse_unknown(options, ConnectionConfig, FetchConfig, also=("retry_timeout_ms",))
+        self._session = Session(connection, patience_ms=retry_timeout_ms)
+
+    async def __aenter__(self) -> Self:
+        await self._session.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._session.__aexit__(kind, error, traceback)
+
+    def read(self, wanted: OffsetRange) -> PartitionStream:
+        """The records of a range: with ``async for``, or as `chunks()`, or as `arrow()` batches."""
+        if not 0 <= wanted.start <= wanted.end:
+            raise ConfigError(f"{wanted}: need 0 <= start <= end")
+        at = TopicPartition(wanted.topic, wanted.partition)
+
+        async def open_reader(lane: int) -> PartitionReader:
+            return PartitionReader(
+                at,
+                wanted.start,
+                self._session.leaders,
+                self._fetch_config,
+                end=wanted.end,
+                lane=lane,
+            )
+
+        return self._session.stream(open_reader)

@@ -1,0 +1,107 @@
+"""Ranges of offsets, as Spark tasks read them."""
+
+import asyncio
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import ConfigError, OffsetRange, RangeReader
+from asyncconsumer.errors import OffsetNotThere
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.helpers import delete_records, until
+
+
+async def offsets(reader: RangeReader, wanted: OffsetRange) -> list[int]:
+    async with asyncio.timeout(60):
+        return [record.offset async for record in reader.read(wanted)]
+
+
+async def rows(reader: RangeReader, wanted: OffsetRange, *, copy: bool) -> list[int]:
+    async with asyncio.timeout(60):
+        found = [
+            batch.column("offset").to_pylist()
+            async for batch in reader.read(wanted).arrow(copy=copy)
+        ]
+    return [offset for batch in found for offset in batch]
+
+
+async def fill(kafka: KafkaHandle, topic: str, count: int) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(count):
+            await producer.send(topic, b"%d" % number, key=b"%d" % (number % 3))
+        await producer.flush()
+
+
+async def test_a_range_has_exactly_its_offsets(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await fill(kafka, topic, 200)
+    async with RangeReader(kafka.bootstrap_servers) as reader:
+        for start, end in ((0, 200), (17, 18), (50, 150), (0, 0), (200, 200)):
+            wanted = OffsetRange(topic, 0, start, end)
+            assert await offsets(reader, wanted) == list(range(start, end))
+            for copy in (True, False):
+                assert await rows(reader, wanted, copy=copy) == list(range(start, end))
+
+
+async def test_ranges_are_read_side_by_side(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await fill(kafka, topic, 200)
+    async with RangeReader(kafka.bootstrap_servers) as reader, asyncio.TaskGroup() as group:
+        parts = [OffsetRange(topic, 0, start, start + 20) for start in range(0, 200, 20)]
+        reading = [group.create_task(offsets(reader, part)) for part in parts]
+    assert [task.result() for task in reading] == [list(range(p.start, p.end)) for p in parts]
+
+
+async def test_a_range_ends_behind_transaction_markers(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=kafka.group()
+    ) as producer:
+        for keep in (True, False):
+            async with asyncio.timeout(30):
+                await producer.begin_transaction()
+                await producer.send_and_wait(topic, b"x")
+                await (producer.commit_transaction if keep else producer.abort_transaction)()
+    # 0 a record, 1 its marker, 2 an aborted record, 3 its marker: nothing to read from 1 on
+    async with RangeReader(kafka.bootstrap_servers, isolation_level="read_committed") as reader:
+        assert await offsets(reader, OffsetRange(topic, 0, 0, 4)) == [0]
+        assert await offsets(reader, OffsetRange(topic, 0, 1, 4)) == []
+        assert await rows(reader, OffsetRange(topic, 0, 0, 2), copy=True) == [0]
+
+
+async def test_a_range_ends_behind_what_compaction_took(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic(
+        config={
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.ms": "100",
+            "max.compaction.lag.ms": "200",
+        }
+    )
+    await fill(kafka, topic, 100)
+    async with RangeReader(kafka.bootstrap_servers) as reader:
+
+        async def compacted() -> bool:
+            await fill(kafka, topic, 1)  # a new segment, so that the old one may be cleaned
+            return len(await offsets(reader, OffsetRange(topic, 0, 0, 97))) == 0
+
+        await until(compacted)
+        assert await offsets(reader, OffsetRange(topic, 0, 0, 97)) == []
+        assert await rows(reader, OffsetRange(topic, 0, 0, 50), copy=True) == []
+
+
+async def test_a_range_that_is_gone_raises(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await fill(kafka, topic, 20)
+    await delete_records(kafka, topic, 0, before=10)
+    async with RangeReader(kafka.bootstrap_servers) as reader:
+        with pytest.raises(OffsetNotThere, match="5 offsets before 10 are gone"):
+            await offsets(reader, OffsetRange(topic, 0, 5, 15))
+
+
+@pytest.mark.fast
+async def test_a_range_that_makes_no_sense_is_refused() -> None:
+    reader = RangeReader("localhost:9092")
+    for start, end in ((-1, 5), (5, 4)):
+        with pytest.raises(ConfigError, match="need 0 <= start <= end"):
+            reader.read(OffsetRange("t", 0, start, end))

@@ -1,0 +1,325 @@
+"""SimpleConsumer against real brokers, on KRaft and in ZooKeeper mode."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import (
+    EARLIEST,
+    LATEST,
+    ConfigError,
+    SimpleConsumer,
+    TopicPartition,
+)
+from asyncconsumer.errors import LeaderNotAvailable, OffsetNotThere, UnknownTopicOrPartition
+from asyncconsumer.fetch.reader import Skipped
+from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
+from asyncconsumer.testing.servers import SASL_SCRAM, Kafka
+from tests.helpers import delete_records, produce, until
+
+VALUES = [b"%d" % number for number in range(300)]
+
+
+@pytest.fixture(params=["kafka", "kafka_zk"])
+def broker(request: pytest.FixtureRequest) -> KafkaHandle:
+    handle: KafkaHandle = request.getfixturevalue(request.param)
+    return handle
+
+
+async def filled(broker: KafkaHandle, values: list[bytes] = VALUES, **options: object) -> str:
+    topic = await broker.topic()
+    await produce_fast(topic, values, broker.bootstrap_servers, **options)
+    return topic
+
+
+async def produce_fast(topic: str, values: list[bytes], servers: str, **options: object) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=servers, acks="all", **options) as producer:
+        for value in values:
+            await producer.send(topic, value)
+        await producer.flush()
+
+
+async def take(
+    consumer: SimpleConsumer, topic: str, count: int, offset: int = EARLIEST
+) -> list[bytes | None]:
+    found = []
+    async with asyncio.timeout(60):
+        async for record in consumer.read(topic, 0, offset):
+            found.append(record.value)
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_a_partition_is_read_from_the_beginning_in_order(broker: KafkaHandle) -> None:
+    topic = await filled(broker)
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        assert await take(consumer, topic, 300) == VALUES
+        assert await take(consumer, topic, 10, offset=290) == VALUES[290:]
+
+
+async def test_reading_goes_on_with_what_is_produced_meanwhile(broker: KafkaHandle) -> None:
+    topic = await broker.topic()
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer, asyncio.TaskGroup() as group:
+        reading = group.create_task(take(consumer, topic, 300))
+        await produce_fast(topic, VALUES[:100], broker.bootstrap_servers)
+        await produce_fast(topic, VALUES[100:], broker.bootstrap_servers)
+        assert await reading == VALUES
+
+
+async def test_latest_means_what_comes_from_now_on(broker: KafkaHandle) -> None:
+    topic = await filled(broker, VALUES[:10])
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        start = await consumer.offsets_before(topic, 0, LATEST)
+        assert start == 10
+        await produce(topic, [b"new"], bootstrap_servers=broker.bootstrap_servers)
+        assert await take(consumer, topic, 1, offset=start) == [b"new"]
+
+
+async def test_chunks_and_arrow_carry_the_same_records(broker: KafkaHandle) -> None:
+    topic = await filled(broker)
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        chunked = [
+            record.value
+            async for chunk in consumer.read(topic, 0, end=LATEST).chunks()
+            for record in chunk
+        ]
+        assert chunked == VALUES
+        for copy in (True, False):
+            columns = [
+                batch.column("value").to_pylist()
+                async for batch in consumer.read(topic, 0, end=LATEST).arrow(copy=copy)
+            ]
+            assert [value for column in columns for value in column] == VALUES
+
+
+async def test_an_end_is_not_passed(broker: KafkaHandle) -> None:
+    topic = await filled(broker)
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        read = [record.offset async for record in consumer.read(topic, 0, 5, end=123)]
+    assert read == list(range(5, 123))
+
+
+async def test_several_partitions_are_fetched_with_one_call(broker: KafkaHandle) -> None:
+    one, other = await filled(broker, VALUES[:5]), await filled(broker, VALUES[5:9])
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        found = await consumer.fetch({TopicPartition(one, 0): 2, TopicPartition(other, 0): 0})
+        first, second = found[TopicPartition(one, 0)], found[TopicPartition(other, 0)]
+        assert [record.value for record in first.records] == VALUES[2:5]
+        assert [record.value for record in second.records] == VALUES[5:9]
+        assert (first.next_offset, first.high_watermark, first.error) == (5, 5, None)
+
+
+async def test_one_partitions_refusal_is_a_value_and_leaves_the_others_alone(
+    broker: KafkaHandle,
+) -> None:
+    topic, other = await filled(broker, VALUES[:5]), await filled(broker, VALUES[:5])
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        found = await consumer.fetch({TopicPartition(topic, 0): 99, TopicPartition(other, 0): 0})
+    refused, good = found[TopicPartition(topic, 0)], found[TopicPartition(other, 0)]
+    assert refused.error is not None
+    assert refused.error.code == 1
+    assert list(refused.records) == []
+    assert len(list(good.records)) == 5
+
+
+async def test_two_streams_do_not_wait_for_each_others_long_polls(broker: KafkaHandle) -> None:
+    quiet, busy = await broker.topic(), await filled(broker)
+    async with (
+        SimpleConsumer(broker.bootstrap_servers, fetch_max_wait_ms=20_000) as consumer,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(take(consumer, quiet, 1))
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                assert await take(consumer, busy, 300) == VALUES
+        waiting.cancel()
+
+
+async def test_offsets_by_time(broker: KafkaHandle) -> None:
+    topic = await broker.topic()
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for second in range(10):
+            await producer.send_and_wait(
+                topic, b"x", timestamp_ms=1_700_000_000_000 + second * 1000
+            )
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        moment = datetime.fromtimestamp(1_700_000_000, UTC)
+        assert await consumer.offsets_before(topic, 0, moment + timedelta(seconds=3)) == 3
+        assert await consumer.offsets_before(topic, 0, moment + timedelta(seconds=2.5)) == 3
+        assert await consumer.offsets_before(topic, 0, moment - timedelta(days=1)) == 0
+        assert await consumer.offsets_before(topic, 0, moment + timedelta(days=1)) == 10
+        assert await consumer.offsets_before(topic, 0, EARLIEST) == 0
+        with pytest.raises(ConfigError, match="has no time zone"):
+            await consumer.offsets_before(topic, 0, datetime.now())  # noqa: DTZ005 - that is the point
+
+
+async def test_offsets_are_committed_and_fetched_without_joining(broker: KafkaHandle) -> None:
+    topic, group = await broker.topic(partitions=2), broker.group()
+    one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        assert await consumer.fetch_offsets(group, [one, other]) == {one: None, other: None}
+        await consumer.commit_offsets(group, {one: 42})
+        assert await consumer.fetch_offsets(group, [one, other]) == {one: 42, other: None}
+        with pytest.raises(ConfigError, match="the group is empty"):
+            await consumer.commit_offsets("", {one: 1})
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 50), ("latest", 100)])
+async def test_offsets_that_are_gone_are_skipped_by_policy_and_told(
+    broker: KafkaHandle, reset: str, first: int
+) -> None:
+    topic = await filled(broker, VALUES[:100])
+    await delete_records(broker, topic, 0, before=50)
+    told: list[Skipped] = []
+    async with SimpleConsumer(
+        broker.bootstrap_servers, auto_offset_reset=reset, on_skip=told.append
+    ) as consumer:
+        stream = consumer.read(topic, 0, 7)
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(anext(aiter(stream)))
+            await until(lambda: bool(told))
+            await produce(topic, [b"new"], bootstrap_servers=broker.bootstrap_servers)
+            async with asyncio.timeout(30):
+                record = await reading
+    assert record.offset == first
+    assert told == [Skipped(TopicPartition(topic, 0), 7, first)]
+
+
+async def test_without_a_policy_an_offset_that_is_gone_raises(broker: KafkaHandle) -> None:
+    topic = await filled(broker, VALUES[:100])
+    await delete_records(broker, topic, 0, before=50)
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        with pytest.raises(OffsetNotThere, match="43 offsets before 50 are gone") as caught:
+            await take(consumer, topic, 1, offset=7)
+        assert (caught.value.earliest, caught.value.latest) == (50, 100)
+        with pytest.raises(OffsetNotThere, match="the log ends at 100"):
+            await take(consumer, topic, 1, offset=101)
+
+
+async def test_a_topic_that_is_not_there_is_named_and_not_created(broker: KafkaHandle) -> None:
+    name = await broker.topic() + "-missing"
+    async with SimpleConsumer(broker.bootstrap_servers, retry_timeout_ms=500) as consumer:
+        with pytest.raises(UnknownTopicOrPartition, match=name):
+            await take(consumer, name, 1)
+        with pytest.raises(UnknownTopicOrPartition, match=name):
+            await consumer.find_leader(name, 0)
+
+
+async def test_cancelling_the_wait_for_a_record_loses_none(broker: KafkaHandle) -> None:
+    topic = await broker.topic()
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        records = aiter(consumer.read(topic, 0))
+        found: list[bytes | None] = []
+        for number in range(20):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await anext(records)
+            await produce(topic, [b"%d" % number], bootstrap_servers=broker.bootstrap_servers)
+            async with asyncio.timeout(30):
+                found.append((await anext(records)).value)
+    assert found == [b"%d" % number for number in range(20)]
+
+
+async def test_aborted_transactions_are_left_out_when_asked(broker: KafkaHandle) -> None:
+    topic = await broker.topic()
+    async with AIOKafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, transactional_id=broker.group()
+    ) as producer:
+        for number, keep in enumerate([True, False, True, False]):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, b"%d" % number)
+            await (producer.commit_transaction if keep else producer.abort_transaction)()
+    for level, expected in (
+        ("read_committed", [b"0", b"2"]),
+        ("read_uncommitted", [b"0", b"1", b"2", b"3"]),
+    ):
+        async with SimpleConsumer(broker.bootstrap_servers, isolation_level=level) as consumer:
+            stream = consumer.read(topic, 0, end=LATEST)
+            assert [record.value async for record in stream] == expected
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_every_codec_is_read(kafka: KafkaHandle, codec: str) -> None:
+    topic = await filled(kafka, compression_type=codec)
+    async with SimpleConsumer(kafka.bootstrap_servers) as consumer:
+        assert await take(consumer, topic, 300) == VALUES
+
+
+async def test_a_read_survives_the_death_of_its_leader(kafka_cluster: KafkaCluster) -> None:
+    topic = await kafka_cluster.topic()
+    servers = kafka_cluster.bootstrap_servers
+    async with SimpleConsumer(servers) as consumer:
+        records = aiter(consumer.read(topic, 0))
+        await produce(topic, VALUES[:100], bootstrap_servers=servers)
+        found = [(await anext(records)).value for _ in range(50)]
+
+        leader = await kafka_cluster.leader(topic)
+        await leader.kill()
+        async with asyncio.TaskGroup() as group, asyncio.timeout(90):
+            group.create_task(produce(topic, VALUES[100:], bootstrap_servers=servers))
+            while len(found) < 300:
+                found.append((await anext(records)).value)
+    assert found == VALUES
+
+
+async def test_the_new_leader_is_found_after_the_old_one_died(kafka_cluster: KafkaCluster) -> None:
+    topic = await kafka_cluster.topic()
+    async with SimpleConsumer(kafka_cluster.bootstrap_servers) as consumer:
+        old = (await consumer.find_leader(topic, 0)).broker.node_id
+        await kafka_cluster.brokers[old].stop()
+        new = await consumer.find_new_leader(topic, 0, old)
+    assert new.broker.node_id != old
+
+
+async def test_no_new_leader_is_told_after_three_tries(kafka_cluster: KafkaCluster) -> None:
+    topic = await kafka_cluster.topic(replication_factor=1)
+    async with SimpleConsumer(kafka_cluster.bootstrap_servers) as consumer:
+        old = (await consumer.find_leader(topic, 0)).broker.node_id
+        await kafka_cluster.brokers[old].stop()
+        with pytest.raises(LeaderNotAvailable):
+            await consumer.find_new_leader(topic, 0, old)
+
+
+@pytest.mark.parametrize("fault", ["cut", "reset"])
+async def test_a_broken_connection_is_replaced_and_the_fetch_sent_again(
+    kafka_cluster: KafkaCluster, fault: str
+) -> None:
+    topic = await kafka_cluster.topic()
+    await produce_fast(topic, VALUES, kafka_cluster.bootstrap_servers)
+    async with SimpleConsumer(kafka_cluster.proxied_servers) as consumer:
+        at = TopicPartition(topic, 0)
+        assert (await consumer.fetch({at: 0}))[at].high_watermark == 300
+        for proxy in kafka_cluster.proxies.values():
+            getattr(proxy, fault)()
+        assert (await consumer.fetch({at: 5}))[at].high_watermark == 300
+        assert await take(consumer, topic, 300) == VALUES
+
+
+async def test_it_reads_over_tls_with_a_login_across_a_restart() -> None:
+    async with Kafka(listeners=[SASL_SCRAM]) as kafka:
+        await kafka.admin.create_topic("orders")
+        await produce_fast("orders", VALUES, kafka.bootstrap_servers)
+        async with SimpleConsumer(**kafka.client_settings(SASL_SCRAM)) as consumer:  # type: ignore[arg-type] # a dict of mixed values
+            records = aiter(consumer.read("orders", 0, end=400))
+            found = [(await anext(records)).value for _ in range(300)]
+            await kafka.brokers[1].restart()
+            await produce_fast("orders", VALUES[:100], kafka.bootstrap_servers)
+            async with asyncio.timeout(60):
+                found += [record.value async for record in records]
+    assert found == VALUES + VALUES[:100]
+
+
+@pytest.mark.fast
+def test_options_that_make_no_sense_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"'isolation_levle': did you mean isolation_level\?"):
+        SimpleConsumer("localhost:9092", isolation_levle="read_committed")
+    with pytest.raises(ConfigError, match="auto_offset_reset must be one of none, earliest"):
+        SimpleConsumer("localhost:9092", auto_offset_reset="beginning")
+    with pytest.raises(ConfigError, match=r"fetch_min_bytes \(9\) must not be more than"):
+        SimpleConsumer("localhost:9092", fetch_min_bytes=9, fetch_max_bytes=5)
+    consumer = SimpleConsumer("localhost:9092")
+    with pytest.raises(ConfigError, match="give one from 0, or EARLIEST, or LATEST"):
+        consumer.read("orders", 0, -3)
