@@ -209,6 +209,18 @@ async def test_a_flapping_connection_is_opened_twice_a_second_at_most() -> None:
 
 
 @in_virtual_time
+async def test_a_node_that_is_well_for_one_kind_is_not_stormed_for_another() -> None:
+    opener = FakeOpener()
+    async with make(opener) as brokers:
+        await brokers.connection(K, Traffic.FETCH)
+        await asyncio.sleep(100)
+        for _ in range(10):
+            await brokers.connection(K, Traffic.GROUP)
+            opener.wires[-1].connection.eof_received()
+    assert opener.busiest(0.999) <= 2
+
+
+@in_virtual_time
 async def test_a_connection_that_lasted_is_replaced_soon() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers:
