@@ -25,7 +25,6 @@ class Node:
         self._waits = self._fresh_waits()
         self._log = QuietLog(logging.getLogger(__name__))
         self._well = asyncio.Event()  # not before a try has succeeded
-        self._last_try = -inf
         self._next_try = -inf  # while it is not well, the first moment that nobody has taken yet
 
     def wait(self) -> float:
@@ -34,15 +33,13 @@ class Node:
 
     async def turn(self) -> None:
         """Wait until one may try: for the next free moment, or until another try succeeds."""
-        if not self._well.is_set():
-            mine = max(self._next_try, _now())
-            self._next_try = mine + _LEAST_BETWEEN_TRIES
-            try:
-                async with asyncio.timeout_at(mine):
-                    await self._well.wait()
-            except TimeoutError:
-                pass
-        self._last_try = _now()
+        mine = _now() + self.wait()
+        self._next_try = mine + _LEAST_BETWEEN_TRIES
+        try:
+            async with asyncio.timeout_at(mine):
+                await self._well.wait()
+        except TimeoutError:
+            pass
 
     def succeeded(self) -> None:
         """A try ended in a connection. Waits stay as long as they are until one has lasted."""
@@ -62,8 +59,7 @@ class Node:
 
     def _in_trouble(self) -> float:
         self._well.clear()
-        earliest = max(_now() + next(self._waits), self._last_try + _LEAST_BETWEEN_TRIES)
-        self._next_try = max(self._next_try, earliest)
+        self._next_try = max(self._next_try, _now() + next(self._waits))
         return self.wait()
 
     def _fresh_waits(self) -> Iterator[float]:

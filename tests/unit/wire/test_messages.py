@@ -104,6 +104,8 @@ def test_a_flexible_fetch_has_topic_ids_epochs_and_no_replica() -> None:
     expected = struct.pack(">iiib", 1, 2, 3, 0) + compact + row + b"\x00" + b"\x01\x01\x00"
     assert bytes_of(request, 17) == expected
     assert bytes_of(request, 14) == struct.pack(">i", -1) + expected
+    by_name = FetchRequest({BY_NAME: [asked]}, max_wait_ms=1, min_bytes=2, max_bytes=3)
+    assert bytes_of(by_name, 12) == struct.pack(">i", -1) + expected.replace(ID.bytes, b"\x02t")
 
 
 @pytest.mark.fast
