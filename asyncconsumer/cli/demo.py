@@ -4,10 +4,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from asyncconsumer.simple import SimpleConsumer
 from asyncconsumer.testing.progress import fetching
 from asyncconsumer.testing.servers import (
     DEFAULT_KAFKA,
@@ -16,6 +17,7 @@ from asyncconsumer.testing.servers import (
     Kafka,
     ZooKeeper,
 )
+from asyncconsumer.wire.messages import LATEST
 
 _RECORDS = 10_000
 
@@ -61,18 +63,14 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
         await producer.flush()
     produced = time.monotonic()
     last = Table("partition", "offset", "key", "value", title="the last record of each partition")
-    read, newest = 0, {}
-    async with AIOKafkaConsumer(
-        "orders", bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
-    ) as consumer:
-        while read < _RECORDS:
-            for partition, records in (await consumer.getmany(timeout_ms=1000)).items():
-                read += len(records)
-                newest[partition] = records[-1]
-    for partition, record in sorted(newest.items()):
-        last.add_row(
-            str(partition.partition), str(record.offset), repr(record.key), repr(record.value)
-        )
+    read = 0
+    async with SimpleConsumer(kafka.bootstrap_servers) as consumer:
+        for partition in range(3):
+            async for record in consumer.read("orders", partition, end=LATEST):
+                read += 1
+            last.add_row(
+                str(record.partition), str(record.offset), repr(record.key), repr(record.value)
+            )
     console.print(
         f"  produced {_RECORDS:,} records in {produced - started:.1f} s, "
         f"read {read:,} in {time.monotonic() - produced:.1f} s"

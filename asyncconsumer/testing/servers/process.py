@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from asyncconsumer.testing.servers.errors import ServerError, StartFailed
 
 _POLL_SECONDS: Final = 0.05
 _LOG_LINES_SHOWN: Final = 25
+_TROUBLE: Final = re.compile(r" (ERROR|FATAL) |^(Exception in|Error:|\S*(Exception|Error)\b)")
 
 Probe = Callable[[], Awaitable[bool]]
 
@@ -29,6 +31,7 @@ class ServerProcess:
         self._cleanup = cleanup  # removed by the guard if this process dies without stopping it
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid = 0
+        self._log_start = 0
         self._paused = False
 
     def __repr__(self) -> str:
@@ -71,6 +74,7 @@ class ServerProcess:
 
     def _launch(self) -> None:
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", guard.__file__, str(self._cleanup), *self._command],
                 stdin=subprocess.PIPE,
@@ -106,9 +110,11 @@ class ServerProcess:
             ) from None
 
     def log_tail(self) -> str:
-        """The last lines of the server's log: the last trouble in it, if it names any."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        trouble = [n for n, line in enumerate(lines) if " ERROR " in line or "Exception" in line]
+        """What the log of this start says: from the first trouble on, or else its last lines."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            lines = log.read().decode(errors="replace").splitlines()
+        trouble = [n for n, line in enumerate(lines) if _TROUBLE.search(line)]
         start = trouble[0] if trouble else len(lines) - _LOG_LINES_SHOWN
         return "\n".join(f"  | {line}" for line in lines[max(start, 0) :][:_LOG_LINES_SHOWN])
 
