@@ -66,11 +66,10 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
     read = 0
     async with SimpleConsumer(kafka.bootstrap_servers) as consumer:
         for partition in range(3):
-            async for record in consumer.read("orders", partition, end=LATEST):
-                read += 1
-            last.add_row(
-                str(record.partition), str(record.offset), repr(record.key), repr(record.value)
-            )
+            records = [record async for record in consumer.read("orders", partition, end=LATEST)]
+            read += len(records)
+            newest = records[-1]
+            last.add_row(str(partition), str(newest.offset), repr(newest.key), repr(newest.value))
     console.print(
         f"  produced {_RECORDS:,} records in {produced - started:.1f} s, "
         f"read {read:,} in {time.monotonic() - produced:.1f} s"

@@ -1,4 +1,4 @@
-"""Damaged logs on a real broker's disk: good records arrive, then one typed error, never silence."""
+"""Damaged logs on a real broker's disk: good records arrive, then one typed error."""
 
 import asyncio
 import struct
