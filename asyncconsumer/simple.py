@@ -81,6 +81,13 @@ class SimpleConsumer:
 
     # --- leaders ---------------------------------------------------------------------------------
 
+    async def partitions(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions, asked of the cluster."""
+        found = (await self._session.cluster.refresh([topic])).topics[topic]
+        if found.error is not None:
+            raise found.error
+        return sorted(found.partitions)
+
     async def find_leader(self, topic: str, partition: int) -> Leader:
         """The broker that leads a partition now, asked of the cluster; one try."""
         return (await self._session.cluster.refresh([topic])).leader(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from asyncconsumer.simple import SimpleConsumer
+from asyncconsumer import SimpleConsumer, TopicPartition
 from benchmarks._peers import tell
 
 
@@ -57,6 +57,23 @@ async def arrow(servers: str, topic: str, count: int, *, copy: bool) -> None:
     tell(seen, started, cpu)
 
 
+async def many(servers: str, topic: str, count: int) -> None:
+    """`fetch` of all partitions, again and again, `for` over what each brought."""
+    started, cpu = time.perf_counter(), time.process_time()
+    seen = 0
+    async with SimpleConsumer(servers, fetch_max_bytes=2**20) as consumer:
+        known = await consumer.partitions(topic)
+        positions = {TopicPartition(topic, number): 0 for number in known}
+        while seen < count:
+            for at, result in (await consumer.fetch(positions)).items():
+                for _record in result.records:
+                    seen += 1
+                if result.next_offset > positions[at]:
+                    del positions[at]  # to the end of the line: the broker fills in this order
+                    positions[at] = result.next_offset
+    tell(seen, started, cpu)
+
+
 async def raw(servers: str, topic: str, count: int) -> None:
     """The limit: frames read from a blocking socket and dropped."""
     from benchmarks._raw import read_and_drop
@@ -70,6 +87,7 @@ OURS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
     "chunks": chunks,
     "Arrow, copied": lambda *args: arrow(*args, copy=True),
     "Arrow, views": lambda *args: arrow(*args, copy=False),
+    "fetch of all partitions": many,
     "raw socket": raw,
 }
 

@@ -1,7 +1,9 @@
 """SimpleConsumer against real brokers, on KRaft and in ZooKeeper mode."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -16,7 +18,7 @@ from asyncconsumer import (
 from asyncconsumer.errors import LeaderNotAvailable, OffsetNotThere, UnknownTopicOrPartition
 from asyncconsumer.fetch.reader import Skipped
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
-from asyncconsumer.testing.servers import SASL_SCRAM, Kafka
+from asyncconsumer.testing.servers import SASL_SCRAM, Kafka, ZooKeeper
 from tests.helpers import delete_records, produce, until
 
 VALUES = [b"%d" % number for number in range(300)]
@@ -298,18 +300,34 @@ async def test_a_broken_connection_is_replaced_and_the_fetch_sent_again(
         assert await take(consumer, topic, 300) == VALUES
 
 
-async def test_it_reads_over_tls_with_a_login_across_a_restart() -> None:
-    async with Kafka(listeners=[SASL_SCRAM]) as kafka:
-        await kafka.admin.create_topic("orders")
-        await produce_fast("orders", VALUES, kafka.bootstrap_servers)
-        async with SimpleConsumer(**kafka.client_settings(SASL_SCRAM)) as consumer:  # type: ignore[arg-type] # a dict of mixed values
-            records = aiter(consumer.read("orders", 0, end=400))
-            found = [(await anext(records)).value for _ in range(300)]
-            await kafka.brokers[1].restart()
-            await produce_fast("orders", VALUES[:100], kafka.bootstrap_servers)
-            async with asyncio.timeout(60):
-                found += [record.value async for record in records]
-    assert found == VALUES + VALUES[:100]
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
+async def test_over_tls_with_a_login_a_read_survives_the_death_of_its_leader(version: str) -> None:
+    async with AsyncExitStack() as stack:
+        zookeeper = None
+        if version.startswith("3."):
+            zookeeper = (await stack.enter_async_context(ZooKeeper())).connect
+        kafka = await stack.enter_async_context(
+            Kafka(version, brokers=3, listeners=[SASL_SCRAM], zookeeper=zookeeper)
+        )
+        await kafka.admin.create_topic("orders", replication_factor=3)
+        settings: dict[str, Any] = kafka.client_settings(SASL_SCRAM)
+        await produce_fast("orders", VALUES[:200], kafka.bootstrap_servers)
+        consumer = await stack.enter_async_context(SimpleConsumer(**settings))
+        records = aiter(consumer.read("orders", 0, end=300))
+        found = [(await anext(records)).value for _ in range(100)]
+        await kafka.brokers[await kafka.admin.leader("orders", 0)].kill()
+        async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+            group.create_task(produce("orders", VALUES[200:], **settings))
+            found += [record.value async for record in records]
+    assert found == VALUES
+
+
+async def test_the_partitions_of_a_topic_are_told(broker: KafkaHandle) -> None:
+    topic = await broker.topic(partitions=3)
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        assert await consumer.partitions(topic) == [0, 1, 2]
+        with pytest.raises(UnknownTopicOrPartition):
+            await consumer.partitions(topic + "-missing")
 
 
 @pytest.mark.fast
