@@ -128,6 +128,26 @@ async def test_a_change_of_leader_is_seen(kafka_cluster: KafkaCluster) -> None:
         assert cluster.leader(partition).epoch > before.epoch
 
 
+async def test_connections_that_are_reset_or_cut_are_replaced(kafka_cluster: KafkaCluster) -> None:
+    topic = await kafka_cluster.topic(partitions=1)
+    async with joined(bootstrap_servers=kafka_cluster.proxied_servers) as cluster:
+        await cluster.refresh([topic])
+        assert {str(broker.address) for broker in cluster.metadata.brokers.values()} == set(
+            kafka_cluster.proxied_servers.split(",")
+        )
+        for verb in ("reset", "cut"):
+            for proxy in kafka_cluster.proxies.values():
+                getattr(proxy, verb)()
+
+            async def answered() -> bool:
+                try:
+                    return (await cluster.refresh([topic])).topics[topic].error is None
+                except NoBrokerAnswered:  # each was asked on a connection that is gone
+                    return False
+
+            await until(answered, seconds=5)
+
+
 async def test_a_topic_that_is_denied_and_then_granted(secure: Kafka) -> None:
     topic = "closed-metadata"
     await secure.admin.create_topic(topic)
