@@ -20,9 +20,9 @@ from asyncconsumer.model import Address
 from asyncconsumer.net.backoff import backoff
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.quiet import QuietLog
+from asyncconsumer.testing.clock import simulated
 from asyncconsumer.wire.messages import MetadataRequest
 from tests.net.fakes import FakeOpener, K, unreachable
-from tests.net.virtual import in_virtual_time
 
 pytestmark = pytest.mark.fast
 
@@ -60,7 +60,7 @@ def test_waits_double_up_to_the_most_and_vary() -> None:
     assert waits != list(itertools.islice(backoff(0.1, 1.0, Random(2)), 8))
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_connection_is_opened_once_and_kept() -> None:
     opener = FakeOpener()
     opener.takes = 1
@@ -72,7 +72,7 @@ async def test_a_connection_is_opened_once_and_kept() -> None:
     assert len(opener.tries) == 1
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_each_kind_of_traffic_and_each_address_has_its_own() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers:
@@ -85,7 +85,7 @@ async def test_each_kind_of_traffic_and_each_address_has_its_own() -> None:
     assert asyncio.get_running_loop().time() == 0, "a node that is well is not kept waiting for"
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
     opener = FakeOpener()
     opener.takes = 1
@@ -98,7 +98,7 @@ async def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
     assert len(opener.tries) == 1
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_failed_opening_fails_all_who_wait_for_it() -> None:
     opener = FakeOpener()
     opener.takes, opener.fails = 1, unreachable
@@ -115,7 +115,7 @@ async def refused(brokers: Brokers) -> ConsumerError:
     return caught.value
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_dead_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
     opener = FakeOpener()
     opener.fails = unreachable
@@ -127,7 +127,7 @@ async def test_a_dead_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptureFi
     assert len(caplog.records) > 20
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_even_with_short_waits_a_node_is_tried_twice_a_second_at_most() -> None:
     opener = FakeOpener()
     opener.fails = unreachable
@@ -143,7 +143,7 @@ def test_trouble_with_a_node_is_logged_ten_times_a_minute_at_most(
 ) -> None:
     options = {"reconnect_backoff_ms": 0, "reconnect_backoff_max_ms": 1} if short_waits else {}
 
-    @in_virtual_time
+    @simulated(seeds=[0])
     async def check() -> None:
         opener = FakeOpener()
         opener.fails = unreachable
@@ -157,7 +157,7 @@ def test_trouble_with_a_node_is_logged_ten_times_a_minute_at_most(
     )
 
 
-@in_virtual_time
+@simulated(seeds=[0])  # what is logged adds up over seeds
 async def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     log = QuietLog(logging.getLogger("here"))
     for number in range(25):
@@ -178,7 +178,7 @@ async def cut_for_ever(opener: FakeOpener) -> None:
         opener.wires.clear()
 
 
-@in_virtual_time
+@simulated(seeds=[0])  # what is logged adds up over seeds
 async def test_a_flapping_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
     opener = FakeOpener()
     async with (
@@ -192,7 +192,7 @@ async def test_a_flapping_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptu
     assert len(caplog.records) <= 10
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_flapping_connection_is_opened_twice_a_second_at_most() -> None:
     opener = FakeOpener()
     async with (
@@ -208,7 +208,7 @@ async def test_a_flapping_connection_is_opened_twice_a_second_at_most() -> None:
     assert len(opener.tries) >= 100
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_node_that_is_well_for_one_kind_is_not_stormed_for_another() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers:
@@ -220,7 +220,7 @@ async def test_a_node_that_is_well_for_one_kind_is_not_stormed_for_another() -> 
     assert opener.busiest(0.999) <= 2
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_connection_that_lasted_is_replaced_soon() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers:
@@ -237,7 +237,7 @@ async def test_a_connection_that_lasted_is_replaced_soon() -> None:
             assert loop.time() - start <= 0.1
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_node_is_found_again_once_it_is_back() -> None:
     opener = FakeOpener()
     opener.fails = unreachable
@@ -252,7 +252,7 @@ async def test_a_node_is_found_again_once_it_is_back() -> None:
         assert brokers.wait_before(K) == 0
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_refused_login_fails_the_caller_and_waits_like_any_failure() -> None:
     opener = FakeOpener()
     opener.fails = lambda address: WrongCredentials(address, "no")
@@ -267,7 +267,7 @@ async def test_a_refused_login_fails_the_caller_and_waits_like_any_failure() -> 
         assert asyncio.get_running_loop().time() >= 3.2
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_an_idle_connection_is_replaced_without_a_wait_or_a_word(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -282,7 +282,7 @@ async def test_an_idle_connection_is_replaced_without_a_wait_or_a_word(
     assert not caplog.records
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_connection_whose_login_runs_out_is_replaced_and_drained() -> None:
     opener = FakeOpener()
     async with make(opener) as brokers, asyncio.TaskGroup() as group:
@@ -296,7 +296,7 @@ async def test_a_connection_whose_login_runs_out_is_replaced_and_drained() -> No
         await first.wait_closed()
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_leaving_the_block_closes_everything_and_frees_all_who_wait() -> None:
     opener = FakeOpener()
     opener.takes = 1
@@ -321,7 +321,7 @@ async def closed_meanwhile(brokers: Brokers) -> None:
         await brokers.connection(K, Traffic.GROUP)
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_errors_of_the_block_come_out_as_they_are() -> None:
     with pytest.raises(ConnectionLost):
         await fail(make(FakeOpener()))
@@ -348,7 +348,7 @@ def mistaken(address: Address) -> ConsumerError | None:
     raise TypeError(address)
 
 
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_mistake_in_an_opener_is_not_hidden() -> None:
     opener = FakeOpener()
     opener.fails = mistaken

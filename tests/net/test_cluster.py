@@ -26,11 +26,11 @@ from asyncconsumer.net.brokers import Brokers, Opener
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.metadata import Leader
 from asyncconsumer.net.opening import open_connection
+from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import SASL_SCRAM, Kafka
 from tests.helpers import until
 from tests.net.fakes import FakeOpener, metadata_answer, reachable, unreachable
-from tests.net.virtual import in_virtual_time
 
 A, B, C = Address("a", 1), Address("b", 2), Address("c", 3)
 PLACES = {1: A, 2: B, 3: C}
@@ -201,7 +201,7 @@ class Played(FakeOpener):
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_refreshes_that_meet_are_one_request() -> None:
     played = Played()
     async with joined(played, bootstrap_servers="a:1") as cluster:
@@ -213,7 +213,7 @@ async def test_refreshes_that_meet_are_one_request() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_refresh_is_answered_by_what_was_asked_after_it() -> None:
     played = Played()
     played.takes = 1
@@ -232,7 +232,7 @@ async def test_a_refresh_is_answered_by_what_was_asked_after_it() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_who_gives_up_a_refresh_does_not_end_it_for_others() -> None:
     played = Played()
     played.takes = 1
@@ -248,7 +248,7 @@ async def test_who_gives_up_a_refresh_does_not_end_it_for_others() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_every_broker_gets_its_share_of_the_questions() -> None:
     played = Played()
     async with joined(played, bootstrap_servers="a:1") as cluster:
@@ -259,7 +259,7 @@ async def test_every_broker_gets_its_share_of_the_questions() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_brokers_that_are_gone_are_passed_over_for_the_bootstrap_servers() -> None:
     played = Played()
     async with joined(played, bootstrap_servers="seed:9") as cluster:
@@ -272,7 +272,7 @@ async def test_brokers_that_are_gone_are_passed_over_for_the_bootstrap_servers()
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_broker_that_hangs_costs_three_seconds() -> None:
     played = Played()
     async with joined(played, bootstrap_servers="a:1") as cluster:
@@ -286,7 +286,7 @@ async def test_a_broker_that_hangs_costs_three_seconds() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_when_none_answers_all_reasons_are_told() -> None:
     played = Played()
     played.fails = unreachable
@@ -299,7 +299,7 @@ async def test_when_none_answers_all_reasons_are_told() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_wrong_credentials_are_tried_once() -> None:
     played = Played()
     played.fails = lambda address: WrongCredentials(address, "no")
@@ -310,7 +310,7 @@ async def test_wrong_credentials_are_tried_once() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_one_bad_certificate_is_passed_over_and_all_bad_are_told() -> None:
     played = Played()
     played.fails = lambda address: None if address == C else CertificateRefused(address, "no")
@@ -323,7 +323,7 @@ async def test_one_bad_certificate_is_passed_over_and_all_bad_are_told() -> None
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
     played = Played()
     partition = TopicPartition("t", 0)
@@ -336,7 +336,7 @@ async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
 
 
 @pytest.mark.fast
-@in_virtual_time
+@simulated(seeds=range(20))
 async def test_nothing_is_refreshed_outside_of_the_block() -> None:
     async with joined(Played(), bootstrap_servers="a:1") as cluster:
         pass
