@@ -40,10 +40,12 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
 	$(say) 'import-linter: the layers of DESIGN.md'
 	@$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.ready  ## measure the record decoder against its peers (ARGS=--quick, --json)
+bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(say) 'benchmarks: decode'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@$(BIN)/python -m benchmarks.decode $(ARGS)
+	$(say) 'benchmarks: throughput'
+	@$(BIN)/python -m benchmarks.throughput $(ARGS)
 
 fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
 	$(say) 'fuzz: the decoders agree, and only typed errors come out'

@@ -1,6 +1,7 @@
 """Consuming a topic from its beginning: ours against the peers, all in the same run.
 
-    python -m benchmarks.throughput [--quick] [--json] [--records N] [--rounds N] [--case NAME ...]
+    python -m benchmarks.throughput [--quick] [--json] [--records N] [--rounds N]
+                                    [--case NAME ...] [--who NAME ...]
 
 One consumer process at a time, against a real broker on this machine, in interleaved rounds.
 CPU counts from after the imports; the Java client's start-up is measured by a run of one record and
@@ -10,7 +11,6 @@ taken off. "touched" reads key, value, offset, timestamp and partition of each r
 import asyncio
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -99,11 +99,10 @@ def python_run(module: str, name: str, servers: str, load: Load) -> Sample:
 
 def child_run(command: Sequence[str], records: int) -> Sample:
     """Run a program that is not ours to instrument; CPU and memory as the system counted them."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    del before
     return Sample(
         records,
         time.perf_counter() - started,
@@ -151,7 +150,7 @@ def contenders(java_client: JavaClient, servers: str, load: Load) -> dict[str, o
     return runs
 
 
-async def measure(cases: Iterable[Load], rounds: int) -> list[Result]:
+async def measure(cases: Iterable[Load], rounds: int, who: Sequence[str]) -> list[Result]:
     jars = await maven.class_path(
         f"Kafka tools {DEFAULT_KAFKA}",
         [java.LOGGING, f"org.apache.kafka:kafka-tools:{DEFAULT_KAFKA}"],
@@ -164,15 +163,17 @@ async def measure(cases: Iterable[Load], rounds: int) -> list[Result]:
             runs = contenders(
                 JavaClient(jars, kafka.bootstrap_servers), kafka.bootstrap_servers, load
             )
-            samples: dict[str, list[Sample]] = {who: [] for who in runs}
+            runs = {name: run for name, run in runs.items() if name.startswith(tuple(who))}
+            samples: dict[str, list[Sample]] = {name: [] for name in runs}
             for number in range(1, rounds + 1):
-                for who, run in runs.items():
+                for name, run in runs.items():
                     assert callable(run)
-                    samples[who].append(await asyncio.to_thread(run))
-                    last = samples[who][-1]
-                    note(f"  round {number}: {who}: {last.records / last.seconds:,.0f} records/s")
+                    samples[name].append(await asyncio.to_thread(run))
+                    last = samples[name][-1]
+                    note(f"  round {number}: {name}: {last.records / last.seconds:,.0f} records/s")
             results += [
-                Result(load.name, who, found, size / load.records) for who, found in samples.items()
+                Result(load.name, name, found, size / load.records)
+                for name, found in samples.items()
             ]
     return results
 
@@ -185,7 +186,7 @@ def ratios(results: Sequence[Result]) -> list[dict[str, object]]:
             best[result.case] = result
     found = []
     for other in results:
-        mine = best[other.case]
+        mine = best.get(other.case, other)
         if other is mine:
             continue
         for metric, ratio in (
@@ -213,6 +214,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="for each case, instead of its own number")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--who", action="append", help="only consumers whose name begins so")
     options = parser.parse_args()
     chosen = options.case or (["100 B"] if options.quick else list(CASES))
     records = options.records or (200_000 if options.quick else None)
@@ -220,7 +222,7 @@ def main() -> None:
     if records:
         loads = [load._replace(records=records) for load in loads]
     rounds = options.rounds or (1 if options.quick else 3)
-    results = asyncio.run(measure(loads, rounds))
+    results = asyncio.run(measure(loads, rounds, options.who or [""]))
     if not options.json:
         show(results)
         return
