@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from asyncconsumer.testing.servers import DEFAULT_KAFKA, Kafka, java, maven
@@ -101,14 +102,23 @@ def child_run(command: Sequence[str], records: int) -> Sample:
     """Run a program that is not ours to instrument; CPU and memory as the system counted them."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
+    ended, peak = 0, 0.0
+    while not ended:
+        peak = _peak_mb(process.pid) or peak
+        time.sleep(0.01)
+        ended, status, used = os.wait4(process.pid, os.WNOHANG)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Sample(
-        records,
-        time.perf_counter() - started,
-        used.ru_utime + used.ru_stime,
-        used.ru_maxrss / 1024,
-    )
+    seconds = time.perf_counter() - started
+    return Sample(records, seconds, used.ru_utime + used.ru_stime, peak)
+
+
+def _peak_mb(pid: int) -> float:
+    """Not ru_maxrss, which begins with what we had when we forked; 0 when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024 if "VmHWM:" in status else 0.0
 
 
 class JavaClient:
