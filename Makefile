@@ -42,7 +42,7 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
 
 bench: $(VENV)/.ready  ## measure the record decoder against its peers (ARGS=--quick, --json)
 	$(say) 'benchmarks: decode'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks.decode $(ARGS)
 
 fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
