@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-Run = Callable[[], int]
-"""Does the work once and returns how many records that were."""
+Run = Callable[[], None]
+"""Does the work once."""
 
 LEAST_SECONDS: Final = 0.01  # what a round must take, or it is the clock that is measured
 
@@ -54,13 +54,13 @@ class Ratio(NamedTuple):
         }
 
 
-def measure(case: str, contenders: Mapping[str, Run], rounds: int) -> list[Row]:
-    """Every contender once a round, so that a busy minute hits them all."""
+def measure(case: str, contenders: Mapping[str, Run], *, records: int, rounds: int) -> list[Row]:
+    """Every contender, of so many records a run, once a round: a busy minute hits them all."""
     repeats = {who: _repeats(run) for who, run in contenders.items()}
     taken: dict[str, list[float]] = {who: [] for who in contenders}
     for _ in range(rounds):
         for who, run in contenders.items():
-            taken[who].append(_nanoseconds(run, repeats[who]))
+            taken[who].append(_nanoseconds(run, repeats[who]) / records)
     return [
         Row(case, who, statistics.median(times), max(times), rounds) for who, times in taken.items()
     ]
@@ -74,10 +74,10 @@ def _repeats(run: Run) -> int:
 
 
 def _nanoseconds(run: Run, repeats: int) -> float:
-    began, records = time.process_time_ns(), 0
+    began = time.process_time_ns()
     for _ in range(repeats):
-        records += run()
-    return (time.process_time_ns() - began) / records
+        run()
+    return (time.process_time_ns() - began) / repeats
 
 
 def ratios(rows: Iterable[Row], pairs: Iterable[tuple[str, str]]) -> list[Ratio]:
