@@ -3,10 +3,13 @@
 from types import ModuleType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.wire.columns import to_arrow
 from tests.unit.wire.encoder import batch, message, rows, wrapper
+from tests.unit.wire.test_twins import ENTRIES, TWINS
 
 pytestmark = pytest.mark.fast
 
@@ -40,3 +43,26 @@ def test_columns_end_there_too(decoder: ModuleType, end: int) -> None:
     data = batch(rows(5)) + batch(rows(5, 5))
     table = to_arrow(decoder.Records(data, topic="t", partition=0, end=end))
     assert (table.num_rows if table is not None else 0) == end
+
+
+@given(
+    st.integers(-1, 40), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4)
+)
+def test_the_twins_agree_up_to_any_end_on_spoiled_bytes(
+    end: int, changes: list[tuple[int, int]]
+) -> None:
+    data = bytearray(b"".join(ENTRIES))
+    for at, byte in changes:
+        data[at % len(data)] = byte
+
+    def outcome(twin: ModuleType) -> list[object]:
+        records = twin.Records(bytes(data), topic="t", partition=0, end=end, max_inflated=1 << 16)
+        seen: list[object] = []
+        try:
+            seen.extend((found.offset, found.value, records.next_offset) for found in records)
+        except CorruptRecords as error:
+            seen.append((error.offset, error.reason, error.resume))
+        return [*seen, records.next_offset, records.incomplete]
+
+    first, *others = (outcome(twin) for twin in TWINS)
+    assert all(other == first for other in others)
