@@ -58,7 +58,7 @@ class ConnectionConfig:
             )
         self._check_login()
         for name, least in _LEAST.items():
-            _whole_number(name, getattr(self, name), least)
+            whole_number(name, getattr(self, name), least)
         if self.reconnect_backoff_ms > self.reconnect_backoff_max_ms:
             raise ConfigError(
                 f"reconnect_backoff_ms ({self.reconnect_backoff_ms}) must not be more than "
@@ -193,10 +193,12 @@ class FetchConfig:
 
     def __post_init__(self) -> None:
         one_of("isolation_level", self.isolation_level, ISOLATION_LEVELS)
+        if not isinstance(self.check_crcs, bool):
+            raise ConfigError(f"check_crcs must be True or False, got {self.check_crcs!r}")
         for name in ("fetch_min_bytes", "fetch_max_wait_ms"):
-            _whole_number(name, getattr(self, name), 0)
+            whole_number(name, getattr(self, name), 0)
         for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "max_inflated_bytes"):
-            _whole_number(name, getattr(self, name), 1)
+            whole_number(name, getattr(self, name), 1)
         if self.fetch_min_bytes > self.fetch_max_bytes:
             raise ConfigError(
                 f"fetch_min_bytes ({self.fetch_min_bytes}) must not be more than "
@@ -209,9 +211,26 @@ class FetchConfig:
         return self.isolation_level == "read_committed"
 
 
-def _whole_number(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name} must be a whole number from {least}, got {value!r}")
+def whole_number(name: str, value: object, least: int) -> None:
+    """Raise unless the value is one, from `least` to what Kafka's messages can carry."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        raise ConfigError(
+            f"{name} must be a whole number from {least} to {2**31 - 1}, got {value!r}"
+        )
+
+
+def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
+    """Raise for options that are each fine and do not go together."""
+    if fetch.fetch_max_wait_ms >= connection.request_timeout_ms:
+        raise ConfigError(
+            f"fetch_max_wait_ms ({fetch.fetch_max_wait_ms}) must be less than request_timeout_ms "
+            f"({connection.request_timeout_ms}): a fetch that waits would be taken for lost"
+        )
+    if fetch.fetch_max_bytes > connection.max_frame_bytes:
+        raise ConfigError(
+            f"fetch_max_bytes ({fetch.fetch_max_bytes}) must not be more than max_frame_bytes "
+            f"({connection.max_frame_bytes}), which answers may have at the most"
+        )
 
 
 Config = TypeVar("Config", bound="ConnectionConfig | FetchConfig")

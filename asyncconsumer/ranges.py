@@ -8,12 +8,21 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from asyncconsumer.config import ConnectionConfig, FetchConfig, refuse_unknown, take
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.config import (
+    ConnectionConfig,
+    FetchConfig,
+    check_together,
+    refuse_unknown,
+    take,
+    whole_number,
+)
+from asyncconsumer.errors import ConfigError, OffsetNotThere
+from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.fetch.stream import PartitionStream
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 
 class OffsetRange(NamedTuple):
@@ -29,8 +38,8 @@ class RangeReader:
     """Reads ranges of offsets, any number of them, side by side.
 
     Takes the options of `ConnectionConfig` and `FetchConfig`. A range ends exactly at its end, also
-    when compaction or transactions left nothing there; a range whose start is not in the log any
-    more raises OffsetNotThere.
+    when compaction or transactions left nothing there; a range that is not, or no longer, in the
+    log raises OffsetNotThere.
     """
 
     def __init__(
@@ -43,6 +52,8 @@ class RangeReader:
         options["bootstrap_servers"] = bootstrap_servers
         connection = take(options, ConnectionConfig)
         self._fetch_config = take(options, FetchConfig)
+        check_together(connection, self._fetch_config)
+        whole_number("retry_timeout_ms", retry_timeout_ms, 0)
         refuse_unknown(options, ConnectionConfig, FetchConfig, also=("retry_timeout_ms",))
         self._session = Session(connection, patience_ms=retry_timeout_ms)
 
@@ -58,13 +69,23 @@ class RangeReader:
     ) -> None:
         await self._session.__aexit__(kind, error, traceback)
 
+    async def _check_end(self, at: TopicPartition, end: int) -> None:
+        """A range that ends behind the log would never end."""
+        leaders, committed = self._session.leaders, self._fetch_config.committed_only
+        latest = (await list_offset(leaders, at, LATEST, committed_only=committed)).offset
+        if end > latest:
+            earliest = (await list_offset(leaders, at, EARLIEST)).offset
+            raise OffsetNotThere(*at, end, earliest, latest)
+
     def read(self, wanted: OffsetRange) -> PartitionStream:
         """The records of a range: with ``async for``, or as `chunks()`, or as `arrow()` batches."""
-        if not 0 <= wanted.start <= wanted.end:
-            raise ConfigError(f"{wanted}: need 0 <= start <= end")
+        if not 0 <= wanted.start <= wanted.end or wanted.partition < 0 or not wanted.topic:
+            raise ConfigError(f"{wanted}: need a topic, a partition, and 0 <= start <= end")
         at = TopicPartition(wanted.topic, wanted.partition)
 
         async def open_reader(lane: int) -> PartitionReader:
+            if wanted.start < wanted.end:
+                await self._check_end(at, wanted.end)
             return PartitionReader(
                 at,
                 wanted.start,

@@ -1,13 +1,29 @@
 """The simple consumer: partitions, leaders and offsets by hand; no group is joined."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from asyncconsumer.config import ConnectionConfig, FetchConfig, one_of, refuse_unknown, take
-from asyncconsumer.errors import BrokerError, ConfigError, ConnectionLost, LeaderNotAvailable
+from asyncconsumer.config import (
+    ConnectionConfig,
+    FetchConfig,
+    check_together,
+    one_of,
+    refuse_unknown,
+    take,
+    whole_number,
+)
+from asyncconsumer.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLost,
+    ConsumerError,
+    LeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
 from asyncconsumer.fetch.ask import Ask, Fetched, request, understand
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.fetch.reader import PartitionReader, ReadPolicy, Skipped
@@ -58,9 +74,13 @@ class SimpleConsumer:
         **options: Any,  # noqa: ANN401 - checked by the configs that take them
     ) -> None:
         one_of("auto_offset_reset", auto_offset_reset, OFFSET_RESETS)
+        whole_number("retry_timeout_ms", retry_timeout_ms, 0)
+        if on_skip is not None and not callable(on_skip):
+            raise ConfigError(f"on_skip must be a function of one argument, got {on_skip!r}")
         options["bootstrap_servers"] = bootstrap_servers
         connection = take(options, ConnectionConfig)
         self._fetch_config = take(options, FetchConfig)
+        check_together(connection, self._fetch_config)
         own = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
         refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
         self._policy = ReadPolicy(auto_offset_reset=auto_offset_reset, on_skip=on_skip)
@@ -83,7 +103,9 @@ class SimpleConsumer:
 
     async def partitions(self, topic: str) -> list[int]:
         """The numbers of a topic's partitions, asked of the cluster."""
-        found = (await self._session.cluster.refresh([topic])).topics[topic]
+        found = (await self._session.cluster.refresh([topic])).topics.get(topic)
+        if found is None:
+            raise UnknownTopicOrPartition(f"topic {topic!r}")
         if found.error is not None:
             raise found.error
         return sorted(found.partitions)
@@ -106,8 +128,8 @@ class SimpleConsumer:
                 leader = await self.find_leader(topic, partition)
                 if leader.broker.node_id != old or tries_left < _LEADER_TRIES - 1:
                     return leader
-                trouble: BrokerError = LeaderNotAvailable(about)
-            except BrokerError as error:
+                trouble: ConsumerError = LeaderNotAvailable(about)
+            except ConsumerError as error:
                 trouble = error
             if not tries_left:
                 raise trouble
@@ -129,16 +151,36 @@ class SimpleConsumer:
         more. A broker's refusal of one partition is in its result; the others are not affected.
         """
         size = self._fetch_config.max_partition_fetch_bytes if max_bytes is None else max_bytes
+        results: dict[TopicPartition, FetchResult] = {}
         at_leaders: dict[Address, dict[TopicPartition, Ask]] = {}
-        for partition, offset in wanted.items():
-            place = await self._session.leaders.place(TopicPartition(*partition))
+        for (topic, number), offset in wanted.items():
+            at = TopicPartition(topic, number)
+            if offset < 0:
+                raise ConfigError(f"offset {offset} of {at}: a fetch needs one from 0")
+            try:
+                place = await self._session.leaders.place(at)
+            except BrokerError as error:
+                results[at] = self._result(_refused(at, offset, error))
+                continue
             ask = Ask(offset, size, place.leader_epoch, place.topic_id)
-            at_leaders.setdefault(place.address, {})[TopicPartition(*partition)] = ask
-        results = {}
-        for address, asks in at_leaders.items():
-            for fetched in await self._fetch_at(address, asks, max_wait_ms):
-                results[fetched.partition] = self._result(fetched)
+            at_leaders.setdefault(place.address, {})[at] = ask
+        for fetched in await self._fetch_all(at_leaders, max_wait_ms):
+            results[fetched.partition] = self._result(fetched)
         return results
+
+    async def _fetch_all(
+        self, at_leaders: Mapping[Address, Mapping[TopicPartition, Ask]], max_wait_ms: int | None
+    ) -> list[Fetched]:
+        """Ask the leaders side by side; an error of one is an error of the call."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [
+                    group.create_task(self._fetch_at(address, asks, max_wait_ms))
+                    for address, asks in at_leaders.items()
+                ]
+        except* ConsumerError as errors:
+            raise errors.exceptions[0] from None
+        return [fetched for task in asked for fetched in task.result()]
 
     async def _fetch_at(
         self,
@@ -197,6 +239,12 @@ class SimpleConsumer:
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit for a group in Kafka, without joining it; a group with live members refuses."""
+        for (topic, partition), offset in offsets.items():
+            if offset < 0:
+                raise ConfigError(
+                    f"offset {offset} of {topic}[{partition}]: commit one from 0, that of the next "
+                    "record to read"
+                )
         await self._offsets_of(group).commit(offsets)
 
     def _offsets_of(self, group: str) -> KafkaOffsets:
@@ -242,6 +290,11 @@ class SimpleConsumer:
             )
 
         return self._session.stream(open_reader)
+
+
+def _refused(at: TopicPartition, offset: int, error: BrokerError) -> Fetched:
+    """What a broker would have answered, had we known one to ask."""
+    return Fetched(at, offset, error, -1, -1, -1, None, -1, memoryview(b""))
 
 
 def _milliseconds(moment: datetime) -> int:

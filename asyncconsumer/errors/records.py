@@ -58,3 +58,20 @@ class OffsetNotThere(ConsumerError):
             f"{self.topic}[{self.partition}] has no offset {self.offset}: {what}. Read from "
             f"{self.earliest} to {self.latest}, or set auto_offset_reset to earliest or latest."
         )
+
+
+class TopicRecreated(ConsumerError):
+    """The topic was deleted and made anew while it was read: its offsets mean other records now."""
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        super().__init__(topic, partition, offset)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic} was deleted and created anew while {self.topic}[{self.partition}] was "
+            f"read, up to offset {self.offset}: read it again from its beginning, or set "
+            "auto_offset_reset to earliest or latest."
+        )

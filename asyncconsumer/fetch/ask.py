@@ -39,6 +39,7 @@ class Fetched(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]] | None
+    preferred_replica: int  # the node to read from instead, or -1
     data: memoryview
 
     @property
@@ -61,9 +62,16 @@ class Fetched(NamedTuple):
 
 
 def request(
-    wanted: Mapping[TopicPartition, Ask], config: FetchConfig, *, max_wait_ms: int | None = None
+    wanted: Mapping[TopicPartition, Ask],
+    config: FetchConfig,
+    *,
+    max_wait_ms: int | None = None,
+    rack: str = "",
 ) -> FetchRequest:
-    """The request for these partitions, all led by one broker."""
+    """The request for these partitions, all led by one broker.
+
+    Who tells a `rack` must be ready to be sent to a replica there, with no records.
+    """
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     for (topic, partition), ask in wanted.items():
         rows = topics.setdefault(FetchTopic(topic, ask.topic_id), [])
@@ -74,7 +82,7 @@ def request(
         min_bytes=config.fetch_min_bytes,
         max_bytes=config.fetch_max_bytes,
         isolation_level=READ_COMMITTED if config.committed_only else READ_UNCOMMITTED,
-        rack=config.client_rack,
+        rack=rack,
     )
 
 
@@ -101,6 +109,7 @@ def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fet
                 part.last_stable_offset,
                 part.log_start_offset,
                 part.aborted,
+                part.preferred_read_replica,
                 raw.body[part.start : part.end],
             )
         )

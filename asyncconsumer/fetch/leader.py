@@ -29,8 +29,8 @@ class Place(NamedTuple):
 class Leaders:
     """Finds leaders, connects to them, and tries again while that may help.
 
-    The first time something fails, the leader is asked for anew and the request sent again at
-    once; after that the waits grow. Nothing is tried for longer than `patience_ms` without success.
+    When something fails, the leader is asked for anew and the request sent again, after waits that
+    grow from 50 ms to 1 s. Nothing is tried for longer than `patience_ms` without success.
     """
 
     def __init__(
@@ -49,12 +49,19 @@ class Leaders:
         place = await self.place(partition)
         return await self._brokers.connection(place.address, traffic, lane=lane), place
 
+    async def connect_to(self, node_id: int, traffic: Traffic, *, lane: int) -> Connection | None:
+        """A connection to a broker by its id; None if it is not known."""
+        broker = self._cluster.metadata.brokers.get(node_id)
+        if broker is None:
+            return None
+        return await self._brokers.connection(broker.address, traffic, lane=lane)
+
     async def place(self, partition: TopicPartition) -> Place:
         """Where it is led; asked of the cluster if that is not known, or in doubt. One try."""
         metadata = self._cluster.metadata
         if partition in self._stale or partition.topic not in metadata.topics:
             metadata = await self._cluster.refresh([partition.topic])
-            self._stale.discard(partition)
+            self._stale = {one for one in self._stale if one.topic != partition.topic}
         try:
             leader = metadata.leader(partition)
         except BrokerError:

@@ -11,22 +11,28 @@ from asyncconsumer.errors import (
     ConsumerError,
     CorruptMessage,
     CorruptRecords,
+    LeaderNotAvailable,
+    MalformedResponse,
     OffsetNotThere,
     OffsetOutOfRange,
+    TopicRecreated,
 )
 from asyncconsumer.fetch.ask import Ask, Fetched, request, understand
-from asyncconsumer.fetch.leader import Leaders
+from asyncconsumer.fetch.leader import Leaders, Place
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
 from asyncconsumer.wire import accel
-from asyncconsumer.wire.messages import EARLIEST, LATEST
+from asyncconsumer.wire.messages import EARLIEST, LATEST, FetchRequest
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from asyncconsumer.net.patience import Patience
 
 _log: Final = logging.getLogger(__name__)
+_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
 
 
 class Skipped(NamedTuple):
@@ -84,6 +90,8 @@ class PartitionReader:
         self._policy = policy or ReadPolicy()
         self._flight: _Flight | None = None
         self._patience: Patience | None = None
+        self._topic_id: UUID | None = None  # of the topic as it was first seen
+        self._replica: tuple[int, float] | None = None  # to read from, and until when
 
     async def next(self) -> accel.Records | None:
         """The next records, with the fetch after them on its way; None at the end.
@@ -113,7 +121,10 @@ class PartitionReader:
             raise fetched.error
         self.high_watermark = fetched.high_watermark
         end = fetched.end_offset
-        if end == self.position:
+        if fetched.preferred_replica >= 0:
+            self._follow(fetched.preferred_replica)
+            return None
+        if end <= self.position:
             self._check_nothing(fetched)
             return None
         self.position = end
@@ -121,13 +132,31 @@ class PartitionReader:
         return fetched
 
     async def _send(self) -> _Flight:
+        connection, place = await self._connect()
+        size = self._config.max_partition_fetch_bytes
+        ask = Ask(self.position, size, place.leader_epoch, place.topic_id)
+        return _Flight(ask, connection.send_raw(self._request(ask)), connection)
+
+    async def _connect(self) -> tuple[Connection, Place]:
+        """A connection to the leader, or to the replica that it sent us to, and the place."""
         connection, place = await self._leaders.connect(
             self.partition, Traffic.FETCH, lane=self._lane
         )
-        size = self._config.max_partition_fetch_bytes
-        ask = Ask(self.position, size, place.leader_epoch, place.topic_id)
-        message = request({self.partition: ask}, self._config)
-        return _Flight(ask, connection.send_raw(message), connection)
+        self._topic_id = self._topic_id or place.topic_id
+        if place.topic_id != self._topic_id:
+            raise TopicRecreated(*self.partition, self.position)
+        if self._replica is not None and asyncio.get_running_loop().time() < self._replica[1]:
+            node_id, _ = self._replica
+            near = await self._leaders.connect_to(node_id, Traffic.FETCH, lane=self._lane)
+            connection = near or connection
+        return connection, place
+
+    def _follow(self, node_id: int) -> None:
+        """Read from the replica that the leader named, until something fails or time is over."""
+        self._replica = node_id, asyncio.get_running_loop().time() + _REPLICA_SECONDS
+
+    def _request(self, ask: Ask) -> FetchRequest:
+        return request({self.partition: ask}, self._config, rack=self._config.client_rack)
 
     def _send_ahead(self, last: _Flight) -> None:
         """Ask for what comes next before this is used, if the connection is still there."""
@@ -135,7 +164,7 @@ class PartitionReader:
         if at_end or not last.connection.usable:
             return
         ask = last.ask._replace(offset=self.position)
-        answer = last.connection.send_raw(request({self.partition: ask}, self._config))
+        answer = last.connection.send_raw(self._request(ask))
         self._flight = _Flight(ask, answer, last.connection)
 
     def _check_nothing(self, fetched: Fetched) -> None:
@@ -143,6 +172,9 @@ class PartitionReader:
         records = fetched.records(self._config)
         for _ in records:
             pass  # raises what is wrong with it
+        if fetched.data and not records.incomplete:
+            reason = f"records that end at {fetched.end_offset}, before what was asked for"
+            raise MalformedResponse("Fetch", -1, 0, reason)
         if records.incomplete:
             reason = f"a batch of {records.incomplete} bytes, of which {records.size} ever come"
             raise CorruptRecords(*self.partition, self.position, reason)
@@ -150,25 +182,46 @@ class PartitionReader:
     async def _suffer(self, error: ConsumerError) -> None:
         """Do what helps against an error, or raise it."""
         self._leaders.doubt(self.partition)
-        if isinstance(error, OffsetOutOfRange):
-            await self._relocate()
+        at_replica, self._replica = self._replica is not None, None
+        if isinstance(error, TopicRecreated):
+            await self._start_anew(error)
+            return
+        if isinstance(error, OffsetOutOfRange) and not at_replica and await self._relocate():
             return
         if self._patience is None:
             self._patience = self._leaders.patience()
+        if isinstance(error, OffsetOutOfRange):
+            error = LeaderNotAvailable(error.about)  # brokers disagree about where the log ends
         try:
             await self._patience.bear(error)
         except CorruptMessage as damage:
             reason = "the broker itself reads damaged records there"
             raise CorruptRecords(*self.partition, self.position, reason) from damage
 
-    async def _relocate(self) -> None:
-        """The position is not in the log: raise, or go where the policy says, and tell."""
-        earliest = (await list_offset(self._leaders, self.partition, EARLIEST)).offset
-        latest = (await list_offset(self._leaders, self.partition, LATEST)).offset
+    async def _start_anew(self, error: TopicRecreated) -> None:
+        """It is another topic of the same name: raise, or go where the policy says, and tell."""
+        if self._policy.auto_offset_reset == "none" or self._end is not None:
+            raise error
+        earliest, latest = await self._ends()
+        self._topic_id = None
+        self._move(earliest, latest)
+
+    async def _relocate(self) -> bool:
+        """The position is not in the log: raise, or go where the policy says; False if it is."""
+        earliest, latest = await self._ends()
         if earliest <= self.position <= latest:
-            return  # it is, by now
+            return False
         if self._policy.auto_offset_reset == "none":
             raise OffsetNotThere(*self.partition, self.position, earliest, latest)
+        self._move(earliest, latest)
+        return True
+
+    async def _ends(self) -> tuple[int, int]:
+        earliest = await list_offset(self._leaders, self.partition, EARLIEST)
+        latest = await list_offset(self._leaders, self.partition, LATEST)
+        return earliest.offset, latest.offset
+
+    def _move(self, earliest: int, latest: int) -> None:
         target = earliest if self._policy.auto_offset_reset == "earliest" else latest
         skipped = Skipped(self.partition, self.position, target)
         _log.warning(

@@ -19,10 +19,17 @@ class _Source:
         self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
     ) -> None:
         self.reader: PartitionReader | None = None
-        self.close = close
         self._open_reader = open_reader
+        self._close = close
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        self._close()
 
     async def next(self) -> accel.Records | None:
+        if self._closed:
+            return None
         if self.reader is None:
             self.reader = await self._open_reader()
         records = await self.reader.next()
@@ -49,7 +56,7 @@ class PartitionStream:
         return self._records
 
     def close(self) -> None:
-        """Close its connections now; to be called by who stops before the end, if at all."""
+        """Close its connections now; whoever reads on finds the end."""
         self._source.close()
 
     @property

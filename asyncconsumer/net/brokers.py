@@ -115,6 +115,9 @@ class Brokers:
 
     def close_lane(self, lane: int) -> None:
         """Close the connections of a lane; what is on its way over them is dropped."""
+        for way, opening in self._openings.items():
+            if way.lane == lane:
+                opening.cancel()
         for way in [way for way in self._opened if way.lane == lane]:
             there = self._opened.pop(way)
             there.connection.close()
@@ -129,13 +132,11 @@ class Brokers:
         if node is None:
             node = self._nodes[way.address] = Node(self.config, self._randomness)
         try:
-            await node.turn()
-            connection = await self._opener(way.address, self.config)
+            async with node.turn():
+                connection = await self._opener(way.address, self.config)
         except ConsumerError as error:
-            node.failed(error)
             return error
         else:
-            node.succeeded()
             self._opened[way] = _Open(connection, asyncio.get_running_loop().time())
             return connection
         finally:

@@ -1,11 +1,13 @@
 """How a node has behaved, and when it may be tried next."""
 
 import asyncio
+import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from math import inf
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
@@ -15,9 +17,11 @@ from asyncconsumer.net.quiet import QuietLog
 _LEAST_BETWEEN_TRIES: Final = 0.5  # seconds, while the node is not well
 _STABLE_AFTER: Final = 10.0  # seconds that a connection lasts when its node is well again
 
+_Trial: TypeAlias = asyncio.Future[ConsumerError | None]
+
 
 class Node:
-    """One address. Until a try succeeds, tries have an order, and a distance that grows."""
+    """One address. While it is not well, one tries for all, at a distance that grows."""
 
     def __init__(self, config: ConnectionConfig, randomness: Random) -> None:
         self._config = config
@@ -25,30 +29,58 @@ class Node:
         self._waits = self._fresh_waits()
         self._log = QuietLog(logging.getLogger(__name__))
         self._well = asyncio.Event()  # not before a try has succeeded
-        self._next_try = -inf  # while it is not well, the first moment that nobody has taken yet
+        self._next_try = -inf  # while it is not well, the first moment of the next try
+        self._trial: _Trial | None = None  # of the one who tries for all
 
     def wait(self) -> float:
         """Seconds until it may be tried again."""
         return 0.0 if self._well.is_set() else max(0.0, self._next_try - _now())
 
-    async def turn(self) -> None:
-        """Wait until one may try: for the next free moment, or until another try succeeds."""
-        mine = _now() + self.wait()
-        self._next_try = mine + _LEAST_BETWEEN_TRIES
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until one may try, and see how the try in the block ends.
+
+        Who finds another trying shares the outcome, its error too: otherwise many who want a dead
+        node would try it one after the other, each in its turn.
+        """
+        trial = await self._place_in_line()
+        outcome: ConsumerError | None = None
         try:
-            async with asyncio.timeout_at(mine):
-                await self._well.wait()
-        except TimeoutError:
-            pass
+            yield
+            self._well.set()  # waits stay as long as they are until a connection has lasted
+        except ConsumerError as error:
+            outcome = error
+            if trial is not None or self._well.is_set():
+                wait = self._in_trouble()
+                self._log.warning("no connection: %s. Next try in %.1f s", error, wait)
+            raise
+        finally:
+            self._end(trial, outcome)
 
-    def succeeded(self) -> None:
-        """A try ended in a connection. Waits stay as long as they are until one has lasted."""
-        self._well.set()
+    async def _place_in_line(self) -> _Trial | None:
+        """To be the one who tries, or None if the node is well; or the error of who tried."""
+        while not self._well.is_set():
+            if self._trial is not None:
+                await asyncio.wait((shared := self._trial,))
+                if (error := shared.result()) is not None:
+                    raise copy.copy(error) from error
+                continue
+            trial = self._trial = asyncio.get_running_loop().create_future()
+            wait = self.wait()
+            self._next_try = _now() + wait + _LEAST_BETWEEN_TRIES
+            try:
+                await asyncio.sleep(wait)
+            except asyncio.CancelledError:
+                self._end(trial, None)  # one of those who wait for it tries
+                raise
+            return trial
+        self._next_try = _now() + _LEAST_BETWEEN_TRIES  # should this one fail
+        return None
 
-    def failed(self, error: ConsumerError) -> None:
-        """A try ended in an error."""
-        wait = self._in_trouble()
-        self._log.warning("no connection: %s. Next try in %.1f s", error, wait)
+    def _end(self, trial: _Trial | None, outcome: ConsumerError | None) -> None:
+        if trial is not None:
+            self._trial = None
+            trial.set_result(outcome)
 
     def lost(self, error: ConsumerError, since: float) -> None:
         """A connection that was open since then broke."""

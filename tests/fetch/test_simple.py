@@ -15,8 +15,15 @@ from asyncconsumer import (
     SimpleConsumer,
     TopicPartition,
 )
-from asyncconsumer.errors import LeaderNotAvailable, OffsetNotThere, UnknownTopicOrPartition
+from asyncconsumer.errors import (
+    LeaderNotAvailable,
+    NoBrokerAnswered,
+    OffsetNotThere,
+    TopicRecreated,
+    UnknownTopicOrPartition,
+)
 from asyncconsumer.fetch.reader import Skipped
+from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import SASL_SCRAM, Kafka, ZooKeeper
 from tests.helpers import delete_records, produce, until
@@ -330,6 +337,90 @@ async def test_the_partitions_of_a_topic_are_told(broker: KafkaHandle) -> None:
             await consumer.partitions(topic + "-missing")
 
 
+async def test_a_topic_made_anew_while_it_is_read_is_noticed(broker: KafkaHandle) -> None:
+    topic = await filled(broker, VALUES[:50])
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        records = aiter(consumer.read(topic, 0))
+        for _ in range(50):
+            await anext(records)
+        await broker.admin.delete_topic(topic)
+        await broker.admin.create_topic(topic)
+        await produce_fast(topic, VALUES[:100], broker.bootstrap_servers)
+        async with asyncio.timeout(30):
+            with pytest.raises(TopicRecreated, match="up to offset 50"):
+                await anext(records)
+
+
+async def test_by_policy_a_topic_made_anew_is_read_from_its_beginning(broker: KafkaHandle) -> None:
+    topic = await filled(broker, VALUES[:50])
+    told: list[Skipped] = []
+    async with SimpleConsumer(
+        broker.bootstrap_servers, auto_offset_reset="earliest", on_skip=told.append
+    ) as consumer:
+        records = aiter(consumer.read(topic, 0))
+        for _ in range(50):
+            await anext(records)
+        await broker.admin.delete_topic(topic)
+        await broker.admin.create_topic(topic)
+        await produce_fast(topic, VALUES[:100], broker.bootstrap_servers)
+        async with asyncio.timeout(30):
+            assert [(await anext(records)).value for _ in range(100)] == VALUES[:100]
+    assert told == [Skipped(TopicPartition(topic, 0), 50, 0)]
+
+
+async def test_a_client_in_a_rack_reads_from_the_replica_there() -> None:
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    async with Kafka(brokers=2, racks=True, config={"replica.selector.class": selector}) as kafka:
+        await kafka.admin.create_topic("orders", replication_factor=2)
+        await kafka.admin.move_leader("orders", 0, to=1)
+        await produce_fast("orders", VALUES, kafka.bootstrap_servers)
+        async with SimpleConsumer(kafka.bootstrap_servers, client_rack="rack-2") as consumer:
+            records = aiter(consumer.read("orders", 0))
+            assert [(await anext(records)).value for _ in range(300)] == VALUES
+            used = consumer._session.brokers._opened
+            follower = kafka.brokers[2].address()
+            assert follower in {str(way.address) for way in used if way.traffic is Traffic.FETCH}
+
+
+async def test_a_partition_without_a_leader_is_refused_in_its_result_alone(
+    broker: KafkaHandle,
+) -> None:
+    topic = await filled(broker, VALUES[:5])
+    good, missing = TopicPartition(topic, 0), TopicPartition(topic, 9)
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        found = await consumer.fetch({good: 0, missing: 0})
+        assert len(list(found[good].records)) == 5
+        assert isinstance(found[missing].error, UnknownTopicOrPartition)
+        with pytest.raises(ConfigError, match="a fetch needs one from 0"):
+            await consumer.fetch({good: EARLIEST})
+        with pytest.raises(ConfigError, match="commit one from 0"):
+            await consumer.commit_offsets("g", {good: -5})
+
+
+async def test_a_stream_that_was_closed_is_at_its_end(broker: KafkaHandle) -> None:
+    topic = await filled(broker, VALUES[:5])
+    async with SimpleConsumer(broker.bootstrap_servers) as consumer:
+        stream = consumer.read(topic, 0)
+        found = [(await anext(aiter(stream))).value for _ in range(5)]
+        stream.close()
+        assert [record async for record in stream] == []
+    assert found == VALUES[:5]
+
+
+async def test_leaders_are_asked_for_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = SimpleConsumer("127.0.0.1:9")
+    asked = []
+
+    async def find(topic: str, partition: int) -> None:
+        asked.append((topic, partition))
+        raise NoBrokerAnswered(())
+
+    monkeypatch.setattr(consumer, "find_leader", find)
+    with pytest.raises(NoBrokerAnswered):
+        await consumer.find_new_leader("orders", 0, 1)
+    assert asked == [("orders", 0)] * 3
+
+
 @pytest.mark.fast
 def test_options_that_make_no_sense_are_named() -> None:
     with pytest.raises(ConfigError, match=r"'isolation_levle': did you mean isolation_level\?"):
@@ -338,6 +429,16 @@ def test_options_that_make_no_sense_are_named() -> None:
         SimpleConsumer("localhost:9092", auto_offset_reset="beginning")
     with pytest.raises(ConfigError, match=r"fetch_min_bytes \(9\) must not be more than"):
         SimpleConsumer("localhost:9092", fetch_min_bytes=9, fetch_max_bytes=5)
+    for options, problem in (
+        ({"retry_timeout_ms": "5"}, "retry_timeout_ms must be a whole number"),
+        ({"check_crcs": "no"}, "check_crcs must be True or False"),
+        ({"on_skip": 3}, "on_skip must be a function"),
+        ({"max_partition_fetch_bytes": 2**33}, "to 2147483647, got 8589934592"),
+        ({"fetch_max_wait_ms": 9, "request_timeout_ms": 9}, "must be less than request_timeout_ms"),
+        ({"max_frame_bytes": 4096}, "must not be more than max_frame_bytes"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            SimpleConsumer("localhost:9092", **options)
     consumer = SimpleConsumer("localhost:9092")
     with pytest.raises(ConfigError, match="give one from 0, or EARLIEST, or LATEST"):
         consumer.read("orders", 0, -3)

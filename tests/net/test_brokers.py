@@ -357,3 +357,55 @@ async def test_a_mistake_in_an_opener_is_not_hidden() -> None:
             await brokers.connection(K, Traffic.FETCH)
     assert caught.group_contains(TypeError)
     assert not caught.group_contains(ConnectFailed)
+
+
+@simulated(seeds=range(20))
+async def test_many_lanes_to_a_dead_node_fail_with_one_try_not_one_after_the_other() -> None:
+    opener = FakeOpener()
+    opener.fails = unreachable
+    async with make(opener) as brokers:
+
+        async def refused(lane: int) -> None:
+            with pytest.raises(ConnectFailed):
+                await brokers.connection(K, Traffic.FETCH, lane=lane)
+
+        async with asyncio.TaskGroup() as group:
+            for lane in range(50):
+                group.create_task(refused(lane))
+    assert len(opener.tries) == 1
+
+
+@simulated(seeds=range(20))
+async def test_a_lane_that_is_closed_while_it_opens_leaves_no_connection() -> None:
+    opener = FakeOpener()
+    opener.takes = 1.0
+    async with make(opener) as brokers:
+
+        async def cut_short() -> None:
+            with pytest.raises(ClosedError):
+                await brokers.connection(K, Traffic.FETCH, lane=7)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cut_short())
+            await asyncio.sleep(0.5)
+            brokers.close_lane(7)
+        await asyncio.sleep(10)
+        assert opener.wires == []
+
+
+@simulated(seeds=range(20))
+async def test_when_the_one_who_tries_gives_up_another_tries() -> None:
+    opener = FakeOpener()
+    opener.takes = 1.0
+    async with make(opener) as brokers, asyncio.TaskGroup() as group:
+
+        async def cut_short() -> None:
+            with pytest.raises(ClosedError):
+                await brokers.connection(K, Traffic.FETCH, lane=1)
+
+        group.create_task(cut_short())
+        await asyncio.sleep(0.1)
+        other = group.create_task(brokers.connection(K, Traffic.FETCH, lane=2))
+        await asyncio.sleep(0.1)
+        brokers.close_lane(1)
+        assert (await other).usable

@@ -34,7 +34,7 @@ def test_a_port_that_something_listens_on_is_refused(ports: Ports) -> None:
         ports.take(listening.getsockname()[1])
 
 
-@pytest.mark.parametrize("port", [70_000, -1])
+@pytest.mark.parametrize("port", [70_000, -1, 0])
 def test_a_number_that_is_no_port_is_refused(ports: Ports, port: int) -> None:
     with pytest.raises(ServerError, match=f"port {port} does not exist"):
         ports.take(port)

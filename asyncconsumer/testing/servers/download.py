@@ -93,8 +93,11 @@ def _checksum_warnings_as_errors() -> Iterator[None]:
 
     handler = Refuse(level=logging.WARNING)
     logger = logging.getLogger("jgo")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)

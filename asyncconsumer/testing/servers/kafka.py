@@ -104,7 +104,8 @@ class Kafka:
     With `zookeeper`, a connection string such as `ZooKeeper.connect`, the brokers of a 3.x version
     keep their state there; without, the cluster runs on KRaft. `listeners` adds secure ways in,
     `proxied` one that clients reach through TCP proxies, `acls` turns authorization on (users of
-    SASL listeners may then do only what `admin.allow` grants). Belongs to no event loop.
+    SASL listeners may then do only what `admin.allow` grants), `racks` puts broker 1 into "rack-1"
+    and so on. Belongs to no event loop.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Kafka:
         listeners: Sequence[Listener] = (),
         proxied: bool = False,
         acls: bool = False,
+        racks: bool = False,
         port: int | None = None,
         config: Mapping[str, str] | None = None,
         progress: maven.Progress = maven.no_progress,
@@ -132,6 +134,7 @@ class Kafka:
             zookeeper=zookeeper,
             listeners=(INTERNAL, *listeners, *([PROXIED] if proxied else [])),
             acls=acls,
+            racks=racks,
             config=dict(config or {}),
         )
         self.certificates: Certificates | None = None

@@ -66,7 +66,7 @@ def _class_path(
 ) -> list[Path]:
     if (jars := store.load(name, coordinates)) is not None:
         return jars
-    with store.locked():
+    with store.locked(progress):
         if (jars := store.load(name, coordinates)) is not None:
             return jars  # another process fetched it while we waited for the lock
         with tempfile.TemporaryDirectory(dir=store.root, prefix="fetching-") as folder:
@@ -85,10 +85,20 @@ class _Store:
         self.jars = root / "jars"
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, progress: Progress) -> Iterator[None]:
+        """Keep other processes out; who waits says so, and can be told to stop."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(self.root / "fetch.lock"):
+        lock = filelock.FileLock(self.root / "fetch.lock")
+        while True:
+            try:
+                lock.acquire(timeout=0.2)
+                break
+            except filelock.Timeout:
+                progress("waiting for another process that fetches", 0, 0)
+        try:
             yield
+        finally:
+            lock.release()
 
     def load(self, name: str, coordinates: Sequence[str]) -> list[Path] | None:
         """The jars of a manifest, each checked; None if something is not here yet."""
@@ -96,10 +106,14 @@ class _Store:
             manifest = json.loads(self._manifest(name).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
-        if manifest["coordinates"] != list(coordinates):
+        try:
+            told, listed = manifest["coordinates"], manifest["jars"].items()
+        except (KeyError, TypeError, AttributeError):
+            return None  # not one of ours
+        if told != list(coordinates):
             return None
         jars = []
-        for relative, expected in manifest["jars"].items():
+        for relative, expected in listed:
             jar = self.jars / relative
             if not jar.exists():
                 return None

@@ -38,18 +38,18 @@ class Ports:
         raise ServerError(f"no free port on {HOST}")
 
     def _take(self, port: int) -> int:
+        if not 0 < port < 2**16:
+            raise ServerError(f"port {port} does not exist: take one from 1 to 65535")
         reservation = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             reservation.bind((HOST, port))
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((HOST, port))
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             reservation.close()
-            if isinstance(error, OSError) and error.errno != errno.EADDRINUSE:
+            if error.errno != errno.EADDRINUSE:
                 raise ServerError(f"port {port} cannot be used: {error.strerror}") from error
-            if isinstance(error, OverflowError):
-                raise ServerError(f"port {port} does not exist: take one below 65536") from error
             raise PortInUse(
                 f"port {port} on {HOST} is in use: stop what listens there, or ask for another port"
             ) from error

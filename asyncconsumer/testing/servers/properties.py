@@ -46,6 +46,7 @@ class Plan:
     zookeeper: str | None
     listeners: Sequence[Listener]
     acls: bool
+    racks: bool
     config: Mapping[str, str]
 
 
@@ -69,6 +70,7 @@ def write(
         **_replication(plan.brokers),
         **_SMALL_AND_QUICK,
         **(_authorization(plan) if plan.acls else {}),
+        **({"broker.rack": f"rack-{node_id}"} if plan.racks else {}),
     }
     for listener in plan.listeners:
         if certificates is not None:
