@@ -71,6 +71,11 @@ class Records:
             raise
         except Damage as found:
             damage = Damage(found.reason, found.resume)
+        except BaseException:  # not the fault of the bytes: whoever asks again gets them
+            self._walk.back()
+            assert self._view is not None
+            self._found = self._walk.records(self._view, self.topic, self.partition)
+            raise
         # raised out here, so that it does not carry the frames that hold the buffer
         self._error = self._corrupt(damage)
         raise self._error

@@ -37,6 +37,7 @@ class Walk:
         self.leader_epoch = -1
         self.stand = 0  # the offset that an error of the entry in hand names
         self._at = 0
+        self._entry = 0
         self._limits = limits
         self._aborted = aborted
 
@@ -64,6 +65,10 @@ class Walk:
                         headers,
                     )
 
+    def back(self) -> None:
+        """Before the entry in hand again; what was handed out of it is not handed out twice."""
+        self._at = self._entry
+
     def _open(self, view: memoryview, start: int, end: int) -> tuple[int, Iterable[batches.Fields]]:
         """The kind of time and the records of the entry; none when it is to be passed over."""
         if view[start + 16] == 2:
@@ -73,6 +78,7 @@ class Walk:
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
         """Where the next whole entry begins and ends."""
         start, there = self._at, len(view) - self._at
+        self._entry = start
         if there == 0 or self._is_beyond(view, there):
             return None
         if there < _ENTRY_HEAD:

@@ -202,9 +202,16 @@ int walk_next(Records *self, Sight *sight)
             walk_release(self);
             return 0;
         }
+        const uint8_t *entry = self->at;
         int opened = open_entry(self);
-        if (opened < 0)
+        if (opened < 0) {
+            if (self->error == NULL) { /* not the fault of the bytes: whoever asks again gets them */
+                self->at = entry;
+                self->record = self->body_end = NULL;
+                self->left = 0;
+            }
             return -1;
+        }
         if (opened == 0) {
             walk_release(self);
             return 0;

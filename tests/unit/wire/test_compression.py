@@ -1,12 +1,13 @@
 import gzip
 import os
+from types import ModuleType
 
 import cramjam
 import pytest
 
 from asyncconsumer.wire import compression
 from asyncconsumer.wire.compression import BadCompression, inflate
-from tests.unit.wire.encoder import compress, xerial
+from tests.unit.wire.encoder import batch, compress, message, rows, wrapper, xerial
 
 pytestmark = pytest.mark.fast
 
@@ -99,3 +100,25 @@ def test_anything_cut_short_is_bad(codec: int) -> None:
     for cut in range(len(whole)):
         with pytest.raises(BadCompression):
             inflated(codec, whole[:cut])
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["batch", "old message set"])
+def test_running_out_of_memory_while_inflating_loses_no_record(
+    decoder: ModuleType, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    if old:
+        data = wrapper(message(0) + message(1) + message(2), 2, codec=1) + message(3)
+    else:
+        data = batch(rows(3), codec=1) + batch(rows(1, 3))
+    found = decoder.Records(data, topic="t", partition=0)
+
+    def no_memory(*_: object) -> int:
+        raise MemoryError
+
+    codec = compression._CODECS[1]
+    monkeypatch.setitem(compression._CODECS, 1, codec._replace(into=no_memory))
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            next(found)
+    monkeypatch.setitem(compression._CODECS, 1, codec)
+    assert [record.offset for record in found] == [0, 1, 2, 3]
