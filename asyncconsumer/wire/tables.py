@@ -78,6 +78,13 @@ class Many:
         self.of = of
 
 
+class Maybe:
+    """A row of fields, or none."""
+
+    def __init__(self, *of: "Field") -> None:
+        self.of = of
+
+
 class Field(NamedTuple):
     """A field, and the first and the last version that have it."""
 
@@ -97,6 +104,8 @@ def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
 def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
     if kind is Text:
         return CompactString("utf-8") if flexible else String("utf-8")
+    if isinstance(kind, Maybe):
+        return _NullableRow(schema(kind.of, version, flexible=flexible))
     if not isinstance(kind, Many):
         return kind
     of = kind.of[0]
@@ -107,6 +116,19 @@ def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
     if PackedRows.fits(row):
         return PackedRows(row, flexible=flexible)
     return CompactArray(row) if flexible else Array(row)
+
+
+class _NullableRow:
+    """A row behind a byte that says whether it is there; its values are tuples, or None."""
+
+    def __init__(self, row: Schema) -> None:
+        self._row = row
+
+    def encode(self, value: Value) -> bytes:
+        return b"\xff" if value is None else b"\x01" + bytes(self._row.encode(value))
+
+    def decode(self, data: BytesIO) -> Value:
+        return None if Int8.decode(data) < 0 else self._row.decode(data)
 
 
 class PackedRows(Array):

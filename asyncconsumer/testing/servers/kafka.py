@@ -28,6 +28,7 @@ from asyncconsumer.testing.servers.listeners import (
     Listener,
     client_settings,
 )
+from asyncconsumer.testing.servers.node import Node
 from asyncconsumer.testing.servers.ports import HOST, Ports
 from asyncconsumer.testing.servers.process import ServerProcess, together
 
@@ -38,14 +39,14 @@ DEFAULT_KAFKA: Final = "4.3.1"
 LAST_WITH_ZOOKEEPER: Final = "3.9.2"
 
 
-class Broker:
-    """One broker: `stop`, `kill`, `pause`, `resume` it, and `start` it again on the same port."""
+class Broker(Node):
+    """One broker of a cluster."""
 
     def __init__(
         self, node_id: int, process: ServerProcess, ports: Mapping[str, int], admin: Admin
     ) -> None:
+        super().__init__(process)
         self.node_id = node_id
-        self.process = process
         self.ports = ports  # by listener name
         self._admin = admin
 
@@ -60,31 +61,6 @@ class Broker:
             raise ConfigError(
                 f"the cluster has no listener {listener.name}: start it with listeners=[...]"
             ) from None
-
-    async def start(self) -> None:
-        """Start it; ready once it knows itself to be part of the cluster."""
-        await self.process.start(self.is_serving, timeout=90)
-
-    async def stop(self) -> None:
-        """End it in good order: it hands its partitions over first."""
-        await self.process.stop()
-
-    async def kill(self) -> None:
-        """SIGKILL it."""
-        await self.process.kill()
-
-    def pause(self) -> None:
-        """SIGSTOP it."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """SIGCONT it."""
-        self.process.resume()
-
-    async def restart(self) -> None:
-        """Stop it and start it again on the same port."""
-        await self.stop()
-        await self.start()
 
     async def leader_of(self, topic: str, partition: int) -> int:
         """The broker that leads a partition, as this broker knows it; -1 while none does."""

@@ -15,6 +15,7 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.errors import AdminFailed, UnknownVersion
 from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
+from asyncconsumer.testing.servers.node import Node
 from asyncconsumer.testing.servers.ports import HOST, Ports
 from asyncconsumer.testing.servers.process import ServerProcess, together
 
@@ -32,11 +33,11 @@ _CLOSE_REQUEST: Final = struct.Struct(">iii")  # length, xid, opcode
 _CLOSE_SESSION: Final = -11
 
 
-class ZooKeeperNode:
-    """One server of an ensemble: `stop`, `kill`, `pause`, `resume`, `restart` it on its port."""
+class ZooKeeperNode(Node):
+    """One server of an ensemble."""
 
     def __init__(self, process: ServerProcess, port: int) -> None:
-        self.process = process
+        super().__init__(process)
         self.port = port
 
     def __repr__(self) -> str:
@@ -46,31 +47,6 @@ class ZooKeeperNode:
     def address(self) -> str:
         """`host:port` for clients."""
         return f"{HOST}:{self.port}"
-
-    async def start(self) -> None:
-        """Start it; ready once it serves clients."""
-        await self.process.start(self.is_serving)
-
-    async def stop(self) -> None:
-        """End it in good order."""
-        await self.process.stop()
-
-    async def kill(self) -> None:
-        """SIGKILL it."""
-        await self.process.kill()
-
-    def pause(self) -> None:
-        """SIGSTOP it."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """SIGCONT it."""
-        self.process.resume()
-
-    async def restart(self) -> None:
-        """Stop it and start it again on the same port."""
-        await self.stop()
-        await self.start()
 
     async def mode(self) -> str:
         """`standalone`, `leader`, `follower`, or `down` while it serves nobody."""
