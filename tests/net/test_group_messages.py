@@ -46,14 +46,15 @@ async def test_a_member_joins_is_assigned_and_leaves(kafka: KafkaHandle, *, by_r
             values: dict[str, Any] = answer.to_object()
             return values
 
-        epoch, given = JOIN_EPOCH, ()
+        epoch = JOIN_EPOCH
+        given: tuple[Any, ...] = ()
 
         async def assigned() -> bool:
             nonlocal epoch, given
             joining = {"rebalance_timeout_ms": 5000, "owned": {}, **wanted}
             answer = await beat(epoch, **(joining if epoch == JOIN_EPOCH else {}))
             epoch = JOIN_EPOCH if answer["error_code"] else answer["member_epoch"]
-            given = answer["assignment"][0] if answer["assignment"] else ()
+            given = tuple(answer["assignment"][0]) if answer["assignment"] else ()
             return bool(given)
 
         await until(assigned)
