@@ -17,7 +17,11 @@ async def each(servers: str, topic: str, count: int, *, touch: bool = False) -> 
     async with SimpleConsumer(servers) as consumer:
         if touch:
             async for record in consumer.read(topic, 0):
-                _ = record.key, record.value, record.offset, record.timestamp, record.partition
+                record.key
+                record.value
+                record.offset
+                record.timestamp
+                record.partition
                 seen += 1
                 if seen == count:
                     break

@@ -35,7 +35,11 @@ async def aiokafka_for(servers: str, topic: str, count: int, *, touch: bool = Fa
     ) as consumer:
         async for record in consumer:
             if touch:
-                _ = record.key, record.value, record.offset, record.timestamp, record.partition
+                record.key
+                record.value
+                record.offset
+                record.timestamp
+                record.partition
             seen += 1
             if seen == count:
                 break
@@ -79,8 +83,11 @@ async def confluent_consume(servers: str, topic: str, count: int, *, touch: bool
     while seen < count:
         for message in consumer.consume(10_000, 1.0):
             if touch:
-                _ = (message.key(), message.value(), message.offset(), message.timestamp())
-                _ = message.partition()
+                message.key()
+                message.value()
+                message.offset()
+                message.timestamp()
+                message.partition()
             seen += 1
     tell(seen, started, cpu)
     consumer.close()

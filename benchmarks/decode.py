@@ -87,7 +87,7 @@ def iterated(source: Source) -> None:
 
 def touched(source: Source) -> None:
     for record in source():
-        record.key, record.value, record.offset, record.timestamp, record.partition  # noqa: B018
+        record.key, record.value, record.offset, record.timestamp, record.partition
 
 
 def awaited(decoder: ModuleType, source: Source, runner: asyncio.Runner) -> None:
