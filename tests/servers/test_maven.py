@@ -28,7 +28,7 @@ def pom(artifact: str, depends_on: str = "") -> bytes:
         else ""
     )
     return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<project><modelVersion>4.0.0</modelVersion>"
         f"<groupId>org.example</groupId><artifactId>{artifact}</artifactId><version>1.0</version>"
         f"{dependency}</project>"
     ).encode()
