@@ -69,11 +69,13 @@ def spoiled() -> Iterator[Kafka]:
             (log,) = (data / f"{how.__name__}-0").glob("*.log")
             damage(log, GOOD, how)
 
-    with asyncio.Runner() as runner:
-        runner.run(prepare())
-    yield kafka
-    with asyncio.Runner() as runner:
-        runner.run(kafka.stop())
+    try:
+        with asyncio.Runner() as runner:
+            runner.run(prepare())
+        yield kafka
+    finally:
+        with asyncio.Runner() as runner:
+            runner.run(kafka.stop())
 
 
 @pytest.mark.parametrize("how", DAMAGES, ids=lambda how: how.__name__)

@@ -38,14 +38,16 @@ def secure(request: pytest.FixtureRequest, _zookeeper_server: ZooKeeper) -> Iter
     """A secured broker on KRaft, and one in ZooKeeper mode beside the run's own."""
     chroot = _zookeeper_server.connect + "/secure" if request.param.startswith("3") else None
     kafka = Kafka(request.param, listeners=SECURE, acls=True, zookeeper=chroot)
-    with asyncio.Runner() as runner:
-        runner.run(kafka.start())
-        runner.run(kafka.admin.create_topic("open"))
-        runner.run(kafka.admin.allow("*", "topic", "open", "read", "write"))
-        runner.run(kafka.admin.create_topic("closed"))
-    yield kafka
-    with asyncio.Runner() as runner:
-        runner.run(kafka.stop())
+    try:
+        with asyncio.Runner() as runner:
+            runner.run(kafka.start())
+            runner.run(kafka.admin.create_topic("open"))
+            runner.run(kafka.admin.allow("*", "topic", "open", "read", "write"))
+            runner.run(kafka.admin.create_topic("closed"))
+        yield kafka
+    finally:
+        with asyncio.Runner() as runner:
+            runner.run(kafka.stop())
 
 
 @pytest.mark.parametrize("listener", WORKING, ids=lambda listener: listener.name)
