@@ -3,7 +3,7 @@
 import difflib
 import importlib.util
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
@@ -233,10 +233,24 @@ def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
         )
 
 
+def split(
+    options: Mapping[str, Any], own: Iterable[str] = ()
+) -> tuple[ConnectionConfig, FetchConfig]:
+    """The configs that a reader's options make up; `own` are those that the reader itself has.
+
+    Raises for an option that none of them has, and for options that do not go together.
+    """
+    left = dict(options)
+    connection, fetch = _take(left, ConnectionConfig), _take(left, FetchConfig)
+    check_together(connection, fetch)
+    refuse_unknown(left, ConnectionConfig, FetchConfig, also=own)
+    return connection, fetch
+
+
 Config = TypeVar("Config", bound="ConnectionConfig | FetchConfig")
 
 
-def take(options: dict[str, Any], kind: type[Config]) -> Config:
+def _take(options: dict[str, Any], kind: type[Config]) -> Config:
     """A config made of those options that are its own; they are taken out of `options`."""
     own = {field.name for field in fields(kind)} & options.keys()
     return kind(**{name: options.pop(name) for name in own})

@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from asyncconsumer.config import (
-    ConnectionConfig,
-    FetchConfig,
-    check_together,
-    refuse_unknown,
-    take,
-    whole_number,
-)
+from asyncconsumer.config import split, whole_number
 from asyncconsumer.errors import ConfigError, OffsetNotThere
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.fetch.reader import PartitionReader
@@ -50,11 +43,8 @@ class RangeReader:
         **options: Any,  # noqa: ANN401 - checked by the configs that take them
     ) -> None:
         options["bootstrap_servers"] = bootstrap_servers
-        connection = take(options, ConnectionConfig)
-        self._fetch_config = take(options, FetchConfig)
-        check_together(connection, self._fetch_config)
         whole_number("retry_timeout_ms", retry_timeout_ms, 0)
-        refuse_unknown(options, ConnectionConfig, FetchConfig, also=("retry_timeout_ms",))
+        connection, self._fetch_config = split(options, own=("retry_timeout_ms",))
         self._session = Session(connection, patience_ms=retry_timeout_ms)
 
     async def __aenter__(self) -> Self:

@@ -7,15 +7,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from asyncconsumer.config import (
-    ConnectionConfig,
-    FetchConfig,
-    check_together,
-    one_of,
-    refuse_unknown,
-    take,
-    whole_number,
-)
+from asyncconsumer.config import one_of, split, whole_number
 from asyncconsumer.errors import (
     BrokerError,
     ConfigError,
@@ -77,12 +69,9 @@ class SimpleConsumer:
         whole_number("retry_timeout_ms", retry_timeout_ms, 0)
         if on_skip is not None and not callable(on_skip):
             raise ConfigError(f"on_skip must be a function of one argument, got {on_skip!r}")
-        options["bootstrap_servers"] = bootstrap_servers
-        connection = take(options, ConnectionConfig)
-        self._fetch_config = take(options, FetchConfig)
-        check_together(connection, self._fetch_config)
         own = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
-        refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
+        options["bootstrap_servers"] = bootstrap_servers
+        connection, self._fetch_config = split(options, own)
         self._policy = ReadPolicy(auto_offset_reset=auto_offset_reset, on_skip=on_skip)
         self._retry_timeout_ms = retry_timeout_ms
         self._session = Session(connection, patience_ms=retry_timeout_ms)

@@ -1,13 +1,11 @@
 """Our own consumers, run like the peers: `python -m benchmarks._ours NAME SERVERS TOPIC COUNT`."""
 
-import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from asyncconsumer import SimpleConsumer, TopicPartition
-from benchmarks._peers import tell
+from benchmarks._peers import run_one, tell
 
 
 async def each(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
@@ -97,9 +95,4 @@ OURS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
 
 
 if __name__ == "__main__":
-    name, servers, topic, count = sys.argv[1:]
-
-    async def _run() -> None:
-        await OURS[name](servers, topic, int(count))
-
-    asyncio.run(_run())
+    run_one(OURS)

@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,10 +132,15 @@ PEERS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
 }
 
 
-if __name__ == "__main__":
+def run_one(consumers: Mapping[str, Callable[..., Awaitable[None]]]) -> None:
+    """Run the consumer that the command line names."""
     name, servers, topic, count = sys.argv[1:]
 
-    async def _run() -> None:
-        await PEERS[name](servers, topic, int(count))
+    async def run() -> None:
+        await consumers[name](servers, topic, int(count))
 
-    asyncio.run(_run())
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    run_one(PEERS)
