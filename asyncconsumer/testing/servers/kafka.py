@@ -10,8 +10,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from aiokafka.errors import KafkaError
 
@@ -28,8 +27,8 @@ from asyncconsumer.testing.servers.listeners import (
     Listener,
     client_settings,
 )
-from asyncconsumer.testing.servers.node import Node
-from asyncconsumer.testing.servers.ports import HOST, Ports
+from asyncconsumer.testing.servers.node import Node, Servers
+from asyncconsumer.testing.servers.ports import HOST
 from asyncconsumer.testing.servers.process import ServerProcess, together
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Broker(Node):
             return False
 
 
-class Kafka:
+class Kafka(Servers):
     """A cluster: `async with Kafka(brokers=3) as kafka: kafka.bootstrap_servers`.
 
     With `zookeeper`, a connection string such as `ZooKeeper.connect`, the brokers of a 3.x version
@@ -98,6 +97,7 @@ class Kafka:
         config: Mapping[str, str] | None = None,
         progress: maven.Progress = maven.no_progress,
     ) -> None:
+        super().__init__()
         _check_version(version, zookeeper)
         if not 1 <= brokers <= 3:
             raise ConfigError(f"brokers={brokers}: a test cluster has 1 to 3 brokers")
@@ -116,8 +116,6 @@ class Kafka:
         self.certificates: Certificates | None = None
         self._wanted_port = port
         self._progress = progress
-        self._ports = Ports()
-        self._folder: Path | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -163,28 +161,12 @@ class Kafka:
             await self.stop()
             raise
 
-    async def stop(self) -> None:
-        """End every broker, remove their folder, give the ports back."""
-        for broker in self.brokers.values():
-            await broker.kill()  # nothing of it is kept, so there is nothing to end in good order
+    def _members(self) -> list[Broker]:
+        return list(self.brokers.values())
+
+    def _forget(self) -> None:
         self.brokers.clear()
         self.proxy_listeners.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-        self._ports.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def wait_until_whole(self, timeout: float = 60.0) -> None:
         """Return once every broker knows all the others."""
@@ -207,11 +189,6 @@ class Kafka:
         down = [broker for broker in self.brokers.values() if not broker.process.running]
         await together(*(broker.start() for broker in down))
         await self.wait_until_whole()
-
-    def process_ids(self) -> set[int]:
-        """The child processes that this cluster consists of now."""
-        guards = (broker.process.guard_pid for broker in self.brokers.values())
-        return {pid for pid in guards if pid is not None}
 
     async def _sees(self, node: int, everyone: set[int]) -> bool:
         with contextlib.suppress(KafkaError, OSError, TimeoutError):

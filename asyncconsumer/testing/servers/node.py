@@ -1,8 +1,16 @@
-"""One server among several, to be steered by itself."""
+"""One server, to be steered by itself, and several, started and ended together."""
 
+import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
+from asyncconsumer.testing.servers.ports import Ports
 from asyncconsumer.testing.servers.process import ServerProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Node(ABC):
@@ -39,3 +47,50 @@ class Node(ABC):
         """Stop it and start it again on the same port."""
         await self.stop()
         await self.start()
+
+
+class Servers(ABC):
+    """Nodes with a folder and ports of their own, from `start` to `stop` or as an `async with`."""
+
+    def __init__(self) -> None:
+        self._ports = Ports()
+        self._folder: Path | None = None
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start every node and wait until they serve; on failure nothing is left."""
+
+    @abstractmethod
+    def _members(self) -> Sequence[Node]:
+        """The nodes there are now."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Let go of the nodes: they have ended."""
+
+    async def stop(self) -> None:
+        """End every node, remove their folder, give the ports back."""
+        for node in self._members():
+            await node.kill()  # nothing of it is kept, so there is nothing to end in good order
+        self._forget()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        self._ports.close()
+
+    def process_ids(self) -> set[int]:
+        """The child processes that it consists of now."""
+        guards = (node.process.guard_pid for node in self._members())
+        return {pid for pid in guards if pid is not None}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()

@@ -2,21 +2,19 @@
 
 import asyncio
 import re
-import shutil
 import struct
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.errors import AdminFailed, UnknownVersion
 from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
-from asyncconsumer.testing.servers.node import Node
-from asyncconsumer.testing.servers.ports import HOST, Ports
+from asyncconsumer.testing.servers.node import Node, Servers
+from asyncconsumer.testing.servers.ports import HOST
 from asyncconsumer.testing.servers.process import ServerProcess, together
 
 DEFAULT_ZOOKEEPER: Final = "3.9.4"
@@ -64,7 +62,7 @@ class ZooKeeperNode(Node):
         return await self.mode() != "down"
 
 
-class ZooKeeper:
+class ZooKeeper(Servers):
     """An ensemble of 1 or 3 servers: `async with ZooKeeper() as zookeeper: zookeeper.connect`."""
 
     def __init__(
@@ -76,6 +74,7 @@ class ZooKeeper:
         tick_ms: int = 500,
         progress: maven.Progress = maven.no_progress,
     ) -> None:
+        super().__init__()
         if nodes not in (1, 3):
             raise ConfigError(f"nodes={nodes}: an ensemble has 1 or 3 nodes")
         if not re.fullmatch(r"3\.[5-9]\.\d+", version):
@@ -86,8 +85,6 @@ class ZooKeeper:
         self._wanted_port = port
         self._tick_ms = tick_ms
         self._progress = progress
-        self._ports = Ports()
-        self._folder: Path | None = None
 
     @property
     def connect(self) -> str:
@@ -130,32 +127,11 @@ class ZooKeeper:
             self.nodes.append(ZooKeeperNode(process, port))
         await together(*(node.start() for node in self.nodes))
 
-    async def stop(self) -> None:
-        """End every node, remove their folder, give the ports back."""
-        for node in self.nodes:
-            await node.kill()  # nothing of it is kept, so there is nothing to end in good order
+    def _members(self) -> list[ZooKeeperNode]:
+        return self.nodes
+
+    def _forget(self) -> None:
         self.nodes.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-        self._ports.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
-    def process_ids(self) -> set[int]:
-        """The child processes that this ensemble consists of now."""
-        guards = (node.process.guard_pid for node in self.nodes)
-        return {pid for pid in guards if pid is not None}
 
     async def leader(self) -> ZooKeeperNode:
         """The node that leads the ensemble (or stands alone)."""
