@@ -12,7 +12,7 @@ from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.patience import Patience
+from asyncconsumer.tasks.patience import Patience
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from asyncconsumer.wire.messages import EARLIEST, LATEST, FetchRequest
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from asyncconsumer.net.patience import Patience
+    from asyncconsumer.tasks.patience import Patience
 
 _log: Final = logging.getLogger(__name__)
 _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near

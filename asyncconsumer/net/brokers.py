@@ -14,7 +14,7 @@ from asyncconsumer.model import Address
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.node import Node
 from asyncconsumer.net.opening import open_connection
-from asyncconsumer.net.scope import Scope
+from asyncconsumer.tasks.scope import Scope
 
 
 class Traffic(enum.Enum):

@@ -19,7 +19,7 @@ from asyncconsumer.errors import (
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.metadata import Leader, Metadata, read_metadata
-from asyncconsumer.net.scope import Scope
+from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.messages import MetadataRequest
 
 _PATIENCE: Final = 3.0  # seconds with each broker: one that hangs must not keep us from the others

@@ -24,7 +24,7 @@ from asyncconsumer.errors import (
     UnsupportedBroker,
 )
 from asyncconsumer.model import Address
-from asyncconsumer.net.frames import BadLength, Frames
+from asyncconsumer.wire.frames import BadLength, Frames
 
 # Decoding makes Python objects of each few bytes. The answers of control traffic are far smaller,
 # and a broker that sends a larger one is not to take our memory.

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.net.backoff import backoff
-from asyncconsumer.net.quiet import QuietLog
+from asyncconsumer.tasks.backoff import backoff
+from asyncconsumer.tasks.quiet import QuietLog
 
 _LEAST_BETWEEN_TRIES: Final = 0.5  # seconds, while the node is not well
 _STABLE_AFTER: Final = 10.0  # seconds that a connection lasts when its node is well again

@@ -11,7 +11,7 @@ from asyncconsumer.errors import BrokerError, ConsumerError
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.patience import Patience
+from asyncconsumer.tasks.patience import Patience
 from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
 
 T = TypeVar("T")

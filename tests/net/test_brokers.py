@@ -17,9 +17,9 @@ from asyncconsumer.errors import (
     WrongCredentials,
 )
 from asyncconsumer.model import Address
-from asyncconsumer.net.backoff import backoff
 from asyncconsumer.net.brokers import Brokers, Traffic
-from asyncconsumer.net.quiet import QuietLog
+from asyncconsumer.tasks.backoff import backoff
+from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.wire.messages import MetadataRequest
 from tests.net.fakes import FakeOpener, K, unreachable

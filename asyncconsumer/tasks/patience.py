@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.net.backoff import backoff
+from asyncconsumer.tasks.backoff import backoff
 
 
 class Patience:
