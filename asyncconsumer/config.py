@@ -211,6 +211,36 @@ class FetchConfig:
         return self.isolation_level == "read_committed"
 
 
+OFFSET_RESETS: Final = ("earliest", "latest", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How many partitions are read at once, how far ahead, and what to do when it gets difficult.
+
+    ``max_buffered_bytes`` is for everything that was fetched and is not used up yet, of all streams
+    together. ``auto_offset_reset`` is where to go when an offset is not in the log: an error with
+    "none". A partition that has something to read and does not move is reported as stalled after
+    ``stall_timeout_ms``. With ``retry_timeout_ms`` an error that lasts so long is raised; without,
+    it is tried for ever. ``num_consumer_fetchers`` is the number of connections to each broker.
+    """
+
+    max_buffered_bytes: int = 32 * 2**20
+    num_consumer_fetchers: int = 1
+    refresh_leader_backoff_ms: int = 200
+    auto_offset_reset: str = "latest"
+    stall_timeout_ms: int = 10_000
+    retry_timeout_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of("auto_offset_reset", self.auto_offset_reset, OFFSET_RESETS)
+        whole_number("max_buffered_bytes", self.max_buffered_bytes, 2**16)
+        for name in ("num_consumer_fetchers", "refresh_leader_backoff_ms", "stall_timeout_ms"):
+            whole_number(name, getattr(self, name), 1)
+        if self.retry_timeout_ms is not None:
+            whole_number("retry_timeout_ms", self.retry_timeout_ms, 0)
+
+
 def whole_number(name: str, value: object, least: int) -> None:
     """Raise unless the value is one, from `least` to what Kafka's messages can carry."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:

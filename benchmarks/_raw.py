@@ -34,7 +34,7 @@ async def read_and_drop(servers: str, topic: str, count: int) -> None:
             size = int.from_bytes(_exactly(connection, room, 4), "big")
             frame = _exactly(connection, room, size)
             (part,) = accel.fetch_answer(frame[5:], struct.API_VERSION).partitions
-            offset = accel.end_offset(frame[5 + part.start : 5 + part.end], offset)
+            offset, _ = accel.record_set_end(frame[5 + part.start : 5 + part.end], offset)
     tell(offset, started, cpu)
 
 

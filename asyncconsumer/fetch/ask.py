@@ -1,6 +1,6 @@
 """One fetch: what to ask one broker of several partitions, and what its answer says of each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.connection import RawAnswer
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.messages import (
+    NO_SESSION,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     FetchPartition,
@@ -27,6 +28,7 @@ class Ask(NamedTuple):
     max_bytes: int
     leader_epoch: int = -1  # what we believe it to be; -1 when we do not know
     topic_id: UUID | None = None
+    read_epoch: int = -1  # of the last record read: the broker tells if its log parts from it
 
 
 class Fetched(NamedTuple):
@@ -41,11 +43,18 @@ class Fetched(NamedTuple):
     aborted: list[tuple[int, int]] | None
     preferred_replica: int  # the node to read from instead, or -1
     data: memoryview
+    current_leader: tuple[int, int] | None = None  # node id and epoch, where the broker tells
+    diverging: tuple[int, int] | None = None  # epoch and offset where its log parts from ours
 
     @property
     def end_offset(self) -> int:
         """Where to read on; the offset that was asked for when no whole batch came."""
-        return accel.end_offset(self.data, self.offset)
+        return self.end[0]
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Where to read on, and the leader epoch of the last batch; -1 when none came."""
+        return accel.record_set_end(self.data, self.offset)
 
     def records(self, config: FetchConfig, end: int | None = None) -> accel.Records:
         """The records, up to an end if there is one, decoded as they are iterated over."""
@@ -66,6 +75,9 @@ def request(
     config: FetchConfig,
     *,
     max_wait_ms: int | None = None,
+    max_bytes: int | None = None,
+    session: tuple[int, int] = NO_SESSION,
+    forgotten: Mapping[FetchTopic, Sequence[int]] | None = None,
     rack: str = "",
 ) -> FetchRequest:
     """The request for these partitions, all led by one broker.
@@ -75,12 +87,16 @@ def request(
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     for (topic, partition), ask in wanted.items():
         rows = topics.setdefault(FetchTopic(topic, ask.topic_id), [])
-        rows.append(FetchPartition(partition, ask.offset, ask.max_bytes, ask.leader_epoch))
+        rows.append(
+            FetchPartition(partition, ask.offset, ask.max_bytes, ask.leader_epoch, ask.read_epoch)
+        )
     return FetchRequest(
         topics,
         max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
         min_bytes=config.fetch_min_bytes,
-        max_bytes=config.fetch_max_bytes,
+        max_bytes=config.fetch_max_bytes if max_bytes is None else max_bytes,
+        session=session,
+        forgotten=forgotten,
         isolation_level=READ_COMMITTED if config.committed_only else READ_UNCOMMITTED,
         rack=rack,
     )
@@ -92,25 +108,32 @@ def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fet
     if answer.error_code:
         raise BrokerError.of(answer.error_code, "a fetch")
     names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
-    found = []
-    for part in answer.partitions:
-        topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
-        partition = TopicPartition(topic or "", part.partition)
-        if partition not in wanted:
-            reason = f"partition {part.partition} of topic {part.topic!r} was not asked for"
-            raise MalformedResponse("Fetch", raw.version, part.start, reason)
-        error = BrokerError.of(part.error_code, str(partition)) if part.error_code else None
-        found.append(
-            Fetched(
-                partition,
-                wanted[partition].offset,
-                error,
-                part.high_watermark,
-                part.last_stable_offset,
-                part.log_start_offset,
-                part.aborted,
-                part.preferred_read_replica,
-                raw.body[part.start : part.end],
-            )
-        )
-    return found
+    return [understand_part(raw, part, wanted, names) for part in answer.partitions]
+
+
+def understand_part(
+    raw: RawAnswer,
+    part: accel.PartitionAnswer,
+    wanted: Mapping[TopicPartition, Ask],
+    names: Mapping[bytes, str],
+) -> Fetched:
+    """What the answer says of one partition. `names` has the topics by the bytes of their ids."""
+    topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
+    partition = TopicPartition(topic or "", part.partition)
+    ask = wanted.get(partition)
+    if ask is None:
+        reason = f"partition {part.partition} of topic {part.topic!r} was not asked for"
+        raise MalformedResponse("Fetch", raw.version, part.start, reason)
+    return Fetched(
+        partition,
+        ask.offset,
+        BrokerError.of(part.error_code, str(partition)) if part.error_code else None,
+        part.high_watermark,
+        part.last_stable_offset,
+        part.log_start_offset,
+        part.aborted,
+        part.preferred_read_replica,
+        raw.body[part.start : part.end],
+        part.current_leader,
+        part.diverging_epoch,
+    )

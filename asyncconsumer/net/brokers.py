@@ -64,6 +64,7 @@ class Brokers:
         self._randomness = randomness
         self._opener = opener
         self._nodes: dict[Address, Node] = {}
+        self._suspects: set[Address] = set()
         self._opened: dict[_Way, _Open] = {}
         self._retired: list[Connection] = []
         self._openings: dict[_Way, asyncio.Task[Connection | ConsumerError]] = {}
@@ -126,6 +127,18 @@ class Brokers:
     def wait_before(self, address: Address) -> float:
         """Seconds until a node may be tried again; 0 unless it is in trouble."""
         return self._nodes[address].wait() if address in self._nodes else 0.0
+
+    def suspect(self, address: Address) -> None:
+        """It owes somebody an answer: let those who have a choice ask another one."""
+        self._suspects.add(address)
+
+    def trust(self, address: Address) -> None:
+        """It answers."""
+        self._suspects.discard(address)
+
+    def reluctance(self, address: Address) -> tuple[bool, float]:
+        """How little one should want to ask it, for those who have a choice: sort by it."""
+        return address in self._suspects, self.wait_before(address)
 
     async def _open(self, way: _Way) -> Connection | ConsumerError:
         node = self._nodes.get(way.address)

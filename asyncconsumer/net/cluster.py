@@ -103,7 +103,7 @@ class Cluster:
         self._randomness.shuffle(known)
         self._randomness.shuffle(seeds)
         # those in trouble last: there may be somebody whom we need not wait for
-        return sorted([*known, *seeds], key=self._brokers.wait_before)
+        return sorted([*known, *seeds], key=self._brokers.reluctance)
 
     async def _refresh(
         self, last: asyncio.Task[Metadata | ConsumerError] | None

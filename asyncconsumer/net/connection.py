@@ -68,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[_Pending] = deque()
         self._correlation = 0
         self._last_used = _now()
+        self.last_heard = _now()  # when bytes last came
         self._idle: asyncio.TimerHandle
         self._transport: asyncio.Transport
         self._ending: ConsumerError | None = None
@@ -105,9 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request now, without waiting; its answer is not decoded."""
         return self._send(message, timeout).answer
 
-    def close(self) -> None:
-        """End it now. Requests on their way fail."""
-        self._end(ClosedError(f"the connection to {self.address} was closed"))
+    def close(self, error: ConsumerError | None = None) -> None:
+        """End it now, because of an error if there is one. Requests on their way fail."""
+        self._end(error or ClosedError(f"the connection to {self.address} was closed"))
 
     def retire(self) -> None:
         """Take no more requests, and end once those on their way are answered."""
@@ -175,6 +176,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes were received."""
+        self.last_heard = _now()
         try:
             for frame in self._frames.received(nbytes):
                 self._answered(frame)

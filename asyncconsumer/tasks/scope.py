@@ -51,6 +51,11 @@ class Scope:
         cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
         await self._group.__aexit__(*((kind, error, where) if cancelled else (None, None, None)))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the block is running."""
+        return self._state is _State.OPEN
+
     def check_open(self) -> None:
         """Raise ClosedError outside of the block."""
         if self._state is not _State.OPEN:

@@ -7,7 +7,7 @@ from asyncconsumer.wire.records import PartitionAnswer as PartitionAnswer
 from asyncconsumer.wire.records import Record as Record
 from asyncconsumer.wire.records import Records as Records
 from asyncconsumer.wire.records import crc32c as crc32c
-from asyncconsumer.wire.records import end_offset as end_offset
 from asyncconsumer.wire.records import fetch_answer as fetch_answer
+from asyncconsumer.wire.records import record_set_end as record_set_end
 
 def _crc32c_portable(data: Buffer, /) -> int: ...

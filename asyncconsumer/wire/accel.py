@@ -64,8 +64,8 @@ if TYPE_CHECKING:  # the pure twin is the reference, also for the types
     from asyncconsumer.wire.records import Record as Record
     from asyncconsumer.wire.records import Records as Records
     from asyncconsumer.wire.records import crc32c as crc32c
-    from asyncconsumer.wire.records import end_offset as end_offset
     from asyncconsumer.wire.records import fetch_answer as fetch_answer
+    from asyncconsumer.wire.records import record_set_end as record_set_end
 else:
     AsyncRecords = decoder.AsyncRecords
     FetchAnswer = decoder.FetchAnswer
@@ -73,5 +73,5 @@ else:
     Record = decoder.Record
     Records = decoder.Records
     crc32c = decoder.crc32c
-    end_offset = decoder.end_offset
+    record_set_end = decoder.record_set_end
     fetch_answer = decoder.fetch_answer

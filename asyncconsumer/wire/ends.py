@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_HEAD: Final = Struct(">qiib")  # base offset, length, leader epoch or crc, magic
+_HEAD: Final = Struct(">qiib")  # base offset, length, leader epoch (or crc of old ones), magic
 _LAST_DELTA: Final = Struct(">i")
 _ENTRY_HEAD, _LAST_DELTA_AT = 12, 23
 _V2_LEAST, _LEGACY_LEAST = 61, 26
 _MOST: Final = 2**63 - 1
 
 
-def end_offset(data: "Buffer", otherwise: int, /) -> int:
-    """The offset behind the last whole batch, or `otherwise` if there is none.
+def record_set_end(data: "Buffer", otherwise: int, /) -> tuple[int, int]:
+    """The offset behind the last whole batch, or `otherwise`, and its leader epoch, or -1.
 
     What a fetcher needs to ask for more before anybody has decoded this. It stops at whatever is
     cut short or damaged: the decoder will say so.
     """
     view = memoryview(data).cast("B")
-    at, behind = 0, otherwise
+    at, behind, epoch = 0, otherwise, -1
     while len(view) - at >= _LEGACY_LEAST:
-        first, length, _, magic = _HEAD.unpack_from(view, at)
+        first, length, led, magic = _HEAD.unpack_from(view, at)
         whole, modern = _ENTRY_HEAD + length, magic >= 2
         if whole < (_V2_LEAST if modern else _LEGACY_LEAST) or whole > len(view) - at:
             break
         delta = _LAST_DELTA.unpack_from(view, at + _LAST_DELTA_AT)[0] if modern else 0
         if first < 0 or delta < 0 or first > _MOST - delta - 1:
             break
-        behind = first + delta + 1
+        behind, epoch = first + delta + 1, led if modern else -1
         at += whole
-    return behind
+    return behind, epoch

@@ -22,6 +22,11 @@ MAX_TIMESTAMP: Final = -3
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
+NO_SESSION: Final = (0, -1)
+"""As the session of a fetch: none, and none wanted."""
+NEW_SESSION: Final = (0, 0)
+"""As the session of a fetch: none yet, the broker may give one."""
+
 _CONSUMER: Final = -1  # the replica id of those who are none
 
 METADATA: Final = Api(
@@ -289,9 +294,9 @@ class FetchPartition(NamedTuple):
 class FetchRequest(TableRequest, api=FETCH):
     """Records, from several partitions of one broker. The answer is not decoded here.
 
-    ``session`` is (0, -1) for a fetch without a session, (0, 0) to ask for one, then its id and
-    the number of this fetch within it; ``forgotten`` are partitions that the session drops.
-    Topic ids are used when every topic has one, otherwise the version stays below 13.
+    ``session`` is NO_SESSION, or NEW_SESSION to ask for one, then its id and the number of this
+    fetch within it, 0 to have a new one in its place; ``forgotten`` are partitions that the session
+    drops. Topic ids are used when every topic has one, otherwise the version stays below 13.
     """
 
     def __init__(
@@ -302,7 +307,7 @@ class FetchRequest(TableRequest, api=FETCH):
         min_bytes: int,
         max_bytes: int,
         isolation_level: int = READ_UNCOMMITTED,
-        session: tuple[int, int] = (0, -1),
+        session: tuple[int, int] = NO_SESSION,
         forgotten: Mapping[FetchTopic, Sequence[int]] | None = None,
         rack: str = "",
     ) -> None:
@@ -320,7 +325,7 @@ class FetchRequest(TableRequest, api=FETCH):
             "forgotten": _named(forgotten),
             "rack_id": rack,
         }
-        needs_session = session != (0, -1) or bool(forgotten)
+        needs_session = session != NO_SESSION or bool(forgotten)
         super().__init__(values, least=7 if needs_session else 4, most=17 if by_id else 12)
 
 

@@ -2,7 +2,7 @@
 
 from asyncconsumer.wire.answers import FetchAnswer, PartitionAnswer, fetch_answer
 from asyncconsumer.wire.checksum import crc32c
-from asyncconsumer.wire.ends import end_offset
+from asyncconsumer.wire.ends import record_set_end
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
 from asyncconsumer.wire.stream import AsyncRecords
@@ -14,6 +14,6 @@ __all__ = [
     "Record",
     "Records",
     "crc32c",
-    "end_offset",
     "fetch_answer",
+    "record_set_end",
 ]

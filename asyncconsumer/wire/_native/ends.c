@@ -3,10 +3,11 @@
 
 #include "native.h"
 
-enum { ENTRY_HEAD = 12, MAGIC_AT = 16, LAST_DELTA_AT = 23, V2_LEAST = 61, LEGACY_LEAST = 26 };
+enum { ENTRY_HEAD = 12, EPOCH_AT = 12, MAGIC_AT = 16, LAST_DELTA_AT = 23, V2_LEAST = 61, LEGACY_LEAST = 26 };
 
-/* The offset behind the last whole batch or message, or `otherwise` if there is none. */
-static int64_t end_of(const uint8_t *at, const uint8_t *end, int64_t otherwise)
+/* The offset behind the last whole batch or message, or `otherwise` if there is none. `epoch` is set to the
+   leader epoch of that batch; messages have none. */
+static int64_t end_of(const uint8_t *at, const uint8_t *end, int64_t otherwise, int32_t *epoch)
 {
     int64_t behind = otherwise;
     while (end - at >= LEGACY_LEAST) {
@@ -19,18 +20,20 @@ static int64_t end_of(const uint8_t *at, const uint8_t *end, int64_t otherwise)
         if (last < 0 || delta < 0 || last > INT64_MAX - delta - 1)
             break;
         behind = last + delta + 1;
+        *epoch = modern ? int32_at(at + EPOCH_AT) : -1;
         at += whole;
     }
     return behind;
 }
 
-PyObject *end_offset(PyObject *module, PyObject *args)
+PyObject *record_set_end(PyObject *module, PyObject *args)
 {
     Py_buffer view;
     long long otherwise;
-    if (!PyArg_ParseTuple(args, "y*L:end_offset", &view, &otherwise))
+    if (!PyArg_ParseTuple(args, "y*L:record_set_end", &view, &otherwise))
         return NULL;
-    int64_t behind = end_of(view.buf, (const uint8_t *)view.buf + view.len, otherwise);
+    int32_t epoch = -1;
+    int64_t behind = end_of(view.buf, (const uint8_t *)view.buf + view.len, otherwise, &epoch);
     PyBuffer_Release(&view);
-    return PyLong_FromLongLong(behind);
+    return Py_BuildValue("Li", (long long)behind, (int)epoch);
 }

@@ -24,8 +24,8 @@ static PyMethodDef methods[] = {
     {"fetch_answer", (PyCFunction)(void (*)(void))fetch_answer, METH_VARARGS | METH_KEYWORDS,
      "fetch_answer(frame, version)\n--\n\nWalk a whole fetch response body without touching its records.\n\n"
      "See asyncconsumer.wire.records.fetch_answer, the same in Python."},
-    {"end_offset", end_offset, METH_VARARGS,
-     "end_offset(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise` if there is none."},
+    {"record_set_end", record_set_end, METH_VARARGS,
+     "record_set_end(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise`, and the leader epoch of that batch, or -1."},
     {"_crc32c_portable", crc32c_tables, METH_O,
      "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
     {NULL, NULL, 0, NULL},

@@ -113,6 +113,6 @@ int stream_prepare(PyObject *module);
 PyObject *records_take_columns(Records *self, PyObject *args);
 int answer_prepare(PyObject *module);
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);
-PyObject *end_offset(PyObject *module, PyObject *args);
+PyObject *record_set_end(PyObject *module, PyObject *args);
 
 #endif

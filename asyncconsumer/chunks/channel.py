@@ -1,0 +1,173 @@
+"""Where fetchers leave chunks and one stream takes them: bounded by bytes, never by waiting."""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.model import TopicPartition
+
+_BYTES_BETWEEN_BREATHS: Final = 256 * 2**10
+_POPS_BETWEEN_BREATHS: Final = 64
+
+
+class Channel:
+    """The chunks of one stream. All changes are synchronous; only `pop` waits.
+
+    Partitions take turns, each in its own order. Whoever pushes asked `has_room` before it fetched:
+    a channel may hold as much as the budget still has free, so that one which nobody reads leaves
+    half to a second, a third to the third, and something to everyone.
+
+    What was popped counts as held until `done`, for it is still in memory.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.fill = 0  # bytes, with what was popped and is not done
+        self.peak = 0
+        self.pops = 0
+        self._budget = budget
+        self._waiting: dict[TopicPartition, deque[Chunk | ConsumerError]] = {}
+        self._turns: deque[TopicPartition] = deque()  # those with something, and not held
+        self._held: set[TopicPartition] = set()
+        self._in_hand: set[Chunk] = set()
+        self._readable = asyncio.Event()
+        self._ending: ConsumerError | None = None
+        self._since_breath = 0
+
+    # --- for fetchers ----------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        """Whether to fetch more for it."""
+        return self._ending is None and self.fill < self._budget.free
+
+    def push(self, chunk: Chunk) -> None:
+        """Add a chunk. Its bytes are in the budget already; from here on they are the channel's."""
+        self._check_open()
+        self.fill += chunk.size
+        self.peak = max(self.peak, self.fill)
+        self._add(chunk.partition, chunk)
+
+    def fail(self, partition: TopicPartition, error: ConsumerError) -> None:
+        """Raise this to the reader, after everything good of this partition was read."""
+        self._check_open()
+        self._add(partition, error)
+
+    def drop(self, partition: TopicPartition) -> int:
+        """Forget what waits of a partition, and end what is being read of it; how many chunks."""
+        dropped = self._waiting.pop(partition, None)
+        if dropped and partition not in self._held:
+            self._turns.remove(partition)
+        self._held.discard(partition)
+        for chunk in [one for one in self._in_hand if one.partition == partition]:
+            chunk.records.close()  # whoever iterates over it gets no further record
+        chunks = [one for one in dropped or () if isinstance(one, Chunk)]
+        self._give_back(chunks)
+        return len(chunks)
+
+    def hold(self, partition: TopicPartition) -> None:
+        """Keep what waits of a partition, and hand none of it out until `release`."""
+        if partition not in self._held:
+            self._held.add(partition)
+            if partition in self._waiting:
+                self._turns.remove(partition)
+
+    def release(self, partition: TopicPartition) -> None:
+        """Hand out a held partition's chunks again."""
+        if partition in self._held:
+            self._held.remove(partition)
+            if partition in self._waiting:
+                self._turn(partition)
+
+    def close(self, error: ConsumerError | None = None) -> None:
+        """Let readers come to the end of what is here, then end, or raise the error if there is one.
+
+        Harmless when done before: the first reason stays.
+        """
+        if self._ending is None:
+            self._ending = error or ClosedError("the channel was closed")
+            self._readable.set()
+
+    def clear(self) -> None:
+        """Forget everything that waits."""
+        for partition in list(self._waiting):
+            self.drop(partition)
+
+    # --- for the reader --------------------------------------------------------------------------
+
+    def pop_now(self) -> Chunk | None:
+        """The next chunk, or None if there is none at the moment; or the error that is next."""
+        if not self._turns:
+            return None
+        partition = self._turns.popleft()
+        waiting = self._waiting[partition]
+        item = waiting.popleft()
+        if waiting:
+            self._turns.append(partition)
+        else:
+            del self._waiting[partition]
+        self.pops += 1
+        if isinstance(item, ConsumerError):
+            raise item
+        self._in_hand.add(item)
+        return item
+
+    async def pop(self) -> Chunk | None:
+        """The next chunk, or None once the channel is closed and empty. Cancelling loses nothing.
+
+        Data that keeps coming must not starve the other tasks, so it lets them run now and then.
+        """
+        if self._since_breath >= _BYTES_BETWEEN_BREATHS:
+            self._since_breath = 0
+            await asyncio.sleep(0)
+        while True:
+            if (chunk := self.pop_now()) is not None:
+                self._since_breath += chunk.size + _BYTES_BETWEEN_BREATHS // _POPS_BETWEEN_BREATHS
+                return chunk
+            if isinstance(self._ending, ClosedError):
+                return None
+            if self._ending is not None:
+                raise self._ending
+            self._readable.clear()
+            await self._readable.wait()
+            self._since_breath = 0
+
+    def done(self, chunk: Chunk) -> None:
+        """What was popped is used up. Harmless for one that was dropped meanwhile."""
+        if chunk in self._in_hand:
+            self._in_hand.remove(chunk)
+            self._give_back([chunk])
+
+    # --- both ------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more may be pushed."""
+        return self._ending is not None
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        """Whether something waits of a partition."""
+        return partition in self._waiting
+
+    def _add(self, partition: TopicPartition, item: Chunk | ConsumerError) -> None:
+        waiting = self._waiting.get(partition)
+        if waiting is not None:
+            waiting.append(item)
+            return
+        self._waiting[partition] = deque((item,))
+        if partition not in self._held:
+            self._turn(partition)
+
+    def _turn(self, partition: TopicPartition) -> None:
+        self._turns.append(partition)
+        self._readable.set()
+
+    def _give_back(self, chunks: list[Chunk]) -> None:
+        size = sum(chunk.size for chunk in chunks)
+        self.fill -= size
+        self._budget.give_back(size)
+
+    def _check_open(self) -> None:
+        if self._ending is not None:
+            raise ClosedError("the channel is closed")

@@ -1,0 +1,327 @@
+"""One fetcher: one broker, one request at a time, for all of its partitions that have room."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.config import FetchConfig
+from asyncconsumer.errors import (
+    ConsumerError,
+    CorruptRecords,
+    FetchSessionNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    MalformedResponse,
+)
+from asyncconsumer.fetch.ask import Fetched
+from asyncconsumer.fetch.cursor import Cursor, Place
+from asyncconsumer.fetch.incremental import Answer, FetchSession
+from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.brokers import Brokers, Traffic
+from asyncconsumer.net.connection import Connection, RawAnswer
+
+if TYPE_CHECKING:
+    from asyncconsumer.chunks.channel import Channel
+
+_SHORT_WAIT_MS: Final = 20  # at the broker, while somebody may want to be asked for at any moment
+_SESSION_IS_OVER: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+
+
+class Refusal(NamedTuple):
+    """A partition that could not be fetched, and the leader if the broker named one."""
+
+    cursor: Cursor
+    version: int
+    error: ConsumerError
+    leader: Place | None = None
+
+
+class Redirect(NamedTuple):
+    """A partition that a nearer replica has."""
+
+    cursor: Cursor
+    version: int
+    node_id: int
+
+
+class Divergence(NamedTuple):
+    """A partition whose log parts from what was read, at an offset of an epoch."""
+
+    cursor: Cursor
+    version: int
+    epoch: int
+    offset: int
+
+
+class Finish(NamedTuple):
+    """A partition that was fetched to its end."""
+
+    cursor: Cursor
+    version: int
+
+
+Report: TypeAlias = Refusal | Redirect | Divergence | Finish
+
+
+class _Asked(NamedTuple):
+    """For whom a request asks: a cursor that was taken away since does not take the answer."""
+
+    cursor: Cursor
+    version: int
+
+
+class _Flight(NamedTuple):
+    """A request on its way."""
+
+    answer: asyncio.Future[RawAnswer]
+    asked: dict[TopicPartition, _Asked]
+    reserved: int  # bytes of the budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all fetchers of a manager share."""
+
+    brokers: Brokers
+    budget: Budget
+    config: FetchConfig
+    reports: "asyncio.Queue[Report]"
+    expecting: Callable[[], bool]  # whether partitions may be added at any moment
+
+
+class Fetcher:
+    """Fetches for the cursors that it is given, into their channels, until it is cancelled.
+
+    It never waits for a reader: a partition whose channel has no room is left out of the request.
+    What goes wrong with a partition, or with all of them, is reported; the cursor is gone then.
+    """
+
+    def __init__(self, node_id: int, address: Address, lane: int, around: Surroundings) -> None:
+        self.node_id = node_id
+        self.address = address
+        self.lane = lane
+        self.waiting_since: float | None = None  # for the broker: a connection, or an answer
+        self.connection: Connection | None = None
+        self._around = around
+        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._untried: list[Cursor] = []  # of whose broker nothing good was heard since
+        self._session = FetchSession()
+        self._bell = asyncio.Event()  # there may be something to do
+        self._held_back: dict[Channel, int] = {}  # no room in the last request; pops until then
+        self._somebody_reads = False  # one of those, at the moment
+
+    @property
+    def cursors(self) -> list[Cursor]:
+        """Those that it has now."""
+        return list(self._cursors.values())
+
+    def add(self, cursor: Cursor) -> None:
+        """Fetch for it from now on."""
+        self._cursors[cursor.partition] = cursor
+        self._untried.append(cursor)
+        self._bell.set()
+
+    def has(self, cursor: Cursor) -> bool:
+        """Whether it fetches for it."""
+        return self._cursors.get(cursor.partition) is cursor
+
+    def remove(self, cursor: Cursor) -> None:
+        """Fetch no more for it, and leave it alone if an answer comes."""
+        del self._cursors[cursor.partition]
+        cursor.take_away()
+
+    def look_again(self) -> None:
+        """Something changed about a cursor: it may be fetched now."""
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Fetch, for ever."""
+        try:
+            while True:
+                try:
+                    if not (self._cursors and await self._round()):
+                        await self._bell.wait()
+                except _SESSION_IS_OVER:
+                    self._session.reset()
+                except ConsumerError as error:
+                    if isinstance(error, MalformedResponse) and self.connection is not None:
+                        self.connection.close(error)  # nothing behind it can be trusted
+                    self._session.reset()
+                    self._refuse_all(error)
+                if not self._cursors:
+                    self._bell.clear()
+        finally:
+            self._around.budget.silence(self._bell)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    async def _round(self) -> bool:
+        """One request and its answer; False if there is nobody to ask for."""
+        self.waiting_since = asyncio.get_running_loop().time()
+        try:
+            flight = self._send(await self._connect())
+            if flight is None:
+                return False
+            try:
+                await asyncio.wait((flight.answer,))
+            finally:
+                self._around.budget.give_back(flight.reserved)
+        finally:
+            self.waiting_since = None
+        # from here on nothing is awaited: what came is in its channel, and the budget in balance
+        answer = self._session.understand(flight.answer.result())
+        self._take(answer, flight.asked)
+        if answer.throttle:
+            await asyncio.sleep(answer.throttle)
+        return True
+
+    async def _connect(self) -> Connection:
+        around = self._around
+        connection = await around.brokers.connection(self.address, Traffic.FETCH, lane=self.lane)
+        if connection is not self.connection:
+            self._session.reset()
+            self.connection = connection
+        return connection
+
+    def _send(self, connection: Connection) -> _Flight | None:
+        """Ask for all that have room; None if there are none, the bell then tells of a change."""
+        wanted = self._wanted()
+        if not wanted:
+            return None
+        around, config = self._around, self._around.config
+        size = config.max_partition_fetch_bytes
+        wait = config.fetch_max_wait_ms
+        if self._somebody_reads or around.expecting():
+            wait = min(wait, _SHORT_WAIT_MS)
+        most = min(config.fetch_max_bytes, max(self._unit, around.budget.limit // 8))
+        message = self._session.request(
+            {partition: cursor.ask(size) for partition, cursor in wanted.items()},
+            config,
+            connection.versions,
+            max_wait_ms=wait,
+            max_bytes=most,
+        )
+        answer = connection.send_raw(message)
+        around.budget.take(most)
+        asked = {one: _Asked(cursor, cursor.version) for one, cursor in wanted.items()}
+        return _Flight(answer, asked, most)
+
+    def _wanted(self) -> dict[TopicPartition, Cursor]:
+        """Those to ask for, in their order."""
+        self._bell.clear()
+        budget = self._around.budget
+        enough = budget.free >= self._unit
+        room: dict[Channel, bool] = {}
+        wanted: dict[TopicPartition, Cursor] = {}
+        for partition, cursor in self._cursors.items():
+            if cursor.paused:
+                continue
+            channel = cursor.channel
+            if (has_room := room.get(channel)) is None:
+                has_room = room[channel] = enough and channel.has_room()
+            if has_room:
+                wanted[partition] = cursor
+        held_back = {channel: channel.pops for channel, has_room in room.items() if not has_room}
+        if held_back:
+            budget.ring(self._bell)
+        # whose reader is at work will have room soon, and must not wait for the whole of a poll
+        self._somebody_reads = any(
+            self._held_back.get(channel) != pops for channel, pops in held_back.items()
+        )
+        self._held_back = held_back
+        return wanted
+
+    @property
+    def _unit(self) -> int:
+        """Bytes below which it is not worth to ask: smaller and smaller fetches would follow."""
+        around = self._around
+        return min(around.config.max_partition_fetch_bytes, around.budget.limit // 8)
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _take(self, answer: Answer, asked: dict[TopicPartition, _Asked]) -> None:
+        """Hand out what came. Nothing is awaited here: what was taken is in its channel."""
+        untried, self._untried = (
+            self._untried,
+            [one for one in self._untried if one.partition not in asked],
+        )
+        alone = sum(1 for part in answer.parts if part.data) == 1
+        for part in answer.parts:
+            ask = asked.get(part.partition)
+            if ask is None:
+                continue
+            cursor = ask.cursor
+            if cursor.version != ask.version or cursor.channel.closed:
+                continue  # it was taken away since: somebody else may be reading it by now
+            if part.error is not None:
+                self._report(Refusal(cursor, 0, part.error, _leader(part, answer)))
+            elif part.diverging is not None:
+                self._report(Divergence(cursor, 0, *part.diverging))
+            elif part.preferred_replica >= 0:
+                self._report(Redirect(cursor, 0, part.preferred_replica))
+            else:
+                self._accept(cursor, part, alone=alone)
+        for cursor in untried:
+            if self.has(cursor) and cursor.partition in asked:
+                cursor.trouble = cursor.troubled_since = cursor.refused_at = None
+
+    def _accept(self, cursor: Cursor, part: Fetched, *, alone: bool) -> None:
+        cursor.high_watermark = part.high_watermark
+        if not part.data:
+            return
+        end, epoch = part.end
+        if end <= cursor.offset:
+            self._report(Refusal(cursor, 0, _what_is_wrong(part, self._around.config)))
+            return
+        if not alone:
+            # its bytes would keep all of the frame in memory, with those of others: copied out, it
+            # keeps what it is charged for
+            part = part._replace(data=memoryview(bytes(part.data)))
+        records = part.records(self._around.config, cursor.end)
+        size = len(part.data)
+        chunk = Chunk(cursor.partition, part.offset, end, cursor.epoch, epoch, size, records)
+        cursor.offset, cursor.read_epoch, cursor.strikes = end, epoch, 0
+        self._around.budget.take(size)
+        cursor.channel.push(chunk)
+        # to the end of the line: a broker that keeps no session fills its answer in this order
+        self._cursors[cursor.partition] = self._cursors.pop(cursor.partition)
+        if cursor.finished:
+            self._report(Finish(cursor, 0))
+
+    # --- trouble ---------------------------------------------------------------------------------
+
+    def _report(self, report: Report) -> None:
+        """Let go of a cursor, and say why."""
+        self.remove(report.cursor)
+        self._around.reports.put_nowait(report._replace(version=report.cursor.version))
+
+    def _refuse_all(self, error: ConsumerError) -> None:
+        for cursor in self.cursors:
+            self._report(Refusal(cursor, 0, error))
+
+
+def _leader(part: Fetched, answer: Answer) -> Place | None:
+    """The leader that a refusal names (KIP-951)."""
+    if part.current_leader is None:
+        return None
+    node_id, epoch = part.current_leader
+    address = answer.nodes.get(node_id)
+    return None if address is None else Place(node_id, address, epoch)
+
+
+def _what_is_wrong(part: Fetched, config: FetchConfig) -> ConsumerError:
+    """With bytes that have not one whole batch at the offset that was asked for."""
+    records = part.records(config)
+    try:
+        for _ in records:
+            pass
+    except CorruptRecords as damage:
+        return damage
+    if records.incomplete:
+        reason = f"a batch of {records.incomplete} bytes, of which {records.size} ever come"
+        return CorruptRecords(*part.partition, part.offset, reason)
+    reason = f"records that end at {part.end[0]}, before what was asked for"
+    return MalformedResponse("Fetch", -1, 0, reason)

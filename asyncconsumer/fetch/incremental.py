@@ -1,0 +1,103 @@
+"""Fetch sessions (KIP-227): of thousands of partitions only what changed goes over the wire."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from asyncconsumer.config import FetchConfig
+from asyncconsumer.errors import BrokerError
+from asyncconsumer.fetch.ask import Ask, Fetched, request, understand_part
+from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.wire import accel
+from asyncconsumer.wire.messages import FETCH, NO_SESSION, FetchRequest, FetchTopic
+
+_FIRST_WITH_SESSIONS: Final = 7
+_MOST: Final = 2**31 - 1
+
+
+class Answer(NamedTuple):
+    """What came of one fetch."""
+
+    parts: list[Fetched]
+    throttle: float  # seconds that the broker wants to be left alone
+    nodes: Mapping[int, Address]  # of the leaders that `parts` name
+
+
+class FetchSession:
+    """What a broker remembers of our last fetch, so that the next one need not repeat it.
+
+    Who is given no session (the broker is too old, or has no more of them) sends everything each
+    time, and asks again for one.
+    """
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._number = 0  # of the next fetch within the session; 0 starts a new one
+        self._known: dict[TopicPartition, Ask] = {}
+        self._names: dict[bytes, str] = {}
+
+    def request(
+        self,
+        wanted: Mapping[TopicPartition, Ask],
+        config: FetchConfig,
+        versions: Mapping[int, tuple[int, int]],
+        *,
+        max_wait_ms: int,
+        max_bytes: int,
+    ) -> FetchRequest:
+        """The next fetch, of exactly these partitions. Send it, or `reset`."""
+        told: Mapping[TopicPartition, Ask]
+        forgotten: dict[FetchTopic, list[int]] = {}
+        if self._number == 0:
+            told, self._known = wanted, dict(wanted)
+        else:
+            told = {one: ask for one, ask in wanted.items() if self._known.get(one) != ask}
+            for partition, ask in self._dropped(wanted):
+                topic = FetchTopic(partition.topic, ask.topic_id)
+                forgotten.setdefault(topic, []).append(partition.partition)
+            self._known.update(told)
+        self._names.update(
+            {ask.topic_id.bytes: one.topic for one, ask in told.items() if ask.topic_id}
+        )
+        speaks = versions.get(FETCH.key, (0, 0))[1] >= _FIRST_WITH_SESSIONS
+        return request(
+            told,
+            config,
+            max_wait_ms=max_wait_ms,
+            max_bytes=max_bytes,
+            session=(self._id, self._number) if speaks else NO_SESSION,
+            forgotten=forgotten,
+            rack=config.client_rack,
+        )
+
+    def _dropped(self, wanted: Mapping[TopicPartition, Ask]) -> list[tuple[TopicPartition, Ask]]:
+        """What the broker is to forget: what is not wanted, or is of another topic by now."""
+        gone = [
+            (one, ask)
+            for one, ask in self._known.items()
+            if (now := wanted.get(one)) is None or now.topic_id != ask.topic_id
+        ]
+        for one, _ in gone:
+            del self._known[one]
+        return gone
+
+    def understand(self, raw: RawAnswer) -> Answer:
+        """What the broker answered to the last request.
+
+        Raises if it refused it all, also because it does not know the session any more: `reset`
+        and ask again.
+        """
+        answer = accel.fetch_answer(raw.body, raw.version)
+        if answer.error_code:
+            raise BrokerError.of(answer.error_code, "a fetch")
+        self._id = answer.session_id
+        self._number = self._number % _MOST + 1 if self._id else 0
+        nodes = {node: Address(host, port) for node, host, port, _ in answer.node_endpoints if host}
+        parts = [understand_part(raw, part, self._known, self._names) for part in answer.partitions]
+        return Answer(parts, answer.throttle_ms / 1000, nodes)
+
+    def reset(self) -> None:
+        """Start over: the next request tells everything, and ends the session that we had."""
+        self._number = 0
+        self._known.clear()
+        self._names.clear()

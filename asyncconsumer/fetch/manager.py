@@ -1,0 +1,163 @@
+"""The fetcher manager: says which partitions are read, from where, into which channel."""
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.fetch.cursor import Cursor, Wanted
+from asyncconsumer.fetch.events import Events, Stalled
+from asyncconsumer.fetch.fetcher import Surroundings
+from asyncconsumer.fetch.leaders import LeaderFinder
+from asyncconsumer.fetch.placing import Placing
+from asyncconsumer.fetch.pool import FetcherPool
+from asyncconsumer.fetch.stalls import Sight, Stalls
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.brokers import Brokers
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.tasks.scope import Scope
+
+_SECONDS_BETWEEN_LOOKS: Final = 0.5
+
+
+class Progress(NamedTuple):
+    """How far a partition is."""
+
+    fetched: int  # the next offset to ask for; EARLIEST or LATEST until it was looked up
+    high_watermark: int  # the end of the log as it was last told, or -1
+    node_id: int | None  # of the broker it is read from; None while there is none
+    trouble: ConsumerError | None  # why, if it is known
+
+
+class FetchManager:
+    """Reads the partitions that are wanted, within its ``async with`` block.
+
+    There is one verb: `reconcile`. All state is decided on synchronously, in here and in
+    `Placing`; coroutines only carry questions to brokers and answers back.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        cluster: Cluster,
+        fetch: FetchConfig,
+        config: EngineConfig,
+        *,
+        randomness: Random,
+    ) -> None:
+        self.events = Events()
+        self.budget = Budget(config.max_buffered_bytes)
+        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._scope = Scope("fetch manager")
+        self._finder = LeaderFinder(cluster, config.refresh_leader_backoff_ms, randomness)
+        self._around = Surroundings(
+            brokers=brokers,
+            budget=self.budget,
+            config=fetch,
+            reports=asyncio.Queue(),
+            expecting=lambda: bool(self._finder.homeless),
+        )
+        self._pool = FetcherPool(self._around, config.num_consumer_fetchers, self._scope)
+        self._placing = Placing(
+            self._around, config, self._pool, self._finder, self.events, self._scope
+        )
+        self._stalls = Stalls(config.stall_timeout_ms / 1000)
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        self._scope.start(self._place(), "place partitions")
+        self._scope.start(self._hear_reports(), "hear fetchers")
+        self._scope.start(self._keep_watch(), "watch fetchers")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._scope.is_open:
+            self.reconcile({})
+        await self._scope.__aexit__(kind, error, where)
+
+    def channel(self) -> Channel:
+        """A new channel that shares the budget."""
+        return Channel(self.budget)
+
+    def reconcile(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        """From now on read exactly these.
+
+        A partition that is read already, into the same channel and in the same epoch, is not
+        disturbed. Of one that is not wanted any more nothing is handed out after this call.
+        """
+        self._scope.check_open()
+        for partition, cursor in list(self._cursors.items()):
+            want = wanted.get(partition)
+            if want is None or (want.channel, want.epoch) != (cursor.channel, cursor.epoch):
+                del self._cursors[partition]
+                self._placing.take_away(cursor)
+                cursor.channel.drop(partition)
+        for partition, want in wanted.items():
+            there = self._cursors.get(partition)
+            if there is None:
+                there = self._cursors[partition] = Cursor.of(partition, want)
+                if not there.finished:
+                    self._finder.add(there)
+            self._pause(there, paused=want.paused)
+
+    def progress(self) -> dict[TopicPartition, Progress]:
+        """How far each partition is that is wanted."""
+        return {
+            one: Progress(
+                cursor.offset,
+                cursor.high_watermark,
+                fetcher.node_id if (fetcher := self._pool.of(cursor)) is not None else None,
+                cursor.trouble,
+            )
+            for one, cursor in self._cursors.items()
+        }
+
+    def stalled(self) -> Mapping[TopicPartition, Stalled]:
+        """Partitions that have something to read, or may have, and do not move; and why."""
+        return self._stalls.now
+
+    def _pause(self, cursor: Cursor, *, paused: bool) -> None:
+        cursor.paused = paused
+        if paused:
+            cursor.channel.hold(cursor.partition)
+        else:
+            cursor.channel.release(cursor.partition)
+            if (fetcher := self._pool.of(cursor)) is not None:
+                fetcher.look_again()
+
+    # --- what runs in the background -------------------------------------------------------------
+
+    async def _place(self) -> None:
+        async for answer in self._finder.answers():
+            if isinstance(answer, ConsumerError):
+                self._placing.nobody_knows(answer)
+            else:
+                self._placing.learn(answer, list(self._cursors.values()))
+
+    async def _hear_reports(self) -> None:
+        while True:
+            self._placing.hear(await self._around.reports.get())
+
+    async def _keep_watch(self) -> None:
+        """Look at everything now and then, for what happens when nothing happens."""
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            late = list(self._pool.late())
+            for fetcher in late:
+                self._finder.doubt(cursor.partition.topic for cursor in fetcher.cursors)
+            self._pool.close_idle()
+            sights = [
+                Sight(cursor, self._pool.of(cursor), late) for cursor in self._cursors.values()
+            ]
+            for event in self._stalls.look(sights, asyncio.get_running_loop().time()):
+                self.events.tell(event)

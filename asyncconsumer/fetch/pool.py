@@ -1,0 +1,106 @@
+"""The fetchers there are: one for each broker and fetcher id, made when one is needed."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from asyncconsumer.errors import ConnectionLost
+from asyncconsumer.fetch.cursor import Cursor, Place
+from asyncconsumer.fetch.fetcher import Fetcher, Surroundings
+from asyncconsumer.model import Address
+from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.wire.java import fetcher_id
+
+_IDLE_SECONDS: Final = 5.0  # without a cursor, until a fetcher is closed
+_LATE_SECONDS: Final = 1.0  # beyond the wait that was asked for, until a broker is suspected
+_SILENT_SECONDS: Final = 5.0  # the same without a single byte, until its connection is given up
+
+
+class _Running(NamedTuple):
+    fetcher: Fetcher
+    task: asyncio.Task[None]
+
+
+class FetcherPool:
+    """Makes fetchers, and closes those that nobody needs any more."""
+
+    def __init__(self, around: Surroundings, fetchers_per_broker: int, scope: Scope) -> None:
+        self._around = around
+        self._per_broker = fetchers_per_broker
+        self._scope = scope
+        self._lanes = itertools.count(1)
+        self._running: dict[tuple[int, int], _Running] = {}
+        self._idle_since: dict[int, float] = {}  # by lane
+
+    def __iter__(self) -> Iterator[Fetcher]:
+        return iter([one.fetcher for one in self._running.values()])
+
+    def of(self, cursor: Cursor) -> Fetcher | None:
+        """The fetcher that has it now."""
+        if cursor.place is None:
+            return None
+        there = self._running.get(self._key(cursor, cursor.place))
+        return there.fetcher if there is not None and there.fetcher.has(cursor) else None
+
+    def at(self, cursor: Cursor, place: Place) -> tuple[Fetcher, list[Cursor]]:
+        """The fetcher to give it to, and the cursors of one that it replaces.
+
+        A broker that moved to another address gets a new fetcher in place of the old one.
+        """
+        key = self._key(cursor, place)
+        there = self._running.get(key)
+        if there is not None and there.fetcher.address == place.address:
+            return there.fetcher, []
+        left = self._close(key)
+        return self._start(key, place.address), left
+
+    def late(self) -> Iterator[Fetcher]:
+        """Those whose broker should have answered by now; the longest silent are given up."""
+        now = asyncio.get_running_loop().time()
+        brokers = self._around.brokers
+        allowed = self._around.config.fetch_max_wait_ms / 1000
+        for fetcher in self:
+            if fetcher.waiting_since is None or now - fetcher.waiting_since < (
+                allowed + _LATE_SECONDS
+            ):
+                brokers.trust(fetcher.address)
+                continue
+            brokers.suspect(fetcher.address)
+            connection = fetcher.connection
+            if connection is not None and connection.ending is None:
+                silent = now - max(connection.last_heard, fetcher.waiting_since)
+                if silent >= allowed + _SILENT_SECONDS:
+                    reason = f"not a byte for {silent:.1f} s"
+                    connection.close(ConnectionLost(fetcher.address, reason))
+            yield fetcher
+
+    def close_idle(self) -> None:
+        """Close those that have had no cursor for a while."""
+        now = asyncio.get_running_loop().time()
+        for key, (fetcher, _) in list(self._running.items()):
+            if fetcher.cursors:
+                self._idle_since.pop(fetcher.lane, None)
+            elif now - self._idle_since.setdefault(fetcher.lane, now) >= _IDLE_SECONDS:
+                self._close(key)
+
+    def _key(self, cursor: Cursor, place: Place) -> tuple[int, int]:
+        return place.node_id, fetcher_id(*cursor.partition, self._per_broker)
+
+    def _start(self, key: tuple[int, int], address: Address) -> Fetcher:
+        fetcher = Fetcher(key[0], address, next(self._lanes), self._around)
+        name = f"fetch from broker {key[0]} at {address}, {key[1]}"
+        self._running[key] = _Running(fetcher, self._scope.start(fetcher.run(), name))
+        return fetcher
+
+    def _close(self, key: tuple[int, int]) -> list[Cursor]:
+        there = self._running.pop(key, None)
+        if there is None:
+            return []
+        left = there.fetcher.cursors
+        for cursor in left:
+            there.fetcher.remove(cursor)
+        there.task.cancel()
+        self._idle_since.pop(there.fetcher.lane, None)
+        self._around.brokers.close_lane(there.fetcher.lane)
+        return left

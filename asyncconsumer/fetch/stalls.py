@@ -1,0 +1,79 @@
+"""Noticing that something should move and does not."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncconsumer.fetch.cursor import Cursor
+from asyncconsumer.fetch.events import Recovered, Stalled
+from asyncconsumer.fetch.fetcher import Fetcher
+
+if TYPE_CHECKING:
+    from asyncconsumer.model import TopicPartition
+
+
+class Sight(NamedTuple):
+    """A cursor as it is found, and who fetches for it; None if nobody does."""
+
+    cursor: Cursor
+    fetcher: Fetcher | None
+    late: Sequence[Fetcher]  # those whose broker should have answered by now
+
+
+class _Mark(NamedTuple):
+    """What changes when a partition moves, since when it is as it is, and whether that is told."""
+
+    sign: tuple[int, int, int]
+    since: float
+    told: bool = False
+
+
+class Stalls:
+    """Looks at all partitions now and then; what reads and fetches is not slowed down by it."""
+
+    def __init__(self, allowed: float) -> None:
+        self._allowed = allowed
+        self._marks: dict[TopicPartition, _Mark] = {}
+        self.now: dict[TopicPartition, Stalled] = {}
+
+    def look(self, sights: Iterable[Sight], now: float) -> list[Stalled | Recovered]:
+        """What is new: partitions that have stalled, and that move again."""
+        before, self._marks = self._marks, {}
+        stalled_before, self.now = self.now, {}
+        news: list[Stalled | Recovered] = []
+        for sight in sights:
+            cursor = sight.cursor
+            partition = cursor.partition
+            unread = cursor.partition in cursor.channel
+            sign = cursor.epoch, cursor.offset, cursor.channel.pops if unread else -1
+            mark = before.get(partition)
+            reason = _reason(sight)
+            if mark is None or mark.sign != sign or reason is None:
+                mark = _Mark(sign, now)
+            elif now - mark.since >= self._allowed:
+                self.now[partition] = Stalled(partition, now - mark.since, reason)
+                if partition not in stalled_before:
+                    news.append(self.now[partition])
+            self._marks[partition] = mark
+        for partition in stalled_before:
+            if partition in self._marks and partition not in self.now:
+                news.append(Recovered(partition, now - before[partition].since))
+        return news
+
+
+def _reason(sight: Sight) -> str | None:
+    """Why nothing would move, as far as it can be known; None if nothing need move."""
+    cursor, fetcher, late = sight
+    if cursor.paused or cursor.finished:
+        return None
+    if cursor.partition in cursor.channel:
+        return f"its stream is not read, {cursor.channel.fill} bytes wait"
+    if fetcher is None:
+        trouble = cursor.trouble or "nobody was found yet"
+        return f"it has no broker to be read from: {trouble}"
+    if fetcher in late:
+        return f"the broker {fetcher.node_id} at {fetcher.address} does not answer"
+    if cursor.offset >= cursor.high_watermark:
+        return None  # nothing to read, as far as its broker has told
+    if not cursor.channel.has_room():
+        return f"no room: its stream holds {cursor.channel.fill} bytes, and others hold the rest"
+    return "the reason is not known"

@@ -1,0 +1,88 @@
+"""A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire import accel
+from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Stream:
+    """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
+
+    Asking for the next record, chunk or batch is the receipt for the last: only then is it
+    finished. Cancelling the wait for the next one loses nothing.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._held: Chunk | None = None
+        self._finished: dict[TopicPartition, int] = {}
+        self._records = accel.AsyncRecords(self._refill)
+
+    def __aiter__(self) -> accel.AsyncRecords:
+        return self._records
+
+    async def chunks(self) -> AsyncIterator[accel.Records]:
+        """What each fetch brought of a partition, to iterate over with a plain ``for``."""
+        while (records := await self._refill()) is not None:
+            yield records
+
+    async def arrow(
+        self,
+        *,
+        copy: bool = True,
+        max_rows: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+        timestamps: Timestamps = "ms",
+    ) -> AsyncIterator["pa.RecordBatch"]:
+        """Arrow batches, each of one partition, made without an object per record.
+
+        With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
+        of the fetch and keep them alive, beyond the budget; Spark takes only copied ones.
+        """
+        async for records in self.chunks():
+            while True:
+                batch = to_arrow(
+                    records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+                )
+                if batch is None:
+                    break
+                yield batch
+
+    def finished(self) -> dict[TopicPartition, int]:
+        """Of each partition read, the offset behind the last record that its user is done with.
+
+        What a commit may say. A record that was handed out last is not done with yet.
+        """
+        finished = dict(self._finished)
+        held = self._held
+        if held is not None:
+            last = self._records.last_offset
+            started = self._records.current is held.records and last >= held.offset
+            finished[held.partition] = last if started else held.offset
+        return finished
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It is somebody else's now: nothing is to be committed for it."""
+        self._finished.pop(partition, None)
+        if self._held is not None and self._held.partition == partition:
+            self._let_go(self._held)
+
+    async def _refill(self) -> accel.Records | None:
+        if self._held is not None:
+            self._finished[self._held.partition] = self._held.next_offset
+            self._let_go(self._held)
+        self._held = await self._channel.pop()
+        return None if self._held is None else self._held.records
+
+    def _let_go(self, chunk: Chunk) -> None:
+        chunk.records.close()
+        self._channel.done(chunk)
+        self._held = None
