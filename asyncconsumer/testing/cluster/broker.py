@@ -66,6 +66,10 @@ class Rules:
         self.rack_aware = rack_aware
         self.troubles: list[tuple[int, int, int | None]] = []
 
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """The first and the last version of each API, as brokers tell in ApiVersions."""
+        return {key: (one.versions[0], one.versions[-1]) for key, one in self.handlers.items()}
+
     def trouble(self, api: int, node_id: int) -> int:
         """The error code that is due for a request, or 0."""
         for at, (key, code, node) in enumerate(self.troubles):
@@ -129,10 +133,6 @@ class FakeBroker:
             raise ConnectFailed(address, f"no connection within {allowed:g} s") from error
         if self.state is State.DOWN or self.place.address != address:
             raise ConnectFailed(address, "[Errno 111] Connection refused")
-        connection.versions = {
-            key: (handler.versions[0], handler.versions[-1])
-            for key, handler in self.rules.handlers.items()
-        }
         self._wires[Wire(connection, self)] = None
 
     def left(self, wire: Wire) -> None:
@@ -141,12 +141,10 @@ class FakeBroker:
 
     def cut(self, *, politely: bool = False) -> None:
         """End all connections."""
-        wires, self._wires = self._wires, {}
-        for wire in wires:
-            if politely:
-                wire.hang_up()
-            else:
-                wire.reset()
+        for wire in list(self._wires):
+            wire.end(politely=politely)
+        if self.reachable:
+            self._wires.clear()
 
     def turn(self, state: State) -> None:
         """Go up, freeze or go down, with what follows from it."""

@@ -94,6 +94,7 @@ class FakeCluster(Topics):
         for broker in self.brokers.values():
             if broker.place.address == address:
                 connection = Connection(address, config)
+                connection.versions = self._rules.versions()
                 await broker.accept(address, config, connection)
                 return connection
         await asyncio.sleep(self._rules.latency[1])

@@ -79,11 +79,11 @@ class Fetch:
         """What can be read, and what is refused before anything is read."""
         for key, (name, ask) in self._context.wanted.items():
             if self._request.code:
-                self._refused[key] = Part(self._request.code)
+                self._refused[key] = Part(self._request.code, aborted=[])
             elif name is None:
-                self._refused[key] = Part(UNKNOWN_TOPIC_ID)
+                self._refused[key] = Part(UNKNOWN_TOPIC_ID, aborted=[])
             elif self._broker.view.find(name, key[1]) is None:
-                self._refused[key] = Part(UNKNOWN_TOPIC_OR_PARTITION)
+                self._refused[key] = Part(UNKNOWN_TOPIC_OR_PARTITION, aborted=[])
             else:
                 self._interesting[key] = name, ask
 
@@ -187,9 +187,8 @@ class Fetch:
 
     def _throttle(self, seconds: float) -> None:
         """An answer without records, and nothing more on this connection for a while."""
-        error, session, _ = self._broker.sessions.finish(self._context, {}, by_id=False)
-        if self._context.wants_session:
-            session = 0
+        context = self._context._replace(wants_session=False)
+        error, session, _ = self._broker.sessions.finish(context, {}, by_id=False)
         body = encode(self._wanted.version, int(seconds * 1000), (error, session), {}, [])
         self._request.answer(body, pause=seconds)
 

@@ -43,6 +43,7 @@ class Batch(NamedTuple):
     epoch: int
     timestamp: int  # of its first record
     data: bytes
+    control: bool = False  # a marker: no records for anybody to read
 
 
 class Writer(NamedTuple):
@@ -87,7 +88,8 @@ def _packed(
     tail = _TAIL.pack(attributes, count - 1, timestamp, last, producer, known, known, count)
     tail += b"".join(records)
     head = _HEAD.pack(base, len(tail) + _HEAD_AFTER_LENGTH, writer.epoch, 2, crc32c(tail))
-    return Batch(base, base + count, writer.epoch, timestamp, head + tail)
+    control = bool(attributes & _CONTROL)
+    return Batch(base, base + count, writer.epoch, timestamp, head + tail, control)
 
 
 def _varint(value: int) -> bytes:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.cluster.log import Aborted, Writer, make_batch, make_marker
+from asyncconsumer.testing.cluster.log import Aborted, Told, Writer, make_batch, make_marker
 from asyncconsumer.testing.cluster.state import Partition, Topic, View
 
 _FIRST_MOMENT: Final = 1_700_000_000_000  # in ms: when a simulation's clock is at 0
@@ -131,6 +131,16 @@ class Topics:
         partition.log.delete_before(partition.log.high if offset is None else offset)
         partition.changed()
         return partition.log.start
+
+    def records(self, at: TopicPartition) -> list[Told]:
+        """The records that there are to read now, those of aborted transactions among them."""
+        log, topic = self.view.partition(at).log, self.view.topic(at.topic)
+        return [
+            Told(*at, offset, batch.epoch, topic.incarnation)
+            for batch in log.batches
+            for offset in range(max(batch.base, log.start), min(batch.next, log.high))
+            if not batch.control
+        ]
 
     def _writer(self, name: str, number: int) -> tuple[Partition, Writer]:
         partition = self.view.partition(TopicPartition(name, number))

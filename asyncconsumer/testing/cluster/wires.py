@@ -1,6 +1,7 @@
 """One connection between a client and a fake broker: bytes on their way, both ways, in order."""
 
 import asyncio
+import enum
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -41,6 +42,12 @@ class Server(Protocol):
         """The client closed a wire."""
 
 
+class _State(enum.Enum):
+    OPEN = "both ends are there"
+    CUT = "the broker's end is gone, and the client cannot know yet"
+    OVER = "closed"
+
+
 class Wire(asyncio.Transport):
     """The transport of a real Connection. The other end handles one request after the other.
 
@@ -59,29 +66,27 @@ class Wire(asyncio.Transport):
         self._stuck: list[Callable[[], None]] = []  # arrivals that a broken link holds up
         self._current: Asked | None = None
         self._give_up: Callable[[], None] | None = None
-        self._over = False
+        self._state = _State.OPEN
         connection.connection_made(self)
 
     # --- what the client calls -------------------------------------------------------------------
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer, says asyncio
         """Send a request on its way."""
-        if not self._over:
+        if self._state is not _State.OVER:
             self._coming.append(bytes(data))
             self._loop.call_later(self._server.latency(), self._arrive)
 
     def abort(self) -> None:
         """The client hangs up."""
-        if not self._over:
-            self._end()
-            self._server.left(self)
-            self._loop.call_soon(self._connection.connection_lost, None)
+        self._server.left(self)
+        self._close(None)
 
     # --- what the broker calls -------------------------------------------------------------------
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
         """Send the answer to the request in hand, and look at the next one after a pause."""
-        if self._over:
+        if self._state is not _State.OPEN:
             return
         asked, self._current, self._give_up = self._current, None, None
         assert asked is not None, "a second answer to one request"
@@ -98,7 +103,7 @@ class Wire(asyncio.Transport):
 
     def serve(self) -> None:
         """Handle what has arrived, as far as the broker runs and nothing is in hand."""
-        while self._inbox and self._current is None and self._server.running and not self._over:
+        while self._inbox and self._idle():
             data = self._inbox.popleft()
             _, api, version, correlation, named = _HEADER.unpack_from(data)
             asked = Asked(api, version, correlation, _HEADER.size + max(named, 0), data)
@@ -111,23 +116,23 @@ class Wire(asyncio.Transport):
         for arrive in stuck:
             self._loop.call_later(self._server.latency(), arrive)
 
-    def reset(self) -> None:
-        """Break off: whatever is on its way is lost."""
-        if not self._over:
-            self._end()
-            broken = ConnectionResetError(104, "Connection reset by peer")
-            self._loop.call_soon(self._connection.connection_lost, broken)
+    def end(self, *, politely: bool = False) -> None:
+        """End it from the broker's side; what is on its way is lost.
 
-    def hang_up(self) -> None:
-        """Close from the broker's side, as one that stops in good order does."""
-        if not self._over:
-            self._end()
-            self._loop.call_soon(self._connection.connection_lost, None)
+        The client learns of it at once or, if the link is broken, when it is there again.
+        """
+        broken = ConnectionResetError(104, "Connection reset by peer")
+        if self._server.reachable:
+            self._close(None if politely else broken)
+        elif self._state is _State.OPEN:
+            self._state = _State.CUT
+            self._drop()
+            self._stuck.append(lambda: self._close(broken))
 
     # --- arrivals --------------------------------------------------------------------------------
 
     def _arrive(self) -> None:
-        if self._over:
+        if self._state is not _State.OPEN:
             return
         if not self._server.reachable:
             self._stuck.append(self._arrive)
@@ -136,20 +141,33 @@ class Wire(asyncio.Transport):
         self.serve()
 
     def _deliver(self) -> None:
-        if self._over:
+        if self._state is not _State.OPEN:
             return
         if not self._server.reachable:
             self._stuck.append(self._deliver)
             return
         data = memoryview(self._going.popleft())
-        while data and not self._over:
+        while data and self._state is _State.OPEN:
             room = self._connection.get_buffer(-1)
             count = min(len(room), len(data))
             room[:count] = data[:count]
             data = data[count:]
             self._connection.buffer_updated(count)
 
-    def _end(self) -> None:
-        self._over = True
+    def _idle(self) -> bool:
+        """Whether the broker would look at another request now."""
+        there = self._state is _State.OPEN and self._server.running
+        return there and self._current is None
+
+    def _close(self, error: Exception | None) -> None:
+        if self._state is not _State.OVER:
+            self._state = _State.OVER
+            self._drop()
+            self._loop.call_soon(self._connection.connection_lost, error)
+
+    def _drop(self) -> None:
+        """Have the broker forget the request in hand."""
+        self._current = None
         if self._give_up is not None:
             self._give_up()
+            self._give_up = None
