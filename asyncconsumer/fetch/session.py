@@ -12,16 +12,24 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.leader import Leaders
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.fetch.stream import PartitionStream
-from asyncconsumer.net.brokers import Brokers
+from asyncconsumer.net.brokers import Brokers, Opener
 from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.opening import open_connection
 
 
 class Session:
     """The way to one cluster, for as long as its `async with` block lasts."""
 
-    def __init__(self, config: ConnectionConfig, *, patience_ms: int) -> None:
-        randomness = Random()  # noqa: S311 - for jitter and shuffling
-        self.brokers = Brokers(config, randomness=randomness)
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        patience_ms: int,
+        opener: Opener = open_connection,
+        randomness: Random | None = None,
+    ) -> None:
+        randomness = randomness or Random()  # noqa: S311 - for jitter and shuffling
+        self.brokers = Brokers(config, randomness=randomness, opener=opener)
         self.cluster = Cluster(self.brokers, randomness=randomness)
         self.leaders = Leaders(
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness

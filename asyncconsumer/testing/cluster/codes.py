@@ -1,0 +1,17 @@
+"""The error codes of Kafka's protocol that the fake brokers answer with by themselves."""
+
+from typing import Final
+
+NONE: Final = 0
+OFFSET_OUT_OF_RANGE: Final = 1
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+LEADER_NOT_AVAILABLE: Final = 5
+NOT_LEADER_OR_FOLLOWER: Final = 6
+INVALID_TOPIC_EXCEPTION: Final = 17
+FETCH_SESSION_ID_NOT_FOUND: Final = 70
+INVALID_FETCH_SESSION_EPOCH: Final = 71
+FENCED_LEADER_EPOCH: Final = 74
+UNKNOWN_LEADER_EPOCH: Final = 75
+UNKNOWN_TOPIC_ID: Final = 100
+INCONSISTENT_TOPIC_ID: Final = 103
+FETCH_SESSION_TOPIC_ID_ERROR: Final = 106

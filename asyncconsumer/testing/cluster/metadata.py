@@ -1,0 +1,71 @@
+"""Metadata: brokers, topics, leaders, as one broker knows them."""
+
+import re
+from typing import Any, Final
+
+from asyncconsumer.testing.cluster.broker import Handler, Request
+from asyncconsumer.testing.cluster.codes import (
+    INVALID_TOPIC_EXCEPTION,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from asyncconsumer.testing.cluster.state import Partition, View
+from asyncconsumer.testing.cluster.tables import handler
+from asyncconsumer.wire.messages import METADATA as API
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NOT_ASKED_FOR: Final = -(2**31)  # of authorized operations
+
+
+def _values(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
+    view = request.broker.view
+    if wanted["topics"] is None:
+        names = list(view.topics)
+    else:
+        names = [row["name"] for row in wanted["topics"]]
+    return {
+        "throttle_time_ms": 0,
+        "brokers": [
+            {"node_id": node, "host": address.host, "port": address.port, "rack": rack}
+            for node, address, rack in view.places.values()
+        ],
+        "cluster_id": "fake",
+        "controller_id": min(view.places, default=-1),
+        "topics": [_topic(view, name, request.code) for name in names],
+        "cluster_authorized_operations": _NOT_ASKED_FOR,
+        "error_code": NONE,
+    }
+
+
+def _topic(view: View, name: str, code: int) -> dict[str, Any]:
+    topic = view.topics.get(name)
+    if topic is None and not code:
+        code = UNKNOWN_TOPIC_OR_PARTITION if _LEGAL.fullmatch(name) else INVALID_TOPIC_EXCEPTION
+    there = topic is not None and not code
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": topic.topic_id if topic is not None and there else None,
+        "is_internal": False,
+        "partitions": [_partition(view, one) for one in topic.partitions]
+        if topic is not None and there
+        else [],
+        "authorized_operations": _NOT_ASKED_FOR,
+    }
+
+
+def _partition(view: View, partition: Partition) -> dict[str, Any]:
+    there = partition.leader in view.places
+    return {
+        "error_code": NONE if there else LEADER_NOT_AVAILABLE,
+        "partition": partition.number,
+        "leader": partition.leader if there else -1,
+        "leader_epoch": partition.epoch,
+        "replicas": partition.replicas,
+        "isr": partition.isr,
+        "offline_replicas": [node for node in partition.replicas if node not in view.places],
+    }
+
+
+METADATA: Final[Handler] = handler(API, _values)

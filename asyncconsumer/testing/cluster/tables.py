@@ -1,0 +1,57 @@
+"""Requests read and answers written by the tables of `asyncconsumer.wire`, as dictionaries."""
+
+from collections.abc import Callable
+from io import BytesIO
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka.protocol.types import Array, Schema
+
+from asyncconsumer.testing.cluster.broker import Handler, Request
+from asyncconsumer.wire.tables import TAGS, Api, PackedRows
+
+
+def handler(api: Api, values: Callable[[Request, dict[str, Any]], dict[str, Any]]) -> Handler:
+    """A Handler for an API whose `values` makes the fields of an answer out of those of a request.
+
+    An answer has every field of every version; those that the version lacks are left out.
+    """
+    structs = {struct.API_VERSION: struct for struct in api.structs()}
+
+    def answer(request: Request) -> None:
+        struct = structs[request.asked.version]
+        wanted = _named(struct.SCHEMA, BytesIO(request.asked.data[request.start :]))
+        schema = struct.RESPONSE_TYPE.SCHEMA
+        request.answer(bytes(schema.encode(_arranged(schema, values(request, wanted)))))
+
+    return Handler(api.versions, api.flexible_since, answer)
+
+
+def _named(schema: Schema, data: BytesIO) -> dict[str, Any]:
+    rows = schema.decode(data)
+    named: dict[str, Any] = _by_name(schema, rows)
+    return named
+
+
+def _by_name(kind: Any, value: Any) -> Any:  # noqa: ANN401 - as the kind, which is untyped, wants it
+    """A decoded value with its rows as dictionaries."""
+    if isinstance(kind, Schema):
+        pairs = zip(kind.names, kind.fields, value, strict=True)
+        return {name: _by_name(field, one) for name, field, one in pairs}
+    if isinstance(kind, Array) and value is not None:
+        return [_by_name(kind.array_of, row) for row in value]
+    return value
+
+
+def _arranged(kind: Any, value: Any) -> Any:  # noqa: ANN401 - as above
+    """Dictionaries as rows in the order of a schema."""
+    if isinstance(kind, Schema):
+        return [
+            {} if name == TAGS else _arranged(field, value[name])
+            for name, field in zip(kind.names, kind.fields, strict=True)
+        ]
+    if isinstance(kind, PackedRows):
+        return [SimpleNamespace(**row) for row in value]
+    if isinstance(kind, Array) and value is not None:
+        return [_arranged(kind.array_of, row) for row in value]
+    return value
