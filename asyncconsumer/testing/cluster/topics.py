@@ -192,8 +192,10 @@ class Topics:
                 continue
             if partition.leader in (-1, node_id) and node_id in partition.isr:
                 partition.led_by(node_id)
-            elif node_id not in partition.isr:
-                partition.isr = (*partition.isr, node_id)
+                here = (node for node in partition.replicas if node in self.view.places)
+                partition.isr = tuple(dict.fromkeys((*partition.isr, *here)))
+            elif partition.leader >= 0 and node_id not in partition.isr:
+                partition.isr = (*partition.isr, node_id)  # without a leader nobody gets in sync
             partition.changed()
 
     def _partitions(self) -> Iterable[Partition]:

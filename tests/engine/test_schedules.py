@@ -1,0 +1,120 @@
+"""Whatever happens around it, the engine delivers every offset once, in order, within its budget.
+
+`make simulate` runs the schedules by the ten thousand.
+"""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.fetch.ask import Fetched
+from asyncconsumer.fetch.cursor import Cursor
+from asyncconsumer.fetch.fetcher import Fetcher, Refusal, Report
+from asyncconsumer.fetch.placing import Placing
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.testing.clock import run
+from tests.engine.world import run_schedule
+
+SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "200")))
+ENOUGH_TO_FIND_IT = range(100)
+
+
+def play(seed: int) -> None:
+    run(run_schedule(seed), seed=seed, lag=0.001, limit=1000)
+
+
+def test_every_offset_is_delivered_once_and_in_order() -> None:
+    for seed in SEEDS:
+        try:
+            play(seed)
+        except BaseException as error:
+            error.add_note(f"This was seed {seed}: play({seed}) replays it.")
+            raise
+
+
+# --- bugs that the schedules must find -----------------------------------------------------------
+
+
+def late_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cursor, "take_away", lambda self: None)
+
+
+def cursors_move_twice(patch: pytest.MonkeyPatch) -> None:
+    accept = Fetcher._accept
+
+    def accept_and_move_on(self: Fetcher, cursor: Cursor, part: Fetched, *, alone: bool) -> None:
+        before = cursor.offset
+        accept(self, cursor, part, alone=alone)
+        if cursor.offset - before > 30:
+            cursor.offset += 1
+
+    patch.setattr(Fetcher, "_accept", accept_and_move_on)
+
+
+def room_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    give_back = Budget.give_back
+    patch.setattr(Budget, "give_back", lambda self, size: give_back(self, size - size // 20))
+
+
+def room_is_given_back_twice(patch: pytest.MonkeyPatch) -> None:
+    give_back = Budget.give_back
+    patch.setattr(Budget, "give_back", lambda self, size: give_back(self, 2 * size))
+
+
+def refusals_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    hear = Placing.hear
+    count = 0
+
+    def hear_most(self: Placing, report: Report) -> None:
+        nonlocal count
+        count += isinstance(report, Refusal)
+        if not (isinstance(report, Refusal) and count % 10 == 0):
+            hear(self, report)
+
+    patch.setattr(Placing, "hear", hear_most)
+
+
+def what_is_in_hand_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+    drop = Channel.drop
+
+    def drop_what_waits(self: Channel, partition: TopicPartition) -> int:
+        in_hand, self._in_hand = self._in_hand, set()
+        try:
+            return drop(self, partition)
+        finally:
+            self._in_hand = in_hand
+
+    patch.setattr(Channel, "drop", drop_what_waits)
+    patch.setattr("asyncconsumer.streams.stream.Stream.forget", lambda self, partition: None)
+
+
+def what_waits_is_kept_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Channel, "drop", lambda self, partition: 0)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        late_answers_are_accepted,
+        cursors_move_twice,
+        room_is_not_given_back,
+        room_is_given_back_twice,
+        refusals_are_dropped,
+        what_is_in_hand_is_read_on_after_a_loss,
+        what_waits_is_kept_after_a_loss,
+    ],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_planted_bug_is_found(
+    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    for seed in ENOUGH_TO_FIND_IT:
+        try:
+            play(seed)
+        except BaseException:  # noqa: BLE001 - however it shows
+            return
+    pytest.fail(f"{len(ENOUGH_TO_FIND_IT)} schedules did not find it")
