@@ -1,0 +1,31 @@
+"""What Java computes of a text, where members of a group must all come to the same result."""
+
+import struct
+
+
+def utf16(text: str) -> bytes:
+    """The text as a Java string has it, high byte first.
+
+    So this is also the key that sorts texts as Java does: a character beyond U+FFFF comes before
+    one from U+E000 to U+FFFF.
+    """
+    # half of a pair is no text that Python would encode, but JSON can spell it and Java keeps it
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def string_hash(text: str) -> int:
+    """`String.hashCode`, a signed number of 32 bits."""
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", utf16(text)):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return _signed(value)
+
+
+def fetcher_id(topic: str, partition: int, fetchers: int) -> int:
+    """Which of a broker's fetchers reads the partition, as the classic consumer spreads them."""
+    value = _signed(31 * string_hash(topic) + partition)
+    return (0 if value == -(2**31) else abs(value)) % fetchers  # Java has no positive twin of it
+
+
+def _signed(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31
