@@ -1,5 +1,6 @@
 """Every error of this package, by whose turn it is to act."""
 
+from asyncconsumer.errors.assignment import *  # noqa: F403
 from asyncconsumer.errors.base import *  # noqa: F403 - one name for all of them, whatever the file
 from asyncconsumer.errors.broker import *  # noqa: F403
 from asyncconsumer.errors.connection import *  # noqa: F403

@@ -1,0 +1,20 @@
+"""What can stand in the way of dividing partitions among the members of a group."""
+
+from asyncconsumer.errors.base import ConsumerError
+
+
+class UnevenSubscriptions(ConsumerError):
+    """Round-robin as Kafka 0.8 and 0.9 have it does not divide partitions in such a group."""
+
+    retriable = True  # the member that differs may leave or change
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.reason}: for roundrobin-0.8 every member must subscribe to the same topics, "
+            "and have as many streams of one as of another. Make the subscriptions alike, or set "
+            "another partition.assignment.strategy in every member"
+        )

@@ -1,0 +1,177 @@
+"""Who reads which partition, as the classic ZooKeeper consumer divides them. Pure functions.
+
+No member of such a group is told its partitions: each works out the same assignment from the same
+nodes in ZooKeeper. So orders and hashes here are those of Kafka's Scala code, to the last detail.
+A strategy takes a `Group` and returns the assignment of the whole group.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from asyncconsumer.errors import UnevenSubscriptions
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.java import string_hash, utf16
+
+P = TypeVar("P")
+
+Assignment = dict[TopicPartition, str]
+"""The thread that owns each partition, in the order of topics and partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One registered consumer: how many streams of each topic it has.
+
+    A wildcard subscription stands here as the topics that it matches.
+    """
+
+    consumer_id: str
+    streams: Mapping[str, int]
+
+    def threads(self, topic: str) -> list[str]:
+        """The ids of the threads that read the topic."""
+        return [f"{self.consumer_id}-{n}" for n in range(self.streams.get(topic, 0))]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All that an assignment follows from.
+
+    `partitions` are those of every topic that a member subscribes to; a topic that does not exist
+    may be left out. `owners` are the threads that had the partitions before: only `sticky` asks.
+    """
+
+    members: Collection[Member]
+    partitions: Mapping[str, Collection[int]]
+    owners: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    def subscriptions(self) -> dict[str, list[str]]:
+        """The threads that read each topic, both in Java's order of texts."""
+        topics = {topic for member in self.members for topic in member.streams}
+        return {
+            topic: sorted({t for member in self.members for t in member.threads(topic)}, key=utf16)
+            for topic in sorted(topics, key=utf16)
+        }
+
+    def wanted(self) -> list[TopicPartition]:
+        """The partitions that a member subscribes to, by topic and number."""
+        return [
+            TopicPartition(topic, partition)
+            for topic, threads in self.subscriptions().items()
+            for partition in sorted(set(self.partitions.get(topic, ())))
+            if threads
+        ]
+
+
+Strategy = Callable[[Group], Assignment]
+
+
+def by_range(group: Group) -> Assignment:
+    """Each topic by itself: neighbouring partitions to each thread, the first ones one more."""
+    assignment: Assignment = {}
+    for topic, threads in group.subscriptions().items():
+        numbers = sorted(set(group.partitions.get(topic, ())))
+        for number, thread in _ranges(numbers, threads):
+            assignment[TopicPartition(topic, number)] = thread
+    return assignment
+
+
+def round_robin(group: Group) -> Assignment:
+    """All topics together, one partition after the other, as Kafka 1.0 and 1.1 go round."""
+    return _go_round(group, "{0}-{1}".format)
+
+
+def round_robin_0_10(group: Group) -> Assignment:
+    """As Kafka 0.10 and 0.11 go round: in another order of partitions than later releases."""
+    return _go_round(group, "[{0},{1}]".format)
+
+
+def round_robin_0_8(group: Group) -> Assignment:
+    """As Kafka 0.8.2 and 0.9: the same order, but only where every thread reads every topic."""
+    (first, expected), *others = list(group.subscriptions().items()) or [("", [])]
+    for topic, threads in others:
+        if uneven := set(threads) ^ set(expected):
+            thread = min(uneven, key=utf16)
+            has, has_not = (topic, first) if thread in threads else (first, topic)
+            raise UnevenSubscriptions(f"{thread} reads {has!r} but not {has_not!r}")
+    return round_robin_0_10(group)
+
+
+def _go_round(group: Group, text: Callable[[str, int], str]) -> Assignment:
+    """Deal the partitions, in the order of the hash of their text, to those who may have them.
+
+    The turn passes over a thread that does not read the topic and does not come back to it. Two
+    texts of the same hash are in no order that Kafka's own members would agree on.
+    """
+    subscriptions = {topic: set(threads) for topic, threads in group.subscriptions().items()}
+    circle = sorted(set().union(*subscriptions.values()), key=utf16)
+    turn = 0
+    partitions = group.wanted()
+    assignment: Assignment = {}
+    for partition in sorted(partitions, key=lambda p: string_hash(text(*p))):
+        while circle[turn % len(circle)] not in subscriptions[partition.topic]:
+            turn += 1
+        assignment[partition] = circle[turn % len(circle)]
+        turn += 1
+    return {partition: assignment[partition] for partition in partitions}
+
+
+class BrokerPartition(NamedTuple):
+    """A partition of Jafka and of Kafka 0.7, where each broker numbers its own from 0."""
+
+    topic: str
+    broker: int
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """What it is called in ZooKeeper."""
+        return f"{self.broker}-{self.partition}"
+
+
+def by_broker_range(
+    members: Collection[Member], counts: Mapping[str, Mapping[int, int]]
+) -> dict[BrokerPartition, str]:
+    """Ranges as Jafka (and Kafka 0.7) has them: each topic's partitions, sorted by name.
+
+    `counts` tells how many partitions of a topic each broker has. Names sort as texts: broker 10
+    comes before broker 2, and partition 10 before partition 2.
+    """
+    assignment: dict[BrokerPartition, str] = {}
+    for topic, threads in Group(members, {}).subscriptions().items():
+        partitions = [
+            BrokerPartition(topic, broker, number)
+            for broker, count in counts.get(topic, {}).items()
+            for number in range(count)
+        ]
+        assignment.update(_ranges(sorted(partitions, key=lambda p: p.name), threads))
+    return assignment
+
+
+def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P, str]]:
+    """Each thread's share in one piece; what does not divide goes to the first threads."""
+    if not threads:
+        return
+    share, more = divmod(len(partitions), len(threads))
+    start = 0
+    for position, thread in enumerate(threads):
+        end = start + share + (position < more)
+        for partition in partitions[start:end]:
+            yield partition, thread
+        start = end
+
+
+def consumer_of(thread_id: str) -> str:
+    """The consumer id in a thread id: all before the last dash."""
+    return thread_id.rpartition("-")[0]
+
+
+def part_of(consumer_id: str, assignment: Mapping[P, str]) -> dict[P, str]:
+    """The partitions that are one consumer's own."""
+    return {p: thread for p, thread in assignment.items() if consumer_of(thread) == consumer_id}
+
+
+def seen_by(member: Member, assignment: Mapping[TopicPartition, str]) -> Assignment:
+    """What a classic member with `range` tells its listener: the group, but only its own topics."""
+    return {p: thread for p, thread in assignment.items() if p.topic in member.streams}

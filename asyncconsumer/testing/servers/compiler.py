@@ -1,0 +1,57 @@
+"""Small Java programs, compiled when they are first needed and kept in the cache.
+
+The compiler is Eclipse's, a jar like the others: a Java runtime is enough, a JDK is not needed.
+"""
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from asyncconsumer.testing.servers import maven
+from asyncconsumer.testing.servers.errors import ServerError
+from asyncconsumer.testing.servers.java import java_command
+
+_COMPILER: Final = "org.eclipse.jdt:ecj:3.44.0"
+_MAIN: Final = "org.eclipse.jdt.internal.compiler.batch.Main"
+_OPTIONS: Final = ("-17", "-proc:none", "-nowarn", "-encoding", "UTF-8")
+
+
+class CompileFailed(ServerError):
+    """The compiler refused a Java program; carries what it said."""
+
+
+async def compiled(
+    source: Path, java: Path, jars: Sequence[Path], progress: maven.Progress = maven.no_progress
+) -> Path:
+    """The folder with the classes of a program that needs `jars`."""
+    name = "-".join(_COMPILER.split(":")[1:])
+    compiler = await maven.class_path(name, [_COMPILER], progress)
+    return await asyncio.to_thread(_compiled, source, java, jars, compiler)
+
+
+def _compiled(source: Path, java: Path, jars: Sequence[Path], compiler: Sequence[Path]) -> Path:
+    against = " ".join((_COMPILER, *_OPTIONS, *(jar.name for jar in jars)))
+    version = hashlib.sha256(source.read_bytes() + against.encode()).hexdigest()[:16]
+    kept = maven.cache_folder() / "classes" / f"{source.stem}-{version}"
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent, prefix="compiling-") as folder:
+        classes = Path(folder, "classes")
+        path = os.pathsep.join(map(str, jars))
+        arguments = (*_OPTIONS, "-cp", path, "-d", str(classes), str(source))
+        command = java_command(java, compiler, _MAIN, *arguments, heap="256m")
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ran.returncode:
+            raise CompileFailed(f"{source.name} does not compile:\n{ran.stdout}{ran.stderr}")
+        try:
+            classes.rename(kept)  # whole, or not there
+        except OSError:
+            if not kept.exists():  # by another process, meanwhile
+                raise
+    return kept

@@ -1,0 +1,113 @@
+"""The sticky assignor: balanced, and nothing moves that need not."""
+
+import itertools
+import math
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncconsumer.group.assign import Assignment, Group, Member
+from asyncconsumer.group.sticky import sticky
+from tests.group.groups import even_groups, groups, random_group, with_owners
+
+pytestmark = pytest.mark.fast
+
+
+def cost(group: Group, assignment: Assignment) -> tuple[int, int]:
+    """How uneven the loads are, and how many partitions moved that could have stayed."""
+    readers = group.subscriptions()
+    moved = sum(
+        owner in readers[p.topic] and assignment[p] != owner
+        for p, owner in group.owners.items()
+        if p in assignment
+    )
+    return sum(load**2 for load in Counter(assignment.values()).values()), moved
+
+
+def best_cost(group: Group) -> tuple[int, int]:
+    """By trying every assignment."""
+    partitions, readers = group.wanted(), group.subscriptions()
+    choices = itertools.product(*(readers[p.topic] for p in partitions))
+    return min(cost(group, dict(zip(partitions, chosen, strict=True))) for chosen in choices)
+
+
+def small_group(random: Random) -> Group:
+    """One that can be tried out in full."""
+    while True:
+        topics = {topic: range(random.randint(1, 3)) for topic in "abc"}
+        group = random_group(random, topics, members=3, streams=2)
+        readers = group.subscriptions()
+        if math.prod(len(readers[p.topic]) for p in group.wanted()) <= 2000:
+            return with_owners(random, group)
+
+
+@given(group=st.randoms(use_true_random=False).map(small_group))
+def test_no_assignment_is_more_even_or_moves_less(group: Group) -> None:
+    assert cost(group, sticky(group)) == best_cost(group)
+
+
+@given(group=groups)
+@settings(max_examples=50)
+def test_a_settled_group_stays_as_it_is(group: Group) -> None:
+    settled = Group(group.members, group.partitions, sticky(group))
+    assert sticky(settled) == settled.owners
+
+
+@given(group=even_groups)
+@settings(max_examples=50)
+def test_among_equals_loads_differ_by_one(group: Group) -> None:
+    (threads, *_) = group.subscriptions().values()
+    loads = Counter(sticky(group).values())
+    assert max(loads[t] for t in threads) - min(loads[t] for t in threads) <= 1
+
+
+def group_of(*names: str, partitions: int, owners: Assignment | None = None) -> Group:
+    return Group([Member(n, {"t": 1}) for n in names], {"t": range(partitions)}, owners or {})
+
+
+def moved(before: Assignment, after: Assignment) -> int:
+    return sum(after[partition] != thread for partition, thread in before.items())
+
+
+def test_who_joins_takes_its_share_and_nothing_else_moves() -> None:
+    before = sticky(group_of("a", "b", partitions=12))
+    after = sticky(group_of("a", "b", "c", partitions=12, owners=before))
+    assert Counter(after.values()) == {"a-0": 4, "b-0": 4, "c-0": 4}
+    assert moved(before, after) == 4
+
+
+def test_who_leaves_has_its_share_divided_and_nothing_else_moves() -> None:
+    before = sticky(group_of("a", "b", "c", partitions=12))
+    after = sticky(group_of("a", "c", partitions=12, owners=before))
+    assert Counter(after.values()) == {"a-0": 6, "c-0": 6}
+    assert moved(before, after) == 4
+
+
+def test_new_partitions_go_where_there_is_least() -> None:
+    before = sticky(group_of("a", "b", partitions=5))
+    after = sticky(group_of("a", "b", partitions=8, owners=before))
+    assert Counter(after.values()) == {"a-0": 4, "b-0": 4}
+    assert moved(before, after) == 0
+
+
+def test_a_thread_that_reads_little_is_relieved_through_others() -> None:
+    """a reads t and has it all; only b can help, which must first hand u on to c."""
+    members = [Member("a", {"t": 1}), Member("b", {"t": 1, "u": 1}), Member("c", {"u": 1})]
+    partitions = {"t": range(4), "u": range(2)}
+    both = dict.fromkeys(Group(members, {"t": range(4)}).wanted(), "a-0")
+    had = both | dict.fromkeys(Group(members, {"u": range(2)}).wanted(), "b-0")
+    group = Group(members, partitions, had)
+    after = sticky(group)
+    assert Counter(after.values()) == {"a-0": 2, "b-0": 2, "c-0": 2}
+    assert moved(had, after) == 4
+
+
+def test_a_large_group_is_settled_by_few_searches() -> None:
+    names = [f"m{n}" for n in range(40)]
+    all_on_one = sticky(group_of("m0", partitions=4000))
+    after = sticky(group_of(*names, partitions=4000, owners=all_on_one))
+    assert set(Counter(after.values()).values()) == {100}
+    assert moved(all_on_one, after) == 3900
