@@ -51,6 +51,10 @@ class ConnectionLoss(ZooKeeperError, code=-4):
         super().__init__(path, reason)
         self.maybe_applied = maybe_applied
 
+    def __str__(self) -> str:
+        told = f"{self.path}: {self.reason or 'the connection ended before the answer came'}. "
+        return told + (self.advice if self.maybe_applied else "Nothing was sent: try again")
+
 
 class SessionExpired(ZooKeeperError, code=-112):
     """The session is over, and its ephemeral nodes with it: nothing was done."""

@@ -216,9 +216,8 @@ def check(path: str, version: int) -> Call[None]:
     return Call(path, protocol.CheckVersionRequest(path=path, version=version), _nothing)
 
 
-def operation(what: Operation, root: str, acl: Acl) -> Call[Any]:
-    """The request for a part of a transaction; `root` goes before its path."""
-    path = root + what.path
+def operation(what: Operation, path: str, acl: Acl) -> Call[Any]:
+    """The request for a part of a transaction; `path` is its path as the server knows it."""
     match what:
         case Check():
             return check(path, what.version)

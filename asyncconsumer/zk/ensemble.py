@@ -7,7 +7,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.errors import ServerUnusable
+from asyncconsumer.errors import ConsumerError, ServerUnusable
 from asyncconsumer.model import Address
 from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.quiet import QuietLog
@@ -61,9 +61,9 @@ class Ensemble:
                     self.blame(address, error.reason)
             await self.pause()
 
-    async def lost(self, address: Address, reason: str, lasted: float) -> None:
+    async def lost(self, address: Address, ending: ConsumerError, lasted: float) -> None:
         """A connection ended: go on at once if it had lasted, else after a wait that grows."""
-        self.blame(address, reason)
+        self.blame(address, ending.reason if isinstance(ending, ServerUnusable) else str(ending))
         if lasted >= _STABLE_AFTER:
             self._waits = self._fresh_waits()
         else:

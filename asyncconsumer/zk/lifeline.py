@@ -229,7 +229,7 @@ class Lifeline:
                 await self._changed.wait()
             await connection.wait_closed()
             lasted = _now() - connection.since
-            await self._ensemble.lost(found.address, str(connection.ending), lasted)
+            await self._ensemble.lost(found.address, connection.ending, lasted)
 
     def _hello(self) -> Hello:
         zxid = 0 if self._connection is None else self._connection.last_zxid

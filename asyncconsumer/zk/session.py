@@ -1,14 +1,17 @@
 """A ZooKeeper session, and all that can be asked in it."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from asyncconsumer.errors import BadArguments, NoNode
 from asyncconsumer.zk import calls
 from asyncconsumer.zk.calls import ANY_VERSION, Acl, Node, Operation, Stat
 from asyncconsumer.zk.lifeline import Lifeline
 from asyncconsumer.zk.watch import Kind, Watch
+
+_NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, '.', '..', controls
 
 
 class ZooKeeperSession(Lifeline):
@@ -92,7 +95,7 @@ class ZooKeeperSession(Lifeline):
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:
         """All of them or none. Each result is what the operation alone would have given."""
-        parts = [calls.operation(one, self.config.chroot, self._acl) for one in operations]
+        parts = [calls.operation(one, self._full(one.path), self._acl) for one in operations]
         return await self.call(calls.transaction(parts), epoch)
 
     # --- watches ---------------------------------------------------------------------------------
@@ -136,7 +139,16 @@ class ZooKeeperSession(Lifeline):
         return calls.CREATOR_ALL if self.config.zookeeper_set_acl else calls.WORLD
 
     def _full(self, path: str) -> str:
-        """The path as the server knows it."""
-        if not path.startswith("/") or (path != "/" and path.endswith("/")):
-            raise BadArguments(path, "a path begins with / and does not end with it")
-        return (self.config.chroot + path) if path != "/" else (self.config.chroot or "/")
+        """The path as the server knows it. The server takes '..' for a name like any other."""
+        if path == "/":
+            return self.config.chroot or "/"
+        if not path.startswith("/") or _NO_PART.search(path) or not _encodes(path):
+            raise BadArguments(path, f"{path!r} is no path")
+        return self.config.chroot + path
+
+
+def _encodes(path: str) -> bool:
+    try:
+        return path.isascii() or bool(path.encode())
+    except UnicodeEncodeError:
+        return False
