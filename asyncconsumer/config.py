@@ -130,24 +130,26 @@ _LEAST: Final = {
 }
 
 
-def parse_servers(servers: str | Sequence[str]) -> tuple[Address, ...]:
-    """The addresses of ``bootstrap_servers``, each once, in their order."""
+def parse_servers(
+    servers: str | Sequence[str], option: str = "bootstrap_servers", port: int = DEFAULT_PORT
+) -> tuple[Address, ...]:
+    """The addresses that an option names, each once, in their order."""
     entries = servers.split(",") if isinstance(servers, str) else servers
     try:
         named = [entry.strip() for entry in entries if entry.strip()]
     except (AttributeError, TypeError):
         raise ConfigError(
-            f"bootstrap_servers must be 'host:port,...' or a sequence of them, got {servers!r}"
+            f"{option} must be 'host:port,...' or a sequence of them, got {servers!r}"
         ) from None
     if not named:
-        raise ConfigError("bootstrap_servers is empty: name at least one broker as 'host:port'")
-    return tuple(dict.fromkeys(_parse_server(entry) for entry in named))
+        raise ConfigError(f"{option} is empty: name at least one server as 'host:port'")
+    return tuple(dict.fromkeys(_parse_server(entry, option, port) for entry in named))
 
 
-def _parse_server(entry: str) -> Address:
+def _parse_server(entry: str, option: str, default_port: int) -> Address:
     host, colon, port = entry.rpartition(":")
     if entry.endswith("]") or not colon:
-        host, port = entry, str(DEFAULT_PORT)
+        host, port = entry, str(default_port)
     bracketed = host.startswith("[") and host.endswith("]")
     name = host[1:-1] if bracketed else host
     sound = bool(name) and bracketed == (":" in name) and not any(c in "[]/@ " for c in name)
@@ -155,7 +157,7 @@ def _parse_server(entry: str) -> Address:
     digits = port.isascii() and port.isdecimal() and len(port) <= 5
     if not (sound and digits and 0 < int(port) < 2**16):
         raise ConfigError(
-            f"bootstrap_servers has {entry!r}: each must be 'host', 'host:port' or '[ipv6]:port', "
+            f"{option} has {entry!r}: each must be 'host', 'host:port' or '[ipv6]:port', "
             "the port from 1 to 65535"
         )
     return Address(name, int(port))
@@ -169,6 +171,61 @@ def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
     near = near or difflib.get_close_matches(str(value).upper(), allowed, 1, 0.4)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}{hint}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperConfig:
+    """How to reach ZooKeeper, and who we are there.
+
+    ``zookeeper_connect`` is ``"host:port,host:port/chroot"``; without a port it is 2181. All paths
+    are below the chroot, which must exist. ``auth`` is ``"user:password"`` of the digest scheme,
+    ``sasl`` the same for a server that asks for SASL (DIGEST-MD5). With ``zookeeper_set_acl`` only
+    that user may touch the nodes that we create. ``connection_timeout_ms`` is the longest that we
+    wait for a connection: at the start, and before a call while there is none.
+    """
+
+    zookeeper_connect: str
+    session_timeout_ms: int = 6_000
+    connection_timeout_ms: int = 6_000
+    auth: str | None = field(default=None, repr=False)
+    sasl: str | None = field(default=None, repr=False)
+    zookeeper_set_acl: bool = False
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    max_frame_bytes: int = 8 * 2**20
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.zookeeper_connect, str):
+            raise ConfigError(
+                "zookeeper_connect must be 'host:port,host:port/chroot', "
+                f"got {self.zookeeper_connect!r}"
+            )
+        _ = self.addresses
+        parts = self.chroot.split("/")[1:]
+        if any(part in ("", ".", "..") or not part.isprintable() for part in parts):
+            raise ConfigError(
+                f"zookeeper_connect has the chroot {self.chroot!r}: its parts must not be empty, "
+                "'.' or '..', nor have control characters"
+            )
+        whole_number("session_timeout_ms", self.session_timeout_ms, 100)
+        whole_number("connection_timeout_ms", self.connection_timeout_ms, 1)
+        whole_number("max_frame_bytes", self.max_frame_bytes, 1024)
+        for name in ("auth", "sasl"):  # the value is a secret: it is not told
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and given.partition(":")[2]):
+                raise ConfigError(f"{name} must be 'user:password'")
+        if self.zookeeper_set_acl and self.auth is None and self.sasl is None:
+            raise ConfigError("zookeeper_set_acl needs auth or sasl: nobody could own the nodes")
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """The servers of the ensemble, each once."""
+        return parse_servers(self.zookeeper_connect.partition("/")[0], "zookeeper_connect", 2181)
+
+    @property
+    def chroot(self) -> str:
+        """What goes before every path: empty, or ``/part/part``."""
+        _, slash, rest = self.zookeeper_connect.strip().partition("/")
+        return (slash + rest).rstrip("/")
 
 
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")

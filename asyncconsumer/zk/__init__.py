@@ -1,0 +1,1 @@
+"""ZooKeeper: one session that survives servers, watches as Events, and Kafka's znodes."""
