@@ -81,7 +81,7 @@ class Channel:
                 self._turn(partition)
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Let readers come to the end of what is here, then end, or raise the error if there is one.
+        """Let readers come to the end of what is here, then end, or raise the error.
 
         Harmless when done before: the first reason stays.
         """

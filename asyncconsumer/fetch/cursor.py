@@ -96,3 +96,37 @@ class Cursor:
     def take_away(self) -> None:
         """From where it is: answers that are on their way do not matter any more."""
         self.version += 1
+
+    def learn_end(self, high_watermark: int) -> None:
+        """Its broker told where the log ends."""
+        self.high_watermark = high_watermark
+
+    def advance(self, offset: int, read_epoch: int) -> None:
+        """Records up to there, of that leader epoch, were fetched."""
+        self.offset, self.read_epoch, self.strikes = offset, read_epoch, 0
+
+    def jump(self, offset: int, read_epoch: int = -1) -> None:
+        """Go on somewhere else; EARLIEST and LATEST must be looked up before."""
+        self.offset, self.read_epoch = offset, read_epoch
+        self.standing = Standing.SURE if offset >= 0 else Standing.SYMBOLIC
+
+    def doubt(self) -> None:
+        """The broker says that its log does not have the offset."""
+        self.standing = Standing.REFUSED
+
+    def become(self, topic_id: UUID | None) -> None:
+        """Belong to the new topic of the same name."""
+        if self.topic_id is not None:
+            self.former_ids.add(self.topic_id)
+        self.topic_id, self.refused_at, self.replica = topic_id, None, None
+
+    def suffer(self, error: ConsumerError, now: float) -> float:
+        """Keep the trouble in mind; for how many seconds there has been some."""
+        self.trouble = error
+        if self.troubled_since is None:
+            self.troubled_since = now
+        return now - self.troubled_since
+
+    def fare_well(self) -> None:
+        """Its broker answers: whatever was wrong is over."""
+        self.trouble = self.troubled_since = self.refused_at = None

@@ -266,10 +266,10 @@ class Fetcher:
                 self._accept(cursor, part, alone=alone)
         for cursor in untried:
             if self.has(cursor) and cursor.partition in asked:
-                cursor.trouble = cursor.troubled_since = cursor.refused_at = None
+                cursor.fare_well()
 
     def _accept(self, cursor: Cursor, part: Fetched, *, alone: bool) -> None:
-        cursor.high_watermark = part.high_watermark
+        cursor.learn_end(part.high_watermark)
         if not part.data:
             return
         end, epoch = part.end
@@ -283,7 +283,7 @@ class Fetcher:
         records = part.records(self._around.config, cursor.end)
         size = len(part.data)
         chunk = Chunk(cursor.partition, part.offset, end, cursor.epoch, epoch, size, records)
-        cursor.offset, cursor.read_epoch, cursor.strikes = end, epoch, 0
+        cursor.advance(end, epoch)
         self._around.budget.take(size)
         cursor.channel.push(chunk)
         # to the end of the line: a broker that keeps no session fills its answer in this order

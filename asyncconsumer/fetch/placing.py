@@ -87,11 +87,12 @@ class Placing:
                 if self._settle(cursor, metadata) and cursor.standing is not Standing.SURE:
                     assert cursor.place is not None
                     unknown[cursor.place.address].append(cursor)
-            elif (fetcher := self._pool.of(cursor)) is not None:
-                if self._has_moved(cursor, metadata):
-                    fetcher.remove(cursor)
-                    self._finder.add(cursor)
-                    self._settle(cursor, metadata)
+                continue
+            fetcher = self._pool.of(cursor)
+            if fetcher is not None and self._has_moved(cursor, metadata):
+                fetcher.remove(cursor)
+                self._finder.add(cursor)
+                self._settle(cursor, metadata)
         for address, lost in unknown.items():
             self._scope.start(self._look_up(address, lost), f"ask {address} for offsets")
 
@@ -153,12 +154,8 @@ class Placing:
             self._fail(cursor, error)
             return False
         self._events.tell(Recreated(cursor.partition, cursor.offset))
-        assert cursor.topic_id is not None
-        cursor.former_ids.add(cursor.topic_id)
-        cursor.topic_id = metadata.topics[cursor.partition.topic].topic_id
-        cursor.offset = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST
-        cursor.standing, cursor.read_epoch = Standing.SYMBOLIC, -1
-        cursor.refused_at = cursor.replica = None
+        cursor.become(metadata.topics[cursor.partition.topic].topic_id)
+        cursor.jump(EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST)
         return True
 
     def _put(self, cursor: Cursor, place: Place) -> None:
@@ -202,12 +199,11 @@ class Placing:
         elif isinstance(found, ConsumerError):
             self._send_home(cursor, found)
         elif cursor.standing is Standing.SYMBOLIC:
-            cursor.offset = found.earliest if cursor.offset == EARLIEST else found.latest
-            cursor.standing = Standing.SURE
+            cursor.jump(found.earliest if cursor.offset == EARLIEST else found.latest)
             self._start(cursor, cursor.place)
         elif found.earliest <= cursor.offset <= found.latest:
             # brokers disagree about where the log ends, or have forgotten the epoch we read last
-            cursor.standing, cursor.read_epoch = Standing.SURE, -1
+            cursor.jump(cursor.offset)
             self._send_home(cursor, LeaderNotAvailable(f"{cursor.partition} at {cursor.offset}"))
         elif self._config.auto_offset_reset == "none" or cursor.end is not None:
             self._fail(cursor, OffsetNotThere(*cursor.partition, cursor.offset, *found))
@@ -215,7 +211,7 @@ class Placing:
             to_earliest = self._config.auto_offset_reset == "earliest"
             target = found.earliest if to_earliest else found.latest
             self._events.tell(Skipped(cursor.partition, cursor.offset, target))
-            cursor.offset, cursor.read_epoch, cursor.standing = target, -1, Standing.SURE
+            cursor.jump(target)
             self._start(cursor, cursor.place)
 
     # --- what fetchers report --------------------------------------------------------------------
@@ -241,7 +237,7 @@ class Placing:
         at_replica, cursor.replica = cursor.replica is not None, None
         if isinstance(error, OffsetOutOfRange):
             if not at_replica:
-                cursor.standing = Standing.REFUSED
+                cursor.doubt()
             self._finder.add(cursor)
         elif isinstance(error, CorruptMessage):
             cursor.strikes += 1
@@ -263,8 +259,8 @@ class Placing:
             error = OffsetNotThere(*cursor.partition, cursor.offset, 0, report.offset)
             self._fail(cursor, error)
             return
-        read, cursor.offset = cursor.offset, min(cursor.offset, report.offset)
-        cursor.read_epoch = report.epoch
+        read = cursor.offset
+        cursor.jump(min(read, report.offset), report.epoch)
         self._events.tell(Truncated(cursor.partition, cursor.offset, read))
         assert cursor.place is not None
         self._start(cursor, cursor.place)
@@ -280,17 +276,14 @@ class Placing:
 
     def _bear(self, cursor: Cursor, error: ConsumerError) -> None:
         """Keep it in mind, and raise it if it lasts too long."""
-        cursor.trouble = error
-        if cursor.troubled_since is None:
-            cursor.troubled_since = _now()
-        most = self._config.retry_timeout_ms
-        if most is not None and _now() - cursor.troubled_since >= most / 1000:
+        most, seconds = self._config.retry_timeout_ms, cursor.suffer(error, _now())
+        if most is not None and seconds >= most / 1000:
             self._fail(cursor, error)
 
     def _fail(self, cursor: Cursor, error: ConsumerError) -> None:
         """It cannot be read: its reader is told, after everything good."""
         self.take_away(cursor)
-        cursor.trouble = error
+        cursor.suffer(error, _now())
         if not cursor.channel.closed:
             cursor.channel.fail(cursor.partition, error)
 

@@ -20,11 +20,10 @@ class Sight(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """What changes when a partition moves, since when it is as it is, and whether that is told."""
+    """What changes when a partition moves, and since when it is as it is."""
 
     sign: tuple[int, int, int]
     since: float
-    told: bool = False
 
 
 class Stalls:
@@ -54,9 +53,11 @@ class Stalls:
                 if partition not in stalled_before:
                     news.append(self.now[partition])
             self._marks[partition] = mark
-        for partition in stalled_before:
-            if partition in self._marks and partition not in self.now:
-                news.append(Recovered(partition, now - before[partition].since))
+        news += [
+            Recovered(partition, now - before[partition].since)
+            for partition in stalled_before
+            if partition in self._marks and partition not in self.now
+        ]
         return news
 
 

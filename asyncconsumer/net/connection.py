@@ -67,7 +67,6 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = Frames(config.max_frame_bytes)
         self._pending: deque[_Pending] = deque()
         self._correlation = 0
-        self._last_used = _now()
         self.last_heard = _now()  # when bytes last came
         self._idle: asyncio.TimerHandle
         self._transport: asyncio.Transport
@@ -139,7 +138,6 @@ class Connection(asyncio.BufferedProtocol):
         late = loop.call_later(allowed, self._timed_out, self._correlation, allowed)
         pending = _Pending(self._correlation, request, loop.create_future(), late)
         self._pending.append(pending)
-        self._last_used = loop.time()
         return pending
 
     def _timed_out(self, correlation: int, allowed: float) -> None:
@@ -212,7 +210,6 @@ class Connection(asyncio.BufferedProtocol):
             start = self._skip_tags(pending.request, frame, start)
         self._pending.popleft()
         pending.deadline.cancel()
-        self._last_used = _now()
         if not pending.answer.done():
             pending.answer.set_result(RawAnswer(pending.request.API_VERSION, frame[start:]))
 
@@ -232,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _watch_idleness(self) -> None:
         allowed = self._config.connections_max_idle_ms / 1000
-        idle_for = 0.0 if self._pending else _now() - self._last_used
+        idle_for = 0.0 if self._pending else _now() - self.last_heard
         if idle_for >= allowed:
             self._end(ClosedError(f"the connection to {self.address} was idle"))
         else:

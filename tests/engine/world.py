@@ -70,8 +70,6 @@ class World:
             raise Broken(f"{at}: {record.offset} was delivered in place of {self.expected[at]}")
         if (told.topic, told.partition, told.offset) != (*at, record.offset):
             raise Broken(f"{at} at {record.offset} is {told}")
-        if at in self.wanted and self.wanted[at].paused:
-            pass  # the chunk in hand is read on; a pause holds back the next one
         self.expected[at] = record.offset + 1
 
     def check_budget(self) -> None:
@@ -110,7 +108,8 @@ class World:
 
     def everything_was_read(self) -> bool:
         return all(
-            self.expected[at] == self.cluster.view.partition(at).log.high for at in self.partitions()
+            self.expected[at] == self.cluster.view.partition(at).log.high
+            for at in self.partitions()
         )
 
     async def calm(self) -> None:
@@ -145,19 +144,16 @@ def heal(cluster: FakeCluster, node: int) -> None:
     cluster.slow(node, 0)
 
 
-def chaos(world: World) -> list[Callable[[], None]]:
+def chaos(world: World) -> list[Callable[[], object]]:
     """What may happen at any moment, each to something chosen by chance."""
-    cluster, chance = world.cluster, world.randomness
+    return [*cluster_chaos(world), *user_chaos(world)]
 
-    def node() -> int:
-        return chance.choice(list(cluster.brokers))
+
+def user_chaos(world: World) -> list[Callable[[], object]]:
+    chance = world.randomness
 
     def at() -> TopicPartition:
         return chance.choice(world.partitions())
-
-    def move() -> None:
-        with suppress(ConfigError):  # it is not alive
-            cluster.move_leader(at(), node())
 
     def stick() -> None:
         reader = chance.choice(world.readers)
@@ -176,6 +172,22 @@ def chaos(world: World) -> list[Callable[[], None]]:
     def pause() -> None:
         world.pause(at())
         world.reconcile()
+
+    return [stick, stick, hand_over, hand_over, take, pause, pause]
+
+
+def cluster_chaos(world: World) -> list[Callable[[], object]]:
+    cluster, chance = world.cluster, world.randomness
+
+    def node() -> int:
+        return chance.choice(list(cluster.brokers))
+
+    def at() -> TopicPartition:
+        return chance.choice(world.partitions())
+
+    def move() -> None:
+        with suppress(ConfigError):  # it is not alive
+            cluster.move_leader(at(), node())
 
     def kill() -> None:
         if len(cluster.view.places) > 1:
@@ -197,20 +209,13 @@ def chaos(world: World) -> list[Callable[[], None]]:
         lambda: heal(cluster, node()),
         lambda: heal(cluster, node()),
         lambda: heal(cluster, node()),
-        lambda: cluster.drop_sessions(node()) or None,
+        lambda: cluster.drop_sessions(node()),
         lambda: cluster.slow(node(), chance.random()),
         lambda: cluster.go_stale(node()),
         lambda: cluster.throttle(node(), chance.random()),
         lambda: cluster.fail_next(1, code()),
         lambda: cluster.fail_next(3, 5),
-        lambda: cluster.change_address(chance.choice((2, 3))) and None,  # somebody stays known
-        stick,
-        stick,
-        hand_over,
-        hand_over,
-        take,
-        pause,
-        pause,
+        lambda: cluster.change_address(chance.choice((2, 3))),  # somebody stays known
     ]
 
 
