@@ -102,8 +102,8 @@ class Connection:
     def _send(self, xid: int, call: Call[Any]) -> _Pending:
         loop = asyncio.get_running_loop()
         self._line.send(xid, call)
-        self.pulse.sent = loop.time()
-        return _Pending(xid, call, loop.create_future(), self.pulse.sent)
+        sent = self.pulse.spoke(loop.time())
+        return _Pending(xid, call, loop.create_future(), sent)
 
     # --- what the line tells ---------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Connection:
 
     def notified(self, event: Event) -> None:
         """A watch was triggered."""
-        self.pulse.heard = _now()
+        self.pulse.listened(_now())
         self._listener.happened(event)
 
     def lost(self, reason: str) -> None:

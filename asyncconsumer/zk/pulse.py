@@ -25,6 +25,15 @@ class Pulse:
         self.sent = self.heard = now
         self.last_answer = opened
 
+    def spoke(self, now: float) -> float:
+        """We sent something."""
+        self.sent = now
+        return now
+
+    def listened(self, now: float) -> None:
+        """The server said something unasked."""
+        self.heard = now
+
     def answered(self, sent: float, now: float) -> None:
         """The request that was sent then has its answer.
 

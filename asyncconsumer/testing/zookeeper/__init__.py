@@ -1,0 +1,21 @@
+"""A ZooKeeper for virtual time: an ensemble in memory that loses, freezes and expires on demand.
+
+```python
+@simulated(seeds=range(1000))
+async def test_a_claim_outlives_a_lost_answer() -> None:
+    fake = FakeZooKeeper(servers=3, randomness=Random(7))
+    config = ZooKeeperConfig(zookeeper_connect=fake.connect)
+    async with ZooKeeperSession(config, randomness=Random(1), opener=fake.open) as session:
+        fake.on_write = lambda session_id, request: Fate.LOST_AFTER
+        ...
+```
+
+It stands in below `zk.line`: no bytes are made, and all of the session's own code runs. Reads are
+never behind (a real follower's may be, until `sync`), and access lists are not kept.
+"""
+
+from asyncconsumer.testing.zookeeper.ensemble import FakeZooKeeper, Fate
+from asyncconsumer.testing.zookeeper.line import FakeLine
+from asyncconsumer.testing.zookeeper.tree import Tree
+
+__all__ = ["FakeLine", "FakeZooKeeper", "Fate", "Tree"]

@@ -1,0 +1,340 @@
+"""Servers, sessions and watches of the fake, and the verbs that break them."""
+
+import asyncio
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from aiozk import protocol
+from aiozk.protocol import WatchEvent
+from aiozk.protocol.request import Request
+
+from asyncconsumer.config import ZooKeeperConfig
+from asyncconsumer.errors import (
+    ConfigError,
+    NoNode,
+    ServerUnusable,
+    SessionMoved,
+    TransactionFailed,
+    ZooKeeperError,
+)
+from asyncconsumer.model import Address
+from asyncconsumer.testing.zookeeper.line import Answer, FakeLine, Network
+from asyncconsumer.testing.zookeeper.tree import Tree
+from asyncconsumer.zk.calls import Call, Event
+from asyncconsumer.zk.line import Hello, Welcome
+
+_READS: Final = frozenset(
+    (
+        protocol.GetDataRequest.opcode,
+        protocol.ExistsRequest.opcode,
+        protocol.GetChildrenRequest.opcode,
+        protocol.SyncRequest.opcode,
+    )
+)
+_ASIDE: Final = frozenset((protocol.PingRequest.opcode, protocol.AuthRequest.opcode))
+_CLOSE: Final = protocol.CloseRequest.opcode
+_OF_CHILDREN: Final = protocol.GetChildrenRequest.opcode
+
+
+class Fate(enum.Enum):
+    """What becomes of a write."""
+
+    DONE = enum.auto()
+    LOST_BEFORE = enum.auto()  # the connection breaks, and it was not done
+    LOST_AFTER = enum.auto()  # it was done, and the connection breaks before the answer
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    id: int
+    password: bytes
+    timeout: float
+    heard: float
+    line: FakeLine | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def attach(self, line: FakeLine) -> None:
+        """From now on it goes through this line."""
+        self.line, self.heard = line, _now()
+
+    def is_overdue(self) -> bool:
+        """Whether its client was silent for too long."""
+        return _now() >= self.heard + self.timeout
+
+    def look_later(self, look: "Callable[[_Session], None]") -> None:
+        """Look again when it may be overdue."""
+        loop = asyncio.get_running_loop()
+        self.timer = loop.call_at(self.heard + self.timeout, look, self)
+
+
+class _Watchers:
+    """Who is to be told what, once."""
+
+    def __init__(self) -> None:
+        # dicts for sets, whose order no seed governs
+        self._of_data: dict[str, dict[FakeLine, None]] = {}
+        self._of_children: dict[str, dict[FakeLine, None]] = {}
+
+    def add(self, line: FakeLine, request: Request) -> None:
+        table = self._of_children if request.opcode == _OF_CHILDREN else self._of_data
+        table.setdefault(request.path, {})[line] = None
+
+    def told(self, event: Event) -> Iterable[FakeLine]:
+        """Those to be told of an event; they watch no longer."""
+        if event.type == WatchEvent.CHILDREN_CHANGED:
+            return self._of_children.pop(event.path, {})
+        of_data = self._of_data.pop(event.path, {})
+        if event.type == WatchEvent.DELETED:
+            return of_data | self._of_children.pop(event.path, {})
+        return of_data
+
+
+@dataclass(slots=True, eq=False)
+class FakeServer:
+    """One server: a door to the one tree."""
+
+    address: Address
+    ensemble: "FakeZooKeeper"
+    up: bool = True
+    frozen: bool = False
+    thawed: asyncio.Event = field(default_factory=asyncio.Event)
+    lines: dict[FakeLine, None] = field(default_factory=dict)
+    held: list[FakeLine] = field(default_factory=list)
+
+    def handle(self, line: FakeLine, xid: int, call: Call[Any]) -> None:
+        """A call has arrived."""
+        self.ensemble.handle(line, xid, call)
+
+    def hold(self, line: FakeLine) -> None:
+        """Let the line go on when we are thawed."""
+        self.held.append(line)
+
+    def freeze(self) -> None:
+        """Hear and say nothing."""
+        self.frozen = True
+        self.thawed.clear()
+
+    def thaw(self) -> None:
+        """Go on; what arrived meanwhile is done now."""
+        self.frozen = False
+        self.thawed.set()
+        held, self.held = self.held, []
+        for line in held:
+            line.arrive()
+
+    def rise(self, *, up: bool) -> None:
+        """Take connections, or refuse them."""
+        self.up = up
+
+
+class FakeZooKeeper:
+    """An ensemble in memory. `connect` and `open` are for a ZooKeeperSession.
+
+    `on_write` decides the fate of each write as it arrives. `latency` is the least and the most
+    that a message takes. The verbs take effect at once; `server` is a number, from 0.
+    """
+
+    def __init__(
+        self,
+        servers: int = 1,
+        *,
+        randomness: Random,
+        latency: tuple[float, float] = (0.0002, 0.002),
+    ) -> None:
+        if servers < 1 or not 0 <= latency[0] <= latency[1]:
+            raise ConfigError(f"servers={servers}, latency={latency}: that is no ensemble")
+        addresses = [Address(f"zk{number}", 2181) for number in range(servers)]
+        self.tree: Final = Tree()
+        self.servers: Final = {address: FakeServer(address, self) for address in addresses}
+        self.operations = 0  # that arrived, without pings
+        self.on_write: Callable[[int, Request], Fate] = lambda session_id, request: Fate.DONE
+        self._network = Network(randomness, *latency)
+        self._sessions: dict[int, _Session] = {}
+        self._last_session = 0
+        self._watchers = _Watchers()
+
+    @property
+    def connect(self) -> str:
+        """The connection string."""
+        return ",".join(map(str, self.servers))
+
+    @property
+    def sessions(self) -> list[int]:
+        """The live sessions, oldest first."""
+        return list(self._sessions)
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def cut(self, server: int | None = None) -> None:
+        """Break all connections, of one server or of all."""
+        for each in self._chosen(server):
+            for line in list(each.lines):
+                self._hang_up(line, "the connection broke")
+
+    def stop(self, server: int | None = None) -> None:
+        """Take servers down: connections break, new ones are refused."""
+        self.cut(server)
+        for each in self._chosen(server):
+            each.rise(up=False)
+
+    def start(self, server: int | None = None) -> None:
+        """Bring servers back."""
+        for each in self._chosen(server):
+            each.rise(up=True)
+
+    def freeze(self, server: int | None = None) -> None:
+        """Let servers hear and say nothing; sessions that only they could hear of run out."""
+        for each in self._chosen(server):
+            each.freeze()
+
+    def thaw(self, server: int | None = None) -> None:
+        """Let frozen servers go on; what arrived meanwhile is done now."""
+        for each in self._chosen(server):
+            each.thaw()
+
+    def expire(self, session_id: int) -> None:
+        """End a session, as if its client had not been heard of."""
+        if (session := self._sessions.get(session_id)) is not None:
+            line = session.line
+            self._end(session)
+            if line is not None:
+                self._hang_up(line, "the session expired")
+
+    def apply(self, request: Request) -> Any:  # noqa: ANN401 - of many kinds
+        """Do something by hand, at once; watchers are told."""
+        result = self.tree.apply(request)
+        self._spread()
+        return result
+
+    def _chosen(self, server: int | None) -> list[FakeServer]:
+        all_of_them = list(self.servers.values())
+        return all_of_them if server is None else [all_of_them[server]]
+
+    # --- connections -----------------------------------------------------------------------------
+
+    async def open(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
+        """The opener for a ZooKeeperSession."""
+        server = self.servers.get(address)
+        await asyncio.sleep(self._network.latency())
+        if server is None or not server.up:
+            raise ServerUnusable(address, "nobody listens there")
+        while server.frozen:
+            await server.thawed.wait()
+        line = FakeLine(server, self._welcome(hello), self._network)
+        if line.welcome.session_id:
+            self._attach(line)
+        await asyncio.sleep(self._network.latency())  # cancelled here, the welcome is lost
+        if not server.up:
+            raise ServerUnusable(address, "the server closed the connection")
+        return line
+
+    def _welcome(self, hello: Hello) -> Welcome:
+        if not hello.session_id:
+            self._last_session += 1
+            password = self._network.randomness.randbytes(16)
+            session_id, timeout = self._last_session, hello.timeout_ms / 1000
+            session = _Session(session_id, password, timeout, _now())
+            self._sessions[session_id] = session
+            self._look_at(session)
+            return Welcome(session_id, password, hello.timeout_ms)
+        known = self._sessions.get(hello.session_id)
+        if known is None or known.password != hello.password:
+            return Welcome(0, bytes(16), 0)
+        return Welcome(known.id, known.password, int(known.timeout * 1000))
+
+    def _attach(self, line: FakeLine) -> None:
+        session = self._sessions[line.welcome.session_id]
+        if session.line is not None:
+            self._hang_up(session.line, "the session moved")
+        session.attach(line)
+        self._server(line).lines[line] = None
+
+    def _hang_up(self, line: FakeLine, reason: str, *, after_answers: bool = False) -> None:
+        self._server(line).lines.pop(line, None)
+        line.hang_up(reason, after_answers=after_answers)
+
+    def _server(self, line: FakeLine) -> FakeServer:
+        server = line.server
+        assert isinstance(server, FakeServer)
+        return server
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    def _look_at(self, session: _Session) -> None:
+        """End it if it was silent for too long, or look again when that may be so."""
+        if session.is_overdue():
+            self.expire(session.id)
+        else:
+            session.look_later(self._look_at)
+
+    def _end(self, session: _Session) -> None:
+        del self._sessions[session.id]
+        if session.timer is not None:
+            session.timer.cancel()
+        self.tree.end_session(session.id)
+        self._spread()
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def handle(self, line: FakeLine, xid: int, call: Call[Any]) -> None:
+        """A call has arrived at a server."""
+        session = self._sessions.get(line.welcome.session_id)
+        if session is None:
+            return  # the line is about to hear that it is over
+        if session.line is not line:
+            line.tell(Answer(xid, self.tree.zxid, SessionMoved.code, None))
+            return
+        session.attach(line)
+        opcode = call.request.opcode
+        if opcode in _ASIDE:
+            line.tell(Answer(xid, self.tree.zxid, 0, None))
+        elif opcode == _CLOSE:
+            self._end(session)
+            line.tell(Answer(xid, self.tree.zxid, 0, None))
+            self._hang_up(line, "the session was closed", after_answers=True)
+        else:
+            self.operations += 1
+            self._do(session, line, xid, call.request)
+
+    def _do(self, session: _Session, line: FakeLine, xid: int, request: Request) -> None:
+        reads = request.opcode in _READS
+        fate = Fate.DONE if reads else self.on_write(session.id, request)
+        if fate is Fate.LOST_BEFORE:
+            self._hang_up(line, "the connection broke")
+            return
+        answer = self._outcome(xid, request, session.id)
+        if reads and getattr(request, "watch", False) and _sets_watch(answer, request):
+            self._watchers.add(line, request)
+        if fate is Fate.LOST_AFTER:
+            self._hang_up(line, "the connection broke")
+            self._spread()
+            return
+        self._spread()  # events go before the answer to what caused them
+        line.tell(answer)
+
+    def _outcome(self, xid: int, request: Request, session_id: int) -> Answer:
+        try:
+            result = self.tree.apply(request, session_id)
+        except TransactionFailed as error:
+            return Answer(xid, self.tree.zxid, 0, error)
+        except ZooKeeperError as error:
+            return Answer(xid, self.tree.zxid, error.code, None)
+        return Answer(xid, self.tree.zxid, 0, result)
+
+    def _spread(self) -> None:
+        for event in self.tree.take_events():
+            for line in self._watchers.told(event):
+                line.tell(event)
+
+
+def _sets_watch(answer: Answer, request: Request) -> bool:
+    """A watch is set on what is there, and on what is not by asking whether it exists."""
+    missing = request.opcode == protocol.ExistsRequest.opcode and answer.error == NoNode.code
+    return not answer.error or missing
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
