@@ -32,6 +32,7 @@ class Answer:
         answer = accel.fetch_answer(body, version)
         self.code, self.session = answer.error_code, answer.session_id
         self.throttle_ms, self.endpoints = answer.throttle_ms, answer.node_endpoints
+        self.topics = body[10] - 1 if version >= 12 else -1  # where their number is
         self.parts = {part.partition: part for part in answer.partitions}
         self.codes = {part.partition: part.error_code for part in answer.partitions}
         self.data = {part.partition: body[part.start : part.end] for part in answer.partitions}

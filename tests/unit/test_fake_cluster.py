@@ -135,7 +135,8 @@ async def test_answers_of_one_connection_come_in_order_and_wait_for_each_other()
         done: list[int] = []
         for number, answer in enumerate([slow, *quick]):
             answer.add_done_callback(functools.partial(note, done, number))
-        await asyncio.wait(quick)
+        for answer in quick:
+            await answer
         assert done == [0, 1, 2, 3, 4, 5]
         assert now() > 5
 
@@ -165,6 +166,7 @@ async def test_a_session_tells_only_what_is_new() -> None:
         full = await client.fetch((0, 2), (1, 2), (2, 2), session=(0, 0))
         assert full.session > 0
         assert full.order == [0, 1, 2]
+        assert full.topics == 1
         assert (await client.fetch(session=(full.session, 1))).order == []
         cluster.append("t", 1, 1)
         answer = await client.fetch(session=(full.session, 2))
@@ -197,6 +199,9 @@ async def test_a_session_that_is_out_of_step_or_gone_is_refused() -> None:
         named = {FetchTopic("u", None): [0]}  # so that version 12 is taken
         assert (await client.fetch(session=(number, 1), forgotten=named)).code == 106
         assert (await client.fetch(session=(number, 1))).code == 0
+        again = (await client.fetch((0, 0), session=(number, 0))).session
+        assert (await client.fetch(session=(number, 2))).code == 70  # another took its place
+        number = again
         cluster.drop_sessions(1)
         gone = await client.fetch(session=(number, 2))
         assert (gone.code, gone.session) == (70, 0)
@@ -250,7 +255,7 @@ async def test_epochs_of_the_past_and_of_the_future_are_told_apart() -> None:
 async def test_a_truncated_log_diverges_from_what_was_read() -> None:
     async with clients(count=3) as (cluster, client):
         cluster.append("t", 0, 2)
-        assert cluster.truncate(T0, 1) == 3  # with the whole batch
+        assert cluster.truncate(T0, 1) == cluster.end(T0) == 3  # with the whole batch
         assert cluster.append("t", 0, 4) == range(3, 7)
         assert [told.epoch for told in cluster.records(T0)] == [1, 1, 1, 2, 2, 2, 2]
         answer = await client.fetch((0, 5, -1, 1))
@@ -291,6 +296,7 @@ async def test_a_stale_broker_believes_what_was_true() -> None:
         assert (await client.fetch((0, 0, 2))).codes == {0: 75}
         asyncio.get_running_loop().call_later(1, cluster.catch_up, 1)
         assert (await client.fetch((0, 1, 1), max_wait_ms=10_000)).codes == {0: 74}
+        assert now() < 2
         fresh = await client.ask(MetadataRequest(["t", "u"]))
         assert fresh["topics"][0]["partitions"][0]["leader"] == 2
 
@@ -332,6 +338,8 @@ async def test_offsets_are_found_by_time() -> None:
         rows = {"t": [ListedOffset(0, time) for time in times]}
         (topic,) = (await client.ask(ListOffsetsRequest(rows)))["topics"]
         assert [row["offset"] for row in topic["partitions"]] == [0, 4, 0, 1, 2, 3, -1]
+        (topic,) = (await client.ask(ListOffsetsRequest(rows), node=2))["topics"]
+        assert {row["error_code"] for row in topic["partitions"]} == {6}
 
 
 # --- faults in answers ---------------------------------------------------------------------------

@@ -117,6 +117,11 @@ async def test_a_frozen_broker_answers_once_it_is_thawed() -> None:
         later(20, cluster.thaw, 1)
         assert (await client.fetch((0, 1), max_wait_ms=1000)).offsets() == []
         assert now() == 30
+        later(1, cluster.freeze, 1)
+        later(2, cluster.append, "t", 0, 1)
+        later(3, cluster.thaw, 1)
+        assert (await client.fetch((0, 1), max_wait_ms=9000)).offsets() == [1]
+        assert now() == 33
 
 
 @simulated(seeds=range(5))
@@ -223,7 +228,11 @@ async def test_at_the_end_all_connections_are_closed() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("t")
         connection = await cluster.open(Address("broker-1", 9092), cluster.config())
+        beyond = await cluster.open(Address("broker-2", 9092), cluster.config())
+        cluster.black_hole(2)
     await connection.wait_closed()
+    await beyond.wait_closed()
+    assert now() < 1
     assert not isinstance(connection.ending, ClosedError)
     assert cluster.brokers[1].connections == 0
 
@@ -316,7 +325,7 @@ async def a_reader_under_fire(seed: int) -> None:
             stream = consumer.read("t", 0, 0)
             async for record in stream:
                 found.append(Told.of(record.value))
-                if faults.done() and len(found) == len(cluster.records(T0)):
+                if faults.done() and record.offset + 1 == cluster.end(T0):
                     break
             stream.close()
         assert found == cluster.records(T0)

@@ -78,6 +78,7 @@ class FakeCluster(Topics):
     def close(self) -> None:
         """End all connections and everything that waits."""
         for broker in self.brokers.values():
+            broker.link(there=True)  # or those beyond a black hole would not see it
             broker.turn(State.DOWN)
 
     @property
