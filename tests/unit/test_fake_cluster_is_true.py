@@ -160,51 +160,53 @@ async def compare_followers(both: Both, name: str) -> None:
 
 
 async def compare_sessions(both: Both, name: str) -> None:
-    topic = both.cluster.view.topic(name)
     for version in (7, 11, 12, 13, 16, 17):
-        by = topic.topic_id if version >= 13 else None
+        await compare_session(both, name, version)
 
-        async def step(
-            ids: list[int], epoch: int, *rows: FetchPartition, **options: Any
-        ) -> tuple[list[int], list[dict[str, Any]]]:
-            made = [fetch(name, by, *rows, session=(session, epoch), **options) for session in ids]
-            return await both.fetched(1, version, *made)
 
-        wait = 50
-        full = FetchPartition(0, 0, 10**6), FetchPartition(1, 2, 10**6)
-        ids, _ = await step([0, 0], 0, *full)
-        assert all(ids)
-        _, seen = await step(ids, 1, FetchPartition(0, 9, 10**6), wait=wait)
-        assert len(seen) == 1  # nothing new: no partition
-        _, seen = await step(ids, 2, FetchPartition(0, 3, 10**6))
-        assert len(seen) == 2
-        await step(ids, 2, FetchPartition(0, 3, 10**6))  # 71
-        await step(ids, 4)  # 71
-        await step([one + 1 for one in ids], 3)  # 70, mostly
-        _, seen = await step(ids, 3, FetchPartition(0, 1000, 10**6), FetchPartition(7, 0, 10))
-        assert [row.get("error_code") for row in seen[1:]] == [1, 3]
-        await step(ids, 4, wait=wait)  # errors are told each time
-        forgotten = {FetchTopic(name, by): [7, 0]}
-        await step(ids, 5, FetchPartition(1, 0, 300), forgotten=forgotten)
-        await step(ids, 6, FetchPartition(0, 0, 300), FetchPartition(1, 0, 300), max_bytes=200)
-        for epoch in (7, 8, 9):  # they take turns
-            await step(ids, epoch, max_bytes=200)
-        other = 12 if by else 13
-        mixed = [
-            fetch(name, None if by else topic.topic_id, session=(session, 10)) for session in ids
-        ]
-        if other == 13 or version >= 13:
-            await both.fetched(1, other, *mixed)  # 106
-        await step(ids, 10, forgotten={FetchTopic(name, by): [0, 1]})  # an empty one is over
-        await step(ids, 11)  # 70
-        ids, _ = await step([0, 0], 0, *full)
-        await step(ids, -1, *full)
-        await step(ids, 1)  # 70
-        ids, _ = await step([0, 0], 0, *full)
-        again, _ = await step(ids, 0, *full)
-        assert again != ids
-        await step(ids, 1)  # 70
-        await step(again, 1, FetchPartition(0, 9, 10**6), wait=wait)
+async def compare_session(both: Both, name: str, version: int) -> None:
+    topic = both.cluster.view.topic(name)
+    by = topic.topic_id if version >= 13 else None
+
+    async def step(
+        ids: list[int], epoch: int, *rows: FetchPartition, **options: Any
+    ) -> tuple[list[int], list[dict[str, Any]]]:
+        made = [fetch(name, by, *rows, session=(session, epoch), **options) for session in ids]
+        return await both.fetched(1, version, *made)
+
+    wait = 50
+    full = FetchPartition(0, 0, 10**6), FetchPartition(1, 2, 10**6)
+    ids, _ = await step([0, 0], 0, *full)
+    assert all(ids)
+    _, seen = await step(ids, 1, FetchPartition(0, 9, 10**6), wait=wait)
+    assert len(seen) == 1  # nothing new: no partition
+    _, seen = await step(ids, 2, FetchPartition(0, 3, 10**6))
+    assert len(seen) == 2
+    await step(ids, 2, FetchPartition(0, 3, 10**6))  # 71
+    await step(ids, 4)  # 71
+    await step([one + 1 for one in ids], 3)  # 70, mostly
+    _, seen = await step(ids, 3, FetchPartition(0, 1000, 10**6), FetchPartition(7, 0, 10))
+    assert [row.get("error_code") for row in seen[1:]] == [1, 3]
+    await step(ids, 4, wait=wait)  # errors are told each time
+    forgotten = {FetchTopic(name, by): [7, 0]}
+    await step(ids, 5, FetchPartition(1, 0, 300), forgotten=forgotten)
+    await step(ids, 6, FetchPartition(0, 0, 300), FetchPartition(1, 0, 300), max_bytes=200)
+    for epoch in (7, 8, 9):  # they take turns
+        await step(ids, epoch, max_bytes=200)
+    other = None if by else topic.topic_id
+    mixed = [fetch(name, other, session=(session, 10)) for session in ids]
+    _, seen = await both.fetched(1, 13 if other else 12, *mixed)
+    assert seen[0]["code"] == 106
+    await step(ids, 10, forgotten={FetchTopic(name, by): [0, 1]})  # an empty one is over
+    await step(ids, 11)  # 70
+    ids, _ = await step([0, 0], 0, *full)
+    await step(ids, -1, *full)
+    await step(ids, 1)  # 70
+    ids, _ = await step([0, 0], 0, *full)
+    again, _ = await step(ids, 0, *full)
+    assert again != ids
+    await step(ids, 1)  # 70
+    await step(again, 1, FetchPartition(0, 9, 10**6), wait=wait)
 
 
 async def compare_a_log_that_begins_later(both: Both, name: str) -> None:

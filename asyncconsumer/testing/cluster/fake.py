@@ -53,7 +53,7 @@ class FakeCluster(Topics):
         super().__init__(randomness, View())
         if racks is not None and len(racks) != brokers:
             raise ConfigError(f"{len(racks)} racks for {brokers} brokers: give each one")
-        spoken = {key: _up_to(one, (versions or {}).get(key)) for key, one in handlers.items()}
+        spoken = _spoken(handlers, versions or {})
         rules = Rules(randomness, spoken, latency=latency, rack_aware=racks is not None)
         self.failover = failover
         self.brokers: dict[int, FakeBroker] = {}
@@ -78,6 +78,7 @@ class FakeCluster(Topics):
     def close(self) -> None:
         """End all connections and everything that waits."""
         for broker in self.brokers.values():
+            broker.link(there=True)  # or those beyond a black hole would not see it
             broker.turn(State.DOWN)
 
     @property
@@ -200,7 +201,11 @@ class FakeCluster(Topics):
             self.lose_replica(broker.node_id)
 
 
-def _up_to(handler: Handler, last: int | None) -> Handler:
-    if last is None:
-        return handler
-    return handler._replace(versions=range(handler.versions[0], last + 1))
+def _spoken(handlers: Mapping[int, Handler], last: Mapping[int, int]) -> dict[int, Handler]:
+    """The handlers with the versions that brokers speak, without those of which they speak none."""
+    spoken = {}
+    for key, one in handlers.items():
+        versions = range(one.versions[0], last.get(key, one.versions[-1]) + 1)
+        if versions:
+            spoken[key] = one._replace(versions=versions)
+    return spoken

@@ -142,12 +142,11 @@ class Log:
         self.end = batch.next
 
     def truncate(self, end: int) -> None:
-        """Lose everything from an offset on; a batch goes as a whole, as in Kafka."""
+        """Lose everything from an offset on, before a new epoch; a batch goes as a whole."""
         while self.batches and self.batches[-1].next > end:
             self.end = self.batches.pop().base
         self.start = min(self.start, self.end)
         self.high = min(self.high, self.end)
-        self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
         self.aborted = [one for one in self.aborted if one.last < self.end]
 
     def delete_before(self, start: int) -> None:

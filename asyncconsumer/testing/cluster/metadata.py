@@ -56,11 +56,10 @@ def _topic(view: View, name: str, code: int) -> dict[str, Any]:
 
 
 def _partition(view: View, partition: Partition) -> dict[str, Any]:
-    there = partition.leader in view.places
     return {
-        "error_code": NONE if there else LEADER_NOT_AVAILABLE,
+        "error_code": LEADER_NOT_AVAILABLE if partition.leader < 0 else NONE,
         "partition": partition.number,
-        "leader": partition.leader if there else -1,
+        "leader": partition.leader,
         "leader_epoch": partition.epoch,
         "replicas": partition.replicas,
         "isr": partition.isr,

@@ -52,9 +52,7 @@ class Cached:
     def news(self, part: Part) -> bool:
         """Whether an incremental answer must have this; it is told then."""
         told = self.high, self.start
-        self.high, self.start = part.high, part.start
-        if part.error:
-            self.high = -1  # so that it is told again once the error is gone
+        self.high, self.start = part.high, part.start  # -1 of an error: told again when it is gone
         return bool(
             part.data
             or part.error

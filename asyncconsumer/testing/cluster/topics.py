@@ -142,6 +142,10 @@ class Topics:
             if not batch.control
         ]
 
+    def end(self, at: TopicPartition) -> int:
+        """The high watermark: the offset up to which there is something to read."""
+        return self.view.partition(at).log.high
+
     def _writer(self, name: str, number: int) -> tuple[Partition, Writer]:
         partition = self.view.partition(TopicPartition(name, number))
         incarnation = self.view.topic(name).incarnation

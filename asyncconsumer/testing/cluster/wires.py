@@ -88,14 +88,14 @@ class Wire(asyncio.Transport):
         """Send the answer to the request in hand, and look at the next one after a pause."""
         if self._state is not _State.OPEN:
             return
-        asked, self._current, self._give_up = self._current, None, None
+        asked, self._give_up = self._current, None
         assert asked is not None, "a second answer to one request"
         self._going.append(_FRAME.pack(len(body) + 4, asked.correlation) + body)
         self._loop.call_later(self._server.latency(), self._deliver)
         if pause:
-            self._loop.call_later(pause, self.serve)
+            self._loop.call_later(pause, self._next)
         else:
-            self.serve()
+            self._next()
 
     def on_end(self, give_up: Callable[[], None]) -> None:
         """Have this called if the connection ends before the request in hand is answered."""
@@ -153,6 +153,10 @@ class Wire(asyncio.Transport):
             room[:count] = data[:count]
             data = data[count:]
             self._connection.buffer_updated(count)
+
+    def _next(self) -> None:
+        self._current = None
+        self.serve()
 
     def _idle(self) -> bool:
         """Whether the broker would look at another request now."""

@@ -1,0 +1,134 @@
+"""Clients of a fake cluster: raw requests, and the production code on top."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from aiokafka.protocol.api import Request
+
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.brokers import Brokers, Traffic
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.simple import SimpleConsumer
+from asyncconsumer.testing.cluster import FakeCluster, Told
+from asyncconsumer.wire import accel
+from asyncconsumer.wire.messages import FetchPartition, FetchRequest, FetchTopic
+
+T0 = TopicPartition("t", 0)
+ENOUGH = 10**6
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Answer:
+    """What a fetch brought."""
+
+    def __init__(self, body: memoryview, version: int) -> None:
+        answer = accel.fetch_answer(body, version)
+        self.code, self.session = answer.error_code, answer.session_id
+        self.throttle_ms, self.endpoints = answer.throttle_ms, answer.node_endpoints
+        self.topics = body[10] - 1 if version >= 12 else -1  # where their number is
+        self.parts = {part.partition: part for part in answer.partitions}
+        self.codes = {part.partition: part.error_code for part in answer.partitions}
+        self.data = {part.partition: body[part.start : part.end] for part in answer.partitions}
+        self.order = [part.partition for part in answer.partitions]
+
+    def told(self, partition: int = 0, *, committed: bool = False) -> list[Told]:
+        part = self.parts[partition]
+        records = accel.Records(
+            self.data[partition],
+            topic="t",
+            partition=partition,
+            offset=0,
+            aborted=(part.aborted or ()) if committed else None,
+            check_crc=True,
+        )
+        return [Told.of(record.value) for record in records]
+
+    def offsets(self, partition: int = 0) -> list[int]:
+        return [told.offset for told in self.told(partition)]
+
+
+class Client:
+    """Raw requests to the brokers of a cluster. Topic `t` is known by its id."""
+
+    def __init__(self, cluster: FakeCluster, brokers: Brokers) -> None:
+        self.cluster = cluster
+        self.brokers = brokers
+
+    async def connection(self, node: int = 1, lane: int = 0) -> Connection:
+        address = self.cluster.brokers[node].place.address
+        return await self.brokers.connection(address, Traffic.FETCH, lane=lane)
+
+    async def ask(self, request: Request[Any], node: int = 1) -> dict[str, Any]:
+        answer: dict[str, Any] = (await (await self.connection(node)).request(request)).to_object()
+        return answer
+
+    def fetching(self, *rows: tuple[int, ...], by_id: bool = True, **options: Any) -> FetchRequest:
+        """A fetch of rows of partition, offset and more; it asks for at most ENOUGH of each."""
+        topic = self.cluster.view.topics.get("t")
+        known = FetchTopic("t", topic.topic_id if topic is not None and by_id else None)
+        asked = [FetchPartition(row[0], row[1], ENOUGH, *row[2:]) for row in rows]
+        settings = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": ENOUGH, **options}
+        return FetchRequest({known: asked} if rows else {}, **settings)
+
+    async def fetch(
+        self, *rows: tuple[int, ...], node: int = 1, lane: int = 0, **options: Any
+    ) -> Answer:
+        raw = await (await self.connection(node, lane)).send_raw(self.fetching(*rows, **options))
+        return Answer(raw.body, raw.version)
+
+
+@asynccontextmanager
+async def client_of(cluster: FakeCluster, **options: Any) -> AsyncIterator[Client]:
+    config = cluster.config(**options)
+    async with Brokers(config, randomness=Random(2), opener=cluster.open) as brokers:
+        yield Client(cluster, brokers)
+
+
+@asynccontextmanager
+async def clients(
+    partitions: int = 1, count: int = 0, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, Client]]:
+    """A cluster with a topic `t`, all led by broker 1, records in each, and a client of it."""
+    async with FakeCluster(Random(1), **options) as cluster:
+        cluster.add_topic("t", partitions)
+        for partition in range(partitions):
+            cluster.move_leader(TopicPartition("t", partition), 1)
+            if count:
+                cluster.append("t", partition, count)
+        async with client_of(cluster) as client:
+            yield cluster, client
+
+
+def consumer_of(cluster: FakeCluster, randomness: Random | None = None) -> SimpleConsumer:
+    """A SimpleConsumer whose sockets are the cluster's."""
+    consumer = SimpleConsumer(cluster.bootstrap_servers)
+    consumer._session = Session(
+        cluster.config(),
+        patience_ms=60_000,
+        opener=cluster.open,
+        randomness=randomness or Random(3),
+    )
+    return consumer
+
+
+async def read(consumer: SimpleConsumer, count: int, offset: int = 0) -> list[Told]:
+    """The first records of t[0] from an offset on."""
+    found = []
+    stream = consumer.read("t", 0, offset)
+    async for record in stream:
+        found.append(Told.of(record.value))
+        if len(found) == count:
+            break
+    stream.close()
+    return found
+
+
+def offsets(told: Iterable[Told]) -> list[int]:
+    return [one.offset for one in told]
