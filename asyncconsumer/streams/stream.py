@@ -1,16 +1,27 @@
 """A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Fence(Protocol):
+    """Says whether anything may be handed out at this moment."""
+
+    def is_open(self) -> bool:
+        """Whether it may."""
+
+    async def opened(self) -> None:
+        """Wait until it may."""
 
 
 class Stream:
@@ -20,8 +31,9 @@ class Stream:
     finished. Cancelling the wait for the next one loses nothing.
     """
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, fence: Fence | None = None) -> None:
+        self.channel = channel
+        self._fence = fence
         self._held: Chunk | None = None
         self._finished: dict[TopicPartition, int] = {}
         self._records = accel.AsyncRecords(self._refill)
@@ -75,14 +87,24 @@ class Stream:
         if self._held is not None and self._held.partition == partition:
             self._let_go(self._held)
 
+    def fail(self, error: ConsumerError) -> None:
+        """Raise this where the user waits for the next, once."""
+        self.channel.interrupt(error)
+
     async def _refill(self) -> accel.Records | None:
         if self._held is not None:
             self._finished[self._held.partition] = self._held.next_offset
             self._let_go(self._held)
-        self._held = await self._channel.pop()
+        while True:
+            chunk = self._held = await self.channel.pop()
+            if chunk is None or self._fence is None or self._fence.is_open():
+                break
+            await self._fence.opened()  # what was lost meanwhile has been taken back by then
+            if self._held is chunk:
+                break
         return None if self._held is None else self._held.records
 
     def _let_go(self, chunk: Chunk) -> None:
         chunk.records.close()
-        self._channel.done(chunk)
+        self.channel.done(chunk)
         self._held = None

@@ -1,0 +1,48 @@
+"""What it means to be a member of a group, whoever coordinates it."""
+
+import enum
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.model import TopicPartition
+
+_NONE: Mapping[TopicPartition, int] = MappingProxyType({})
+
+
+class Standing(enum.Enum):
+    """Whether a member has what it was assigned."""
+
+    HELD = "it is certainly ours"
+    DOUBTFUL = "nobody has confirmed it for so long that it may not be: nothing is handed out"
+    LOST = "it is somebody else's, or free"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """From now on these partitions are ours, and no others, until there is another assignment.
+
+    `partitions` says which of its topic's streams reads each. Of those that we had before and that
+    are not among them, the ones in `lost` are somebody else's already; the others may be committed.
+    """
+
+    partitions: Mapping[TopicPartition, int] = _NONE
+    lost: frozenset[TopicPartition] = frozenset()
+    fresh: frozenset[TopicPartition] = frozenset()
+    """Partitions that appeared while we were a member: nothing in them is old."""
+    owners: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Who reads which partition, as far as it is known: the whole group, or our topics of it."""
+    failure: ConsumerError | None = None
+    """Why we do not have what is due to us. It is tried on."""
+
+
+class Membership(Protocol):
+    """A member of a group. Its assignments come one after the other, for as long as it lives."""
+
+    def assignments(self) -> AsyncIterator[Assignment]:
+        """Asking for the next one is the receipt for the last: what it took away is let go of."""
+
+    def standing(self) -> Standing:
+        """Whether what is assigned to us is ours at this moment, by our own clock."""
