@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.group.membership import Assignment, Membership, Standing
+from asyncconsumer.group.membership import Assignment, Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -124,7 +124,7 @@ class Rebalancer:
         if not gone:
             return
         done = {one: offset for one, offset in self.finished().items() if one in gone}
-        lost = gone if self._membership.standing() is Standing.LOST else gone & assignment.lost
+        lost = gone if self._membership.lost else gone & assignment.lost
         for one in gone:
             self._reading.pop(one).stream.forget(one)
         self._reconcile()
@@ -159,7 +159,7 @@ class Rebalancer:
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None] | None:
         """Their offsets, as soon as they can be had; None if meanwhile they are not ours."""
-        while self._membership.standing() is not Standing.LOST:
+        while not self._membership.lost:
             try:
                 return await self._offsets.load(partitions)
             except ConsumerError as error:

@@ -1,6 +1,5 @@
 """What it means to be a member of a group, whoever coordinates it."""
 
-import enum
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,14 +9,6 @@ from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import TopicPartition
 
 _NONE: Mapping[TopicPartition, int] = MappingProxyType({})
-
-
-class Standing(enum.Enum):
-    """Whether a member has what it was assigned."""
-
-    HELD = "it is certainly ours"
-    DOUBTFUL = "nobody has confirmed it for so long that it may not be: nothing is handed out"
-    LOST = "it is somebody else's, or free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +35,10 @@ class Membership(Protocol):
     def assignments(self) -> AsyncIterator[Assignment]:
         """Asking for the next one is the receipt for the last: what it took away is let go of."""
 
-    def standing(self) -> Standing:
-        """Whether what is assigned to us is ours at this moment, by our own clock."""
+    @property
+    def deadline(self) -> float:
+        """Until when, by our own clock, what we have is certainly ours, if we hear no more."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known that nothing is ours any more; an assignment will say so, too."""

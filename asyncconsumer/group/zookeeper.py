@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from asyncconsumer.errors import (
@@ -27,7 +28,7 @@ from asyncconsumer.group import registration
 from asyncconsumer.group.assign import Assignment as Shares
 from asyncconsumer.group.assign import Group, Member, consumer_of
 from asyncconsumer.group.filters import Subscription
-from asyncconsumer.group.membership import Assignment, Standing
+from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.strategies import STRATEGIES
 from asyncconsumer.group.topics import Topics
 from asyncconsumer.model import TopicPartition
@@ -81,11 +82,17 @@ class ZooKeeperMembership:
         """The session that our claims belong to, for everything that is only valid in it."""
         return self._epoch
 
-    def standing(self) -> Standing:
-        """Whether what was claimed is still ours: the server has heard of us in this session."""
-        if self._epoch is None or self._session.is_over(self._epoch):
-            return Standing.LOST
-        return Standing.DOUBTFUL if self._session.suspended else Standing.HELD
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over in which everything was claimed."""
+        return self._epoch is None or self._session.is_over(self._epoch)
+
+    @property
+    def deadline(self) -> float:
+        """A third of the session before the server would end it, counted from its last sign."""
+        if self.lost:
+            return -inf
+        return self._session.last_answer + self._session.timeout * 2 / 3
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         """What is ours, again and again, for ever."""

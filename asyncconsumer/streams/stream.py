@@ -1,6 +1,7 @@
 """A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from asyncconsumer.chunks.channel import Channel
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
 
 
 class Fence(Protocol):
-    """Says whether anything may be handed out at this moment."""
+    """Says until when things may be handed out, by the loop's clock, unless it says more later."""
 
-    def is_open(self) -> bool:
-        """Whether it may."""
+    @property
+    def deadline(self) -> float:
+        """Until when, as far as is known now."""
 
     async def opened(self) -> None:
-        """Wait until it may."""
+        """Wait until the deadline is a later moment than now."""
 
 
 class Stream:
@@ -31,12 +33,17 @@ class Stream:
     finished. Cancelling the wait for the next one loses nothing.
     """
 
-    def __init__(self, channel: Channel, fence: Fence | None = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        fence: Fence | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.channel = channel
         self._fence = fence
         self._held: Chunk | None = None
         self._finished: dict[TopicPartition, int] = {}
-        self._records = accel.AsyncRecords(self._refill)
+        self._records = accel.AsyncRecords(self._refill, clock)
 
     def __aiter__(self) -> accel.AsyncRecords:
         return self._records
@@ -92,17 +99,31 @@ class Stream:
         self.channel.interrupt(error)
 
     async def _refill(self) -> accel.Records | None:
+        """The next records; or the same again, when they may be handed out only after a wait."""
+        chunk = self._held
+        if chunk is not None and await self._waited_at_fence() and self._held is chunk:
+            return chunk.records
         if self._held is not None:
             self._finished[self._held.partition] = self._held.next_offset
             self._let_go(self._held)
-        while True:
-            chunk = self._held = await self.channel.pop()
-            if chunk is None or self._fence is None or self._fence.is_open():
-                break
-            await self._fence.opened()  # what was lost meanwhile has been taken back by then
-            if self._held is chunk:
-                break
-        return None if self._held is None else self._held.records
+        while self._held is None:
+            self._held = await self.channel.pop()
+            if self._held is None:
+                return None
+            await self._waited_at_fence()  # what was lost meanwhile is taken back by then
+        return self._held.records
+
+    async def _waited_at_fence(self) -> bool:
+        """Wait until things may be handed out; whether the last word on that was out of date."""
+        if self._fence is None:
+            return False
+        late = asyncio.get_running_loop().time() >= min(
+            self._records.deadline, self._fence.deadline
+        )
+        if late:
+            await self._fence.opened()
+        self._records.deadline = self._fence.deadline
+        return late
 
     def _let_go(self, chunk: Chunk) -> None:
         chunk.records.close()

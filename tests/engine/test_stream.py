@@ -1,4 +1,5 @@
 import asyncio
+from math import inf
 
 import pytest
 
@@ -17,8 +18,9 @@ class Gate:
         self.open = asyncio.Event()
         self.open.set()
 
-    def is_open(self) -> bool:
-        return self.open.is_set()
+    @property
+    def deadline(self) -> float:
+        return inf if self.open.is_set() else -inf
 
     async def opened(self) -> None:
         await self.open.wait()
@@ -104,3 +106,39 @@ async def test_nothing_is_handed_out_behind_a_shut_fence() -> None:
         gate.open.set()
         channel.close()
     assert got == [100, 101, 102]
+
+
+async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> None:
+    now = 0.0
+    channel, gate = Channel(Budget(10**6)), Gate()
+    channel.push(chunk(A, 0))
+    channel.push(chunk(B, 0))
+    stream = Stream(channel, gate, clock=lambda: now)
+    records = aiter(stream)
+    records.deadline = 5.0
+    assert (await anext(records)).partition == 0
+    records.deadline = 5.0
+    now = 10.0  # no task has run since
+    gate.open.clear()
+    waiting = asyncio.get_running_loop().create_task(anext(records))
+    await asyncio.sleep(0)
+    assert stream.finished() == {A: 0}
+    channel.drop(A)
+    stream.forget(A)
+    gate.open.set()
+    assert (await waiting).partition == 1
+
+
+async def test_what_was_kept_is_read_on_where_it_stopped() -> None:
+    channel, gate = Channel(Budget(10**6)), Gate()
+    channel.push(chunk(A, 0))
+    channel.close()
+    stream = Stream(channel, gate)
+    records = aiter(stream)
+    offsets = []
+    async for record in records:
+        offsets.append(record.offset)
+        assert stream.finished() == {A: record.offset}
+        records.deadline = 0.0  # long ago
+    assert offsets == [0, 1, 2]
+    assert stream.finished() == {A: 3}
