@@ -63,7 +63,8 @@ def fetch(
 async def test_the_fake_cluster_answers_as_kafka_does(
     both: Both, kafka_cluster: KafkaCluster
 ) -> None:
-    name = await kafka_cluster.topic(partitions=2)
+    # the records are years old: Kafka would delete them
+    name = await kafka_cluster.topic(partitions=2, config={"retention.ms": "-1"})
     servers = kafka_cluster.bootstrap_servers
     await produce_batch(servers, name, 0, [b"a" * 50] * 3, MOMENT)
     await kafka_cluster.admin.move_leader(name, 0, 2)
