@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
+import uvloop
 
 from asyncconsumer.errors import ClosedError, ConnectionLoss, NoZooKeeper, SessionExpired
 from asyncconsumer.testing.handles import ZooKeeperHandle
@@ -315,6 +316,41 @@ async def test_who_speaks_another_language_is_told_apart(answer: bytes, words: s
         with pytest.raises(NoZooKeeper, match=words):
             async with session(f"{HOST}:{port}", connection_timeout_ms=300):
                 pytest.fail("opened")
+
+
+async def test_an_answer_that_is_too_large_is_not_read(zookeeper: ZooKeeperHandle) -> None:
+    path = zookeeper.path()
+    async with session(zookeeper.connect, max_frame_bytes=2_000, connection_timeout_ms=2_000) as zk:
+        await zk.create(path, bytes(3_000))
+        with pytest.raises(ConnectionLoss, match="max_frame_bytes does not allow"):
+            await zk.get(path)
+        await zk.delete(path)
+
+
+async def test_a_write_that_is_too_large_for_the_server_is_a_lost_connection(
+    zookeeper: ZooKeeperHandle,
+) -> None:
+    path = zookeeper.path()
+    async with session(zookeeper.connect, session_timeout_ms=LONG) as zk:
+        before = zk.session_id
+        with pytest.raises(ConnectionLoss):
+            await zk.create(path, bytes(1_200_000))
+        assert await zk.exists(path) is None
+        assert zk.session_id == before
+
+
+def test_the_session_runs_on_uvloop(zookeeper: ZooKeeperHandle) -> None:
+    async def scenario() -> None:
+        async with proxied(zookeeper) as (proxy, zk):
+            before = zk.session_id
+            for end in (proxy.cut, proxy.reset):
+                end()
+                await lost(zk)
+                assert await zk.exists("/none") is None
+            assert zk.session_id == before
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
 
 
 # --- all together --------------------------------------------------------------------------------
