@@ -12,9 +12,11 @@ from asyncconsumer.testing.handles import KafkaWithZooKeeper
 from asyncconsumer.testing.servers import (
     ScalaConsumer,
     ScalaConsumers,
+    ScalaRecord,
     ServerError,
     StartFailed,
 )
+from asyncconsumer.testing.servers.scala import _Told
 from tests.group.nodes import GroupNodes, nodes_of
 from tests.helpers import produce, until
 
@@ -175,6 +177,22 @@ async def test_one_that_cannot_start_says_why_and_leaves_nothing(
         await member.start()
     assert list(tmp_path.iterdir()) == []
     assert member.state == "down"
+
+
+@pytest.mark.fast
+def test_what_a_member_tells_is_read_as_it_comes(tmp_path: Path) -> None:
+    events, told = tmp_path / "events", _Told()
+    told.read(events)  # not there yet
+    record = '{"event":"record","topic":"t","partition":1,"offset":7,"key":null,"value":"6869",'
+    events.write_text('{"event":"starting","owners":{"t":{"1":"g_a-0"}}}\n' + record)
+    told.read(events)
+    assert (told.owners, told.records) == ({TopicPartition("t", 1): "g_a-0"}, [])
+
+    with events.open("a") as file:
+        file.write('"stream":0}\n{"event":"releasing","partitions":{"t":[1]}}\n')
+    told.read(events)
+    assert told.records == [ScalaRecord("t", 1, 7, None, b"hi", 0)]
+    assert (told.owners, told.releases) == ({}, [{TopicPartition("t", 1)}])
 
 
 @pytest.mark.fast
