@@ -34,8 +34,8 @@ def test_a_connection_string_is_read(
 
 @pytest.mark.parametrize(
     "connect",
-    ["", "/kafka", "zk:0", "zk:x", "zk:1/a//b", "zk:1/..", "zk:1/a/./b", "zk:1/a\nb", None, ["zk:1"],
-     "zk:1/a,other:2/../x"],
+    ["", "/kafka", "zk:0", "zk:x", "zk:1/a//b", "zk:1/..", "zk:1/a/./b", "zk:1/a\nb", None,
+     ["zk:1"], "zk:1/a,other:2/../x"],
 )  # fmt: skip
 def test_a_connection_string_that_makes_no_sense_is_named(connect: Any) -> None:
     with pytest.raises(ConfigError, match="zookeeper_connect"):

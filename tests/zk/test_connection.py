@@ -16,7 +16,7 @@ from asyncconsumer.testing.clock import simulated
 from asyncconsumer.zk import calls
 from asyncconsumer.zk.calls import Call, Event
 from asyncconsumer.zk.connection import Connection
-from asyncconsumer.zk.line import Hello, Receiver, Welcome
+from asyncconsumer.zk.line import Hello, Receiver, SocketLine, Welcome
 from asyncconsumer.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.fast
@@ -193,6 +193,70 @@ def test_a_session_that_is_over_ends_the_connection(code: int) -> None:
         assert answer.exception() is not None
 
     scenario()
+
+
+class Wire(asyncio.Transport):
+    """Takes what is written; a test says what is received."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+        self.written: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def receive(line: SocketLine, data: bytes) -> None:
+    room = line.get_buffer(-1)
+    room[: len(data)] = data
+    line.buffer_updated(len(data))
+
+
+WELCOME = struct.pack(">iiiqi16s", 36, 0, 6_000, 7, 16, b"p" * 16)
+
+
+@simulated([0], limit=100)
+async def test_a_line_that_ended_before_anybody_listened_says_so() -> None:
+    line, script, wire = SocketLine(ZK, 1024), Script(), Wire()
+    line.connection_made(wire)
+    receive(line, WELCOME)  # TLS may hand over the last bytes and the end at once
+    line.eof_received()
+    assert line.welcome == GOOD
+    connection = Connection(ZK, line, script, now(), 0)
+    assert "closed the connection" in str(connection.ending)
+    assert (script.endings, wire.aborted) == (1, True)
+
+
+@simulated([0], limit=100)
+async def test_calls_of_one_turn_go_out_together_and_in_order() -> None:
+    line, script, wire = SocketLine(ZK, 1024), Script(), Wire()
+    line.connection_made(wire)
+    receive(line, WELCOME)
+    connection = Connection(ZK, line, script, now(), 0)
+    answers = [connection.send(calls.sync(f"/{n}")) for n in range(3)]
+    await asyncio.sleep(0)
+    assert len(wire.written) == 1
+    for xid in range(1, 4):
+        body = struct.pack(">iqi", xid, 5, 0) + a_path(f"/{xid - 1}")
+        receive(line, struct.pack(">i", len(body)) + body)
+    assert [answer.result() for answer in answers] == ["/0", "/1", "/2"]
+    event = struct.pack(">iqiii", -1, -1, 0, 3, 3) + a_path("/n")
+    receive(line, struct.pack(">i", len(event)) + event)
+    assert script.events == [Event(3, "/n")]
+    receive(line, struct.pack(">iiq", 12, 1, 0))  # no room for the error's code
+    assert "does not speak" in str(connection.ending)
+
+
+@simulated([0], limit=100)
+async def test_an_answer_before_any_call_is_refused() -> None:
+    line, wire = SocketLine(ZK, 1024), Wire()
+    line.connection_made(wire)
+    receive(line, WELCOME + struct.pack(">iiqi", 16, 1, 0, 0))
+    assert wire.aborted
 
 
 @simulated([0], limit=100)

@@ -183,8 +183,34 @@ async def test_changes_by_hand_are_seen() -> None:
 
 
 @pytest.mark.fast
+@simulated(range(10), limit=100)
+async def test_a_server_may_be_behind_until_it_is_asked_to_catch_up() -> None:
+    fake = FakeZooKeeper(2, randomness=Random(1), lag=20)
+    zk0, zk1 = (str(address) for address in fake.servers)
+    one = ZooKeeperSession(
+        ZooKeeperConfig(zookeeper_connect=zk0), randomness=Random(0), opener=fake.open
+    )
+    two = ZooKeeperSession(
+        ZooKeeperConfig(zookeeper_connect=zk1), randomness=Random(0), opener=fake.open
+    )
+    async with one, two:
+        await one.create("/n")
+        assert await one.exists("/n") is not None
+        with two.watch_exists("/n") as watch:
+            behind = await watch.read() is None
+            if behind:
+                await watch.changed.wait()  # it sees it after a while, and says so
+            assert await watch.read() is not None
+        await one.set("/n", b"x")
+        await two.sync("/n")
+        assert (await two.get("/n")).data == b"x"
+
+
+@pytest.mark.fast
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ConfigError, match="no ensemble"):
         FakeZooKeeper(0, randomness=Random(0))
     with pytest.raises(ConfigError, match="no ensemble"):
         FakeZooKeeper(randomness=Random(0), latency=(2, 1))
+    with pytest.raises(ConfigError, match="no ensemble"):
+        FakeZooKeeper(randomness=Random(0), lag=-1)
