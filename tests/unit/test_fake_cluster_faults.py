@@ -311,6 +311,7 @@ class Chaos:
                 (cluster.black_hole, cluster.restore),
                 (cluster.go_stale, cluster.catch_up),
                 (self.slow, lambda node: cluster.slow(node, 0)),
+                (lambda node: cluster.throttle(node, 0.3), cluster.drop_sessions),
                 (cluster.reset_connections, cluster.drop_sessions),
                 (self.lead, self.lead),
                 (self.refuse, self.refuse),
