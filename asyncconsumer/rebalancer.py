@@ -54,6 +54,16 @@ class Listeners:
     """They were taken away: what was not committed will be read again, by another."""
 
 
+class Streams(Protocol):
+    """Who reads what."""
+
+    def of(self, partition: TopicPartition, number: int) -> Stream:
+        """The stream of that number that reads a partition."""
+
+    def all(self) -> Collection[Stream]:
+        """All there are."""
+
+
 class Routed(NamedTuple):
     """A partition that is read, and by whom."""
 
@@ -69,7 +79,7 @@ class Rebalancer:
         membership: Membership,
         manager: FetchManager,
         offsets: Offsets,
-        route: Callable[[TopicPartition, int], Stream],
+        streams: Streams,
         *,
         auto_offset_reset: str,
         auto_commit: bool,
@@ -79,7 +89,7 @@ class Rebalancer:
         self._membership = membership
         self._manager = manager
         self._offsets = offsets
-        self._route = route
+        self._streams = streams
         self._reset = EARLIEST if auto_offset_reset == "earliest" else LATEST
         self._auto_commit = auto_commit
         self._listeners = listeners
@@ -109,6 +119,18 @@ class Rebalancer:
                 self._raise(assignment.failure)
             self.rebalanced.set()
 
+    def read_again(self, stream: Stream) -> None:
+        """Forget what a stream was given ahead, and read it again from what is finished on."""
+        self._epoch += 1
+        done = self.finished()
+        for one, routed in self._reading.items():
+            if routed.stream is stream:
+                start = done.get(one, routed.wanted.offset)
+                wanted = routed.wanted._replace(offset=start, epoch=self._epoch)
+                self._reading[one] = routed._replace(wanted=wanted)
+        stream.drop()
+        self._reconcile()
+
     async def stop(self) -> None:
         """Stop reading everything, and commit; at the end, before the membership is given up."""
         await self._let_go(Assignment())
@@ -119,7 +141,7 @@ class Rebalancer:
             one
             for one, routed in self._reading.items()
             if one not in assignment.partitions
-            or self._route(one, assignment.partitions[one]) is not routed.stream
+            or self._streams.of(one, assignment.partitions[one]) is not routed.stream
         }
         if not gone:
             return
@@ -151,7 +173,7 @@ class Rebalancer:
             start = known.get(one)
             if start is None:
                 start = EARLIEST if one in assignment.fresh else self._reset
-            stream = self._route(one, assignment.partitions[one])
+            stream = self._streams.of(one, assignment.partitions[one])
             self._reading[one] = Routed(stream, Wanted(stream.channel, start, self._epoch))
         self._reconcile()
 
@@ -181,5 +203,5 @@ class Rebalancer:
 
     def _raise(self, failure: ConsumerError) -> None:
         """Where users wait."""
-        for stream in {routed.stream for routed in self._reading.values()}:
+        for stream in self._streams.all():
             stream.fail(failure)

@@ -35,3 +35,32 @@ class MemberExists(ConsumerError):
             f"group {self.group!r} has a live member {self.consumer_id!r} already: give each its "
             "own consumer_id, or none to have one made up"
         )
+
+
+class ConsumerTimeout(ConsumerError):
+    """Nothing came in the time that consumer_timeout_ms allows. The stream can be read on."""
+
+    retriable = True
+
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(timeout_ms)
+        self.timeout_ms = timeout_ms
+
+    def __str__(self) -> str:
+        return (
+            f"no record within {self.timeout_ms} ms (consumer_timeout_ms); go on reading to wait on"
+        )
+
+
+class StreamsExist(ConsumerError):
+    """A connector makes its streams once."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def __str__(self) -> str:
+        return (
+            f"this connector of group {self.group!r} has its streams already: name all topics in "
+            "one call, or make another connector"
+        )

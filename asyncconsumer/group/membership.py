@@ -2,13 +2,10 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import TopicPartition
-
-_NONE: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +16,7 @@ class Assignment:
     are not among them, the ones in `lost` are somebody else's already; the others may be committed.
     """
 
-    partitions: Mapping[TopicPartition, int] = _NONE
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
     lost: frozenset[TopicPartition] = frozenset()
     fresh: frozenset[TopicPartition] = frozenset()
     """Partitions that appeared while we were a member: nothing in them is old."""

@@ -78,6 +78,11 @@ class ZooKeeperMembership:
     # --- how it stands ---------------------------------------------------------------------------
 
     @property
+    def consumer_id(self) -> str:
+        """What it is called in ZooKeeper."""
+        return self._config.consumer_id
+
+    @property
     def epoch(self) -> int | None:
         """The session that our claims belong to, for everything that is only valid in it."""
         return self._epoch
@@ -227,6 +232,16 @@ class ZooKeeperMembership:
     def _check_session(self, epoch: int) -> None:
         if self._session.is_over(epoch):
             raise SessionExpired(self._paths.ids, f"the session of epoch {epoch} is over")
+
+    async def leave(self) -> None:
+        """Give up everything, also our place in the group. Nothing is claimed again."""
+        epoch, self._epoch = self._epoch, None
+        owned, self._owned = self._owned, {}
+        self._members.close()
+        if epoch is None:
+            return
+        await self._release(owned, epoch)
+        await delete_if_there(self._session, self._paths.member(self._who), epoch=epoch)
 
     # --- owners ----------------------------------------------------------------------------------
 

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_SECONDS_BETWEEN_LOOKS: Final = 0.05
+
+
 class Fence(Protocol):
-    """Says until when things may be handed out, by the loop's clock, unless it says more later."""
+    """Says until when things may be handed out, by the loop's clock; it may say more later."""
 
     @property
     def deadline(self) -> float:
         """Until when, as far as is known now."""
-
-    async def opened(self) -> None:
-        """Wait until the deadline is a later moment than now."""
 
 
 class Stream:
@@ -38,8 +38,10 @@ class Stream:
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         self.channel = channel
+        self._timeout_ms = timeout_ms
         self._fence = fence
         self._held: Chunk | None = None
         self._finished: dict[TopicPartition, int] = {}
@@ -94,6 +96,11 @@ class Stream:
         if self._held is not None and self._held.partition == partition:
             self._let_go(self._held)
 
+    def drop(self) -> None:
+        """End the chunk that is being read; it is not finished."""
+        if self._held is not None:
+            self._let_go(self._held)
+
     def fail(self, error: ConsumerError) -> None:
         """Raise this where the user waits for the next, once."""
         self.channel.interrupt(error)
@@ -107,21 +114,32 @@ class Stream:
             self._finished[self._held.partition] = self._held.next_offset
             self._let_go(self._held)
         while self._held is None:
-            self._held = await self.channel.pop()
+            self._held = await self._next()
             if self._held is None:
                 return None
             await self._waited_at_fence()  # what was lost meanwhile is taken back by then
         return self._held.records
 
+    async def _next(self) -> Chunk | None:
+        if self._timeout_ms is None:
+            return await self.channel.pop()
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return await self.channel.pop()
+        except TimeoutError:
+            raise ConsumerTimeout(self._timeout_ms) from None
+
     async def _waited_at_fence(self) -> bool:
         """Wait until things may be handed out; whether the last word on that was out of date."""
         if self._fence is None:
             return False
-        late = asyncio.get_running_loop().time() >= min(
-            self._records.deadline, self._fence.deadline
-        )
-        if late:
-            await self._fence.opened()
+        now = asyncio.get_running_loop().time
+        late = now() >= min(self._records.deadline, self._fence.deadline)
+        while now() >= self._fence.deadline:
+            if self.channel.closed:
+                self.drop()  # it will never be certain again that this is ours
+                break
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and no event tells of an answer
         self._records.deadline = self._fence.deadline
         return late
 

@@ -22,9 +22,6 @@ class Gate:
     def deadline(self) -> float:
         return inf if self.open.is_set() else -inf
 
-    async def opened(self) -> None:
-        await self.open.wait()
-
 
 def stream_of(*offsets: int) -> tuple[Channel, Stream]:
     channel = Channel(Budget(10**6))
@@ -122,6 +119,7 @@ async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> N
     gate.open.clear()
     waiting = asyncio.get_running_loop().create_task(anext(records))
     await asyncio.sleep(0)
+    assert not waiting.done()
     assert stream.finished() == {A: 0}
     channel.drop(A)
     stream.forget(A)
@@ -142,3 +140,11 @@ async def test_what_was_kept_is_read_on_where_it_stopped() -> None:
         records.deadline = 0.0  # long ago
     assert offsets == [0, 1, 2]
     assert stream.finished() == {A: 3}
+
+
+async def test_a_stream_that_is_closed_ends_also_behind_a_shut_fence() -> None:
+    channel, gate = Channel(Budget(10**6)), Gate()
+    gate.open.clear()
+    channel.push(chunk(A, 0))
+    channel.close()
+    assert [record.offset async for record in Stream(channel, gate)] == []
