@@ -127,13 +127,15 @@ class FetchManager:
         return self._stalls.now
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
+        if paused == cursor.paused:
+            return
         cursor.paused = paused
         if paused:
             cursor.channel.hold(cursor.partition)
         else:
             cursor.channel.release(cursor.partition)
-            if (fetcher := self._pool.of(cursor)) is not None:
-                fetcher.look_again()
+        if (fetcher := self._pool.of(cursor)) is not None:
+            fetcher.look_again(cursor)
 
     # --- what runs in the background -------------------------------------------------------------
 
