@@ -158,8 +158,9 @@ class FetchManager:
             for fetcher in late:
                 self._finder.doubt(cursor.partition.topic for cursor in fetcher.cursors)
             self._pool.close_idle()
-            sights = [
-                Sight(cursor, self._pool.of(cursor), late) for cursor in self._cursors.values()
-            ]
+            fetchers = {cursor: fetcher for fetcher in self._pool for cursor in fetcher.cursors}
+            sights = (
+                Sight(cursor, fetchers.get(cursor), late) for cursor in self._cursors.values()
+            )
             for event in self._stalls.look(sights, asyncio.get_running_loop().time()):
                 self.events.tell(event)
