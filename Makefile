@@ -46,6 +46,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.decode $(ARGS)
 	$(say) 'benchmarks: throughput'
 	@$(BIN)/python -m benchmarks.throughput $(ARGS)
+	$(say) 'benchmarks: engine'
+	@$(BIN)/python -m benchmarks.engine $(ARGS)
 
 fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
 	$(say) 'fuzz: the decoders agree, and only typed errors come out'

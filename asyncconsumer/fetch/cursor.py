@@ -55,9 +55,9 @@ class Cursor:
     epoch: int
     offset: int
     end: int | None
-    paused: bool
     read_epoch: int  # leader epoch of the last record fetched, or -1
     standing: Standing
+    paused: bool = False
     version: int = 0
     place: Place | None = None  # where it is, or was last
     refused_at: Place | None = None  # by a broker which we then do not ask again at once
@@ -71,14 +71,13 @@ class Cursor:
 
     @classmethod
     def of(cls, partition: TopicPartition, wanted: Wanted) -> "Cursor":
-        """A cursor for what is wanted."""
+        """A cursor for what is wanted, not paused yet."""
         return cls(
             partition,
             wanted.channel,
             wanted.epoch,
             wanted.offset,
             wanted.end,
-            wanted.paused,
             wanted.leader_epoch,
             Standing.SURE if wanted.offset >= 0 else Standing.SYMBOLIC,
         )
