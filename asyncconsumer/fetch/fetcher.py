@@ -93,7 +93,7 @@ class Fetcher:
         self.node_id = node_id
         self.address = address
         self.lane = lane
-        self.waiting_since: float | None = None  # for the broker: a connection, or an answer
+        self.waiting_since: float | None = None  # for a sign of the broker, over all tries
         self.connection: Connection | None = None
         self._around = around
         self._plan = Plan(around.budget)
@@ -149,19 +149,21 @@ class Fetcher:
 
     async def _round(self) -> bool:
         """One request and its answer; False if there is nobody to ask for."""
-        self.waiting_since = asyncio.get_running_loop().time()
-        try:
-            flight = self._send(await self._connect())
-            if flight is None:
-                return False
-            try:
-                await asyncio.wait((flight.answer,))
-            finally:
-                self._around.budget.give_back(flight.reserved)
-        finally:
+        if self.waiting_since is None:
+            self.waiting_since = asyncio.get_running_loop().time()
+        flight = self._send(await self._connect())
+        if flight is None:
             self.waiting_since = None
+            return False
+        try:
+            await asyncio.wait((flight.answer,))
+        finally:
+            self._around.budget.give_back(flight.reserved)
         # from here on nothing is awaited: what came is in its channel, and the budget in balance
-        answer = self._session.understand(flight.answer.result())
+        raw = flight.answer.result()
+        self.waiting_since = None
+        self._around.brokers.trust(self.address)
+        answer = self._session.understand(raw)
         self._take(answer)
         if answer.throttle:
             await asyncio.sleep(answer.throttle)
