@@ -1,12 +1,10 @@
 """The root, and the errors that any part may raise."""
 
-from typing import ClassVar
-
 
 class ConsumerError(Exception):
     """Root. ``retriable`` is the only thing retry loops may look at."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
 
 class ConfigError(ConsumerError, ValueError):

@@ -11,6 +11,7 @@ from asyncconsumer.errors import BrokerError, ConsumerError
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.offsets.store import commit_error
 from asyncconsumer.tasks.patience import Patience
 from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
 
@@ -54,7 +55,8 @@ class KafkaOffsets:
         rows: dict[str, list[Commit]] = {}
         for (topic, partition), offset in offsets.items():
             rows.setdefault(topic, []).append(Commit(partition, offset))
-        await self._ask(OffsetCommitRequest(self.group, rows), self._committed)
+        message = OffsetCommitRequest(self.group, rows)
+        await self._ask(message, lambda response: self._committed(response, offsets))
 
     async def _ask(self, message: Request, read: Callable[[Response], T]) -> T:
         patience = Patience(self._patience_ms, self._randomness)
@@ -86,9 +88,14 @@ class KafkaOffsets:
                 found[partition] = row["offset"]
         return found
 
-    def _committed(self, response: Response) -> None:
-        for partition, row in _rows(response.to_object()):
-            self._check(row["error_code"], f"{partition} in group {self.group!r}")
+    def _committed(self, response: Response, offsets: Mapping[TopicPartition, int]) -> None:
+        failed: dict[TopicPartition, ConsumerError] = {
+            partition: BrokerError.of(row["error_code"], f"{partition} in group {self.group!r}")
+            for partition, row in _rows(response.to_object())
+            if row["error_code"]
+        }
+        if failed:
+            raise commit_error(offsets, failed)
 
     @staticmethod
     def _check(code: int, about: str) -> None:

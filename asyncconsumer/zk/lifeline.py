@@ -178,6 +178,22 @@ class Lifeline:
                     raise
         return results
 
+    async def call_many(
+        self, wanted: Sequence[Call[T]], epoch: int | None = None
+    ) -> list[T | ZooKeeperError]:
+        """Send many calls at once, each of them once; in place of each result may be its error."""
+        results: list[T | ZooKeeperError] = []
+        while len(results) < len(wanted):
+            batch = wanted[len(results) : len(results) + _IN_FLIGHT]
+            try:
+                connection = await self._usable(batch[0].path, epoch)
+            except ZooKeeperError as error:
+                return results + [error] * (len(wanted) - len(results))
+            self.requests += len(batch)
+            for answer in [connection.send(call) for call in batch]:
+                results.append(await _or_error(answer))  # noqa: PERF401
+        return results
+
     async def _usable(self, path: str, epoch: int | None) -> Connection:
         """The connection, as soon as there is one. Between here and its use nothing is awaited."""
         if (connection := self._checked(path, epoch)) is not None:
@@ -322,6 +338,13 @@ async def _unless_missing(answer: Awaitable[T]) -> T | None:
         return await answer
     except NoNode:
         return None
+
+
+async def _or_error(answer: Awaitable[T]) -> T | ZooKeeperError:
+    try:
+        return await answer
+    except ZooKeeperError as error:
+        return error
 
 
 def _now() -> float:

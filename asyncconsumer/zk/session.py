@@ -92,6 +92,13 @@ class ZooKeeperSession(Lifeline):
         """Delete a node."""
         await self.call(calls.delete(self._full(path), version), epoch)
 
+    async def write_many(
+        self, operations: Sequence[Operation], *, epoch: int | None = None
+    ) -> list[Any]:
+        """Each on its own, all sent at once. In place of each result may be its ZooKeeperError."""
+        parts = [calls.operation(one, self._full(one.path), self._acl) for one in operations]
+        return await self.call_many(parts, epoch)
+
     async def multi(
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:

@@ -1,0 +1,54 @@
+"""Where the offsets of a group are kept, whatever it is: two methods."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from asyncconsumer.errors import ConfigError, ConsumerError, PartlyCommitted
+from asyncconsumer.model import TopicPartition
+
+
+class OffsetStore(Protocol):
+    """A group's offsets, each that of the next record to read.
+
+    A store does as it is told: an offset may also be less than the one before. Who commits sees to
+    it that none goes back unmeant, and that there is one commit at a time (`Committer` does both).
+    Either method may be cancelled; what it has begun may then be done or not.
+    """
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The offset of each partition; None where there is none."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep them. PartlyCommitted says which were not kept, any other error that none was."""
+
+
+def commit_error(
+    offsets: Mapping[TopicPartition, int], failed: Mapping[TopicPartition, ConsumerError]
+) -> ConsumerError:
+    """What to raise when some of these offsets were not committed.
+
+    If none was, it is their own error, and rather one that time does not mend.
+    """
+    if failed.keys() >= offsets.keys():
+        return min(failed.values(), key=lambda error: error.retriable)
+    return PartlyCommitted(failed)
+
+
+def failed_by(
+    offsets: Iterable[TopicPartition], error: ConsumerError
+) -> dict[TopicPartition, ConsumerError]:
+    """Which of these partitions a store's error is about."""
+    if isinstance(error, PartlyCommitted):
+        return {one: error.failed[one] for one in offsets if one in error.failed}
+    return dict.fromkeys(offsets, error)
+
+
+def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
+    """Raise for what can be no offset."""
+    given: Mapping[TopicPartition, object] = offsets  # users may not check their types
+    for partition, offset in given.items():
+        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset < 2**63:
+            raise ConfigError(
+                f"offset {offset!r} of {partition}: commit a whole number from 0, that of the "
+                "next record to read"
+            )

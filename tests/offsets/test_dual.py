@@ -1,0 +1,80 @@
+"""Two stores as one."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from asyncconsumer.errors import (
+    ConnectionLoss,
+    ConsumerError,
+    NoAuth,
+    PartlyCommitted,
+    TopicAccessDenied,
+)
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.dual import DualOffsets
+from asyncconsumer.offsets.store import OffsetStore, commit_error
+
+pytestmark = pytest.mark.fast
+
+A, B, C = (TopicPartition(topic, 0) for topic in "abc")
+
+
+class Memory(OffsetStore):
+    """A store in memory that refuses some partitions."""
+
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        refused: Mapping[TopicPartition, ConsumerError] | None = None,
+    ) -> None:
+        self.offsets = dict(offsets)
+        self.refused = refused or {}
+        self.asked: list[Mapping[TopicPartition, int]] = []
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return {one: self.offsets.get(one) for one in partitions}
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.asked.append(offsets)
+        self.offsets |= {one: at for one, at in offsets.items() if one not in self.refused}
+        if failed := {one: self.refused[one] for one in offsets if one in self.refused}:
+            raise commit_error(offsets, failed)
+
+
+async def test_the_larger_offset_counts() -> None:
+    dual = DualOffsets(Memory({A: 5, B: 1}), Memory({A: 3, C: 0}))
+    missing = TopicPartition("d", 0)
+    assert await dual.load(iter([A, B, C, missing])) == {A: 5, B: 1, C: 0, missing: None}
+
+
+async def test_what_the_first_refuses_does_not_reach_the_second() -> None:
+    first, second = Memory({A: 1}, {A: TopicAccessDenied("a")}), Memory({A: 1})
+    with pytest.raises(PartlyCommitted) as told:
+        await DualOffsets(first, second).commit({A: 2, B: 2})
+    assert list(told.value.failed) == [A]
+    assert second.asked == [{B: 2}]
+    with pytest.raises(TopicAccessDenied):
+        await DualOffsets(first, second).commit({A: 2})
+    assert len(second.asked) == 1
+
+
+async def test_what_the_second_refuses_is_told_although_the_first_has_it() -> None:
+    first, second = Memory({}), Memory({}, {B: NoAuth("/b")})
+    with pytest.raises(PartlyCommitted) as told:
+        await DualOffsets(first, second).commit({A: 2, B: 2})
+    assert list(told.value.failed) == [B]
+    assert (first.offsets, second.offsets) == ({A: 2, B: 2}, {A: 2})
+    with pytest.raises(NoAuth):
+        await DualOffsets(first, second).commit({B: 3})
+
+
+async def test_the_refusals_of_both_are_told_together() -> None:
+    first = Memory({}, {A: ConnectionLoss("/a")})
+    second = Memory({}, {B: NoAuth("/b")})
+    with pytest.raises(PartlyCommitted, match=r"a\[0\] \(and those of 1 more\)") as told:
+        await DualOffsets(first, second).commit({A: 2, B: 2, C: 2})
+    assert list(told.value.failed) == [A, B]
+    assert not told.value.retriable
+    with pytest.raises(NoAuth):  # rather than what time may mend
+        await DualOffsets(first, second).commit({A: 2, B: 2})
