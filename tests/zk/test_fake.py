@@ -13,7 +13,7 @@ from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError, TransactionFailed, ZooKeeperError
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.handles import ZooKeeperHandle
-from asyncconsumer.testing.zookeeper import FakeZooKeeper, Fate
+from asyncconsumer.testing.zookeeper import FakeClient, FakeZooKeeper, Fate
 from asyncconsumer.zk import calls
 from asyncconsumer.zk.calls import Check, Create, Delete, Node, SetData, Stat
 from asyncconsumer.zk.session import ZooKeeperSession
@@ -21,7 +21,9 @@ from asyncconsumer.zk.watch import Watch
 from tests.zk.sessions import session
 
 
-def fake_session(fake: FakeZooKeeper, seed: int = 0, **options: Any) -> ZooKeeperSession:
+def fake_session(
+    fake: FakeZooKeeper | FakeClient, seed: int = 0, **options: Any
+) -> ZooKeeperSession:
     config = ZooKeeperConfig(zookeeper_connect=fake.connect, **options)
     return ZooKeeperSession(config, randomness=Random(seed), opener=fake.open)
 
