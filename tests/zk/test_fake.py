@@ -174,6 +174,25 @@ async def test_a_session_that_is_not_heard_of_ends_on_the_server() -> None:
 
 @pytest.mark.fast
 @simulated(range(10), limit=100)
+async def test_an_isolated_client_is_missed_while_the_others_go_on() -> None:
+    fake = FakeZooKeeper(2, randomness=Random(1))
+    client = fake.client()
+    async with fake_session(client) as zk, fake_session(fake, 1) as other:
+        await zk.create("/n", ephemeral=True)
+        client.isolate()
+        with other.watch_exists("/n") as watch:
+            while await watch.read() is not None:
+                await watch.changed.wait()
+        assert not zk.is_over(1)  # it cannot know
+        assert not zk.holds(1)  # and does not need to
+        client.rejoin()
+        await zk.wait_expired(1)
+        await zk.connected.wait()
+        assert (zk.epoch, other.epoch) == (2, 1)
+
+
+@pytest.mark.fast
+@simulated(range(10), limit=100)
 async def test_changes_by_hand_are_seen() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     async with fake_session(fake) as zk:
