@@ -13,7 +13,7 @@ from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError, TransactionFailed, ZooKeeperError
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.handles import ZooKeeperHandle
-from asyncconsumer.testing.zookeeper import FakeZooKeeper, Fate
+from asyncconsumer.testing.zookeeper import FakeClient, FakeZooKeeper, Fate
 from asyncconsumer.zk import calls
 from asyncconsumer.zk.calls import Check, Create, Delete, Node, SetData, Stat
 from asyncconsumer.zk.session import ZooKeeperSession
@@ -21,7 +21,9 @@ from asyncconsumer.zk.watch import Watch
 from tests.zk.sessions import session
 
 
-def fake_session(fake: FakeZooKeeper, seed: int = 0, **options: Any) -> ZooKeeperSession:
+def fake_session(
+    fake: FakeZooKeeper | FakeClient, seed: int = 0, **options: Any
+) -> ZooKeeperSession:
     config = ZooKeeperConfig(zookeeper_connect=fake.connect, **options)
     return ZooKeeperSession(config, randomness=Random(seed), opener=fake.open)
 
@@ -168,6 +170,25 @@ async def test_a_session_that_is_not_heard_of_ends_on_the_server() -> None:
         await asyncio.sleep(2)
         assert (fake.sessions, "/n" in fake.tree.nodes) == ([], False)
         fake.thaw()
+
+
+@pytest.mark.fast
+@simulated(range(10), limit=100)
+async def test_an_isolated_client_is_missed_while_the_others_go_on() -> None:
+    fake = FakeZooKeeper(2, randomness=Random(1))
+    client = fake.client()
+    async with fake_session(client) as zk, fake_session(fake, 1) as other:
+        await zk.create("/n", ephemeral=True)
+        client.isolate()
+        with other.watch_exists("/n") as watch:
+            while await watch.read() is not None:
+                await watch.changed.wait()
+        assert not zk.is_over(1)  # it cannot know
+        assert not zk.holds(1)  # and does not need to
+        client.rejoin()
+        await zk.wait_expired(1)
+        await zk.connected.wait()
+        assert (zk.epoch, other.epoch) == (2, 1)
 
 
 @pytest.mark.fast

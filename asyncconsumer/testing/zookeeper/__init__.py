@@ -15,8 +15,8 @@ It stands in below `zk.line`: no bytes are made, and all of the session's own co
 until `sync`. Access lists are not kept.
 """
 
-from asyncconsumer.testing.zookeeper.ensemble import FakeZooKeeper, Fate
+from asyncconsumer.testing.zookeeper.ensemble import FakeClient, FakeZooKeeper, Fate
 from asyncconsumer.testing.zookeeper.line import FakeLine
 from asyncconsumer.testing.zookeeper.tree import Tree
 
-__all__ = ["FakeLine", "FakeZooKeeper", "Fate", "Tree"]
+__all__ = ["FakeClient", "FakeLine", "FakeZooKeeper", "Fate", "Tree"]

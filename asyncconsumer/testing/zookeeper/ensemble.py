@@ -71,6 +71,25 @@ class _Session:
         self.timer = loop.call_at(self.heard + self.timeout, look, self)
 
 
+class FakeClient:
+    """One client of the fake: `open` is its opener, `isolate` and `rejoin` its fate."""
+
+    def __init__(self, ensemble: "FakeZooKeeper", network: Network) -> None:
+        self._ensemble = ensemble
+        self.isolate: Final = network.isolate
+        self.rejoin: Final = network.rejoin
+        self._network = network
+
+    @property
+    def connect(self) -> str:
+        """The connection string."""
+        return self._ensemble.connect
+
+    async def open(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
+        """The opener for a ZooKeeperSession."""
+        return await self._ensemble.open_over(self._network, address, hello)
+
+
 class FakeZooKeeper:
     """An ensemble in memory. `connect` and `open` are for a ZooKeeperSession.
 
@@ -97,6 +116,7 @@ class FakeZooKeeper:
         }
         self.operations = 0  # that arrived, without pings
         self.on_write: Callable[[int, Request], Fate] = lambda session_id, request: Fate.DONE
+        self._latency = latency
         self._network = Network(randomness, *latency)
         self._sessions: dict[int, _Session] = {}
         self._last_session = 0
@@ -118,7 +138,8 @@ class FakeZooKeeper:
         """Break all connections, of one server or of all."""
         for each in self._chosen(server):
             for line in list(each.lines):
-                self._hang_up(line, "the connection broke")
+                each.lines.pop(line)
+                line.hang_up("the connection broke")
 
     def stop(self, server: int | None = None) -> None:
         """Take servers down: connections break, new ones are refused."""
@@ -159,20 +180,28 @@ class FakeZooKeeper:
 
     # --- connections -----------------------------------------------------------------------------
 
+    def client(self) -> "FakeClient":
+        """A client with a network of its own, to be isolated from all servers."""
+        return FakeClient(self, Network(self._network.randomness, *self._latency))
+
     async def open(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
         """The opener for a ZooKeeperSession."""
+        return await self.open_over(self._network, address, hello)
+
+    async def open_over(self, network: Network, address: Address, hello: Hello) -> FakeLine:
+        """A line over a network."""
         server = self.servers.get(address)
-        await asyncio.sleep(self._network.latency())
+        await network.cross()
         if server is None or not server.up:
             raise ServerUnusable(address, "nobody listens there")
         while server.frozen:
             await server.thawed.wait()
         if hello.last_zxid > server.tree.zxid:
             raise ServerUnusable(address, "it has not seen yet what we have seen")
-        line = FakeLine(server, self._welcome(hello), self._network)
+        line = FakeLine(server, self._welcome(hello), network)
         if line.welcome.session_id:
             self._attach(line)
-        await asyncio.sleep(self._network.latency())  # cancelled here, the welcome is lost
+        await network.cross()  # cancelled here, the welcome is lost
         if not server.up:
             raise ServerUnusable(address, "the server closed the connection")
         return line
@@ -199,8 +228,13 @@ class FakeZooKeeper:
         self._server(line).lines[line] = None
 
     def _hang_up(self, line: FakeLine, reason: str, *, after_answers: bool = False) -> None:
-        self._server(line).lines.pop(line, None)
-        line.hang_up(reason, after_answers=after_answers)
+        server = self._server(line)
+        server.lines.pop(line, None)
+        hang_up = partial(line.hang_up, reason, after_answers=after_answers)
+        if server.frozen:
+            server.hold(hang_up)  # not even that is heard of it
+        else:
+            hang_up()
 
     def _server(self, line: FakeLine) -> FakeServer:
         server = line.server

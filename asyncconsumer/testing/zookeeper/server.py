@@ -59,7 +59,7 @@ class FakeServer:
         self.up = True
         self.frozen = False
         self.thawed = asyncio.Event()
-        self._held: list[FakeLine] = []
+        self._held: list[Callable[[], None]] = []
         self._handler = handler
         self._commits = commits
         self._seen = 0
@@ -81,9 +81,9 @@ class FakeServer:
         """A call has arrived."""
         self._handler.handle(line, xid, call)
 
-    def hold(self, line: FakeLine) -> None:
-        """Let the line go on when we are thawed."""
-        self._held.append(line)
+    def hold(self, act: Callable[[], None]) -> None:
+        """Do this when we are thawed."""
+        self._held.append(act)
 
     def freeze(self) -> None:
         """Hear and say nothing."""
@@ -96,8 +96,8 @@ class FakeServer:
         self.catch_up()
         self.thawed.set()
         held, self._held = self._held, []
-        for line in held:
-            line.arrive()
+        for act in held:
+            act()
 
     def rise(self, *, up: bool) -> None:
         """Take connections, or refuse them."""
