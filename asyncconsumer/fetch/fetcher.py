@@ -25,6 +25,7 @@ from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
 
 _SHORT_WAIT_MS: Final = 20  # at the broker, while somebody may want to be asked for at any moment
+_SMALL: Final = 16 * 2**10  # bytes of an answer
 _SESSION_IS_OVER: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 
@@ -156,16 +157,17 @@ class Fetcher:
             self.waiting_since = None
             return False
         try:
-            await asyncio.wait((flight.answer,))
+            raw = await flight.answer
         finally:
             self._around.budget.give_back(flight.reserved)
         # from here on nothing is awaited: what came is in its channel, and the budget in balance
-        raw = flight.answer.result()
         self.waiting_since = None
         self._around.brokers.trust(self.address)
         answer = self._session.understand(raw)
         self._take(answer)
-        if answer.throttle:
+        if answer.throttle or len(raw.body) <= _SMALL:
+            # who waited for so little has it in hand before the next request takes its time; of a
+            # large answer readers have enough to do meanwhile
             await asyncio.sleep(answer.throttle)
         return True
 
