@@ -90,14 +90,19 @@ class Scene:
 
     async def all_move(self, who: Iterable[str] = (OURS, THEIRS, CLUSTER)) -> None:
         """Return once everybody has got something more of every partition."""
-        before = {one: dict(self.pulses[one].count) for one in who}
-        async with asyncio.timeout(180):
-            while any(
-                self.pulses[one].count[number] < count + 3
-                for one, counts in before.items()
+        enough = {
+            one: {number: count + 3 for number, count in self.pulses[one].count.items()}
+            for one in who
+        }
+
+        async def moved() -> bool:
+            return all(
+                self.pulses[one].count[number] >= count
+                for one, counts in enough.items()
                 for number, count in counts.items()
-            ):
-                await asyncio.sleep(0.05)
+            )
+
+        await until(moved)
 
 
 class Outcome(NamedTuple):
@@ -109,6 +114,12 @@ class Outcome(NamedTuple):
     concerned: list[int]
     own: float | None = None
     allowed: float = 1.0
+
+
+async def until(met: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(180):
+        while not await met():  # noqa: ASYNC110 - of brokers nobody tells
+            await asyncio.sleep(0.05)
 
 
 # --- the faults ----------------------------------------------------------------------------------
@@ -130,13 +141,12 @@ async def freeze(scene: Scene) -> Outcome:
     broker.pause()
     witness = scene.kafka.brokers[broker.node_id % 3 + 1]
 
-    async def fenced() -> float:
-        for number in led:
-            while await witness.leader_of(scene.topic, number) in (broker.node_id, -1):
-                await asyncio.sleep(0.1)
-        return loop.time() - began
+    async def fenced() -> bool:
+        leaders = {await witness.leader_of(scene.topic, number) for number in led}
+        return leaders.isdisjoint((broker.node_id, -1))
 
-    own = await fenced()
+    await until(fenced)
+    own = loop.time() - began
     await asyncio.sleep((20 if scene.quick else 60) - own)
     broker.resume()
     await scene.kafka.wait_until_whole()

@@ -20,7 +20,7 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire.messages import EARLIEST
 from tests.helpers import until
 
-_PAUSE: Final = 0.005  # between two records of a partition
+_PAUSE: Final = 0.02  # between two records of a partition
 
 
 class Engine:
@@ -150,14 +150,14 @@ class Ledger:
             assert record.offset == len(before), f"{record.offset} follows {len(before) - 1}"
             before.append(record.value)
 
-    def has(self, acknowledged: Mapping[TopicPartition, Mapping[int, bytes]]) -> bool:
+    def has(self, acknowledged: Mapping[TopicPartition, dict[int, bytes]]) -> bool:
         """Whether every partition was read up to what was acknowledged last."""
         return all(
             len(self.delivered[one]) > next(reversed(offsets), -1)
             for one, offsets in acknowledged.items()
         )
 
-    def check(self, acknowledged: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
+    def check(self, acknowledged: Mapping[TopicPartition, dict[int, bytes]]) -> None:
         """Every acknowledged record was delivered, once (they are in the order of offsets)."""
         for one, records in acknowledged.items():
             lost = {at: value for at, value in records.items() if self.delivered[one][at] != value}
@@ -196,7 +196,7 @@ class Load:
             self._reading.cancel()
             await self._group.__aexit__(None, None, None)
 
-    async def goes_on(self, records: int = 20, *, without: Iterable[TopicPartition] = ()) -> None:
+    async def goes_on(self, records: int = 10, *, without: Iterable[TopicPartition] = ()) -> None:
         """Return once so many more records of each partition were acknowledged and delivered."""
         others = set(self.partitions) - set(without)
         written = self.writer.acknowledged

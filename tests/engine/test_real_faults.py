@@ -35,7 +35,7 @@ async def test_a_leader_is_frozen_and_thaws_when_others_lead(kafka_cluster: Kafk
         leader = await kafka_cluster.leader(running.topic)
         leader.pause()
         await running.goes_on()
-        await running.goes_on(200)
+        await running.goes_on(100)
         leader.resume()
         await kafka_cluster.server.wait_until_whole()
         await running.goes_on()
