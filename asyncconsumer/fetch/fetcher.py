@@ -193,11 +193,24 @@ class Fetcher:
             wait = min(wait, _SHORT_WAIT_MS)
         most = min(config.fetch_max_bytes, max(self._unit, around.budget.limit // 8))
         message = self._session.request(
-            config, connection.versions, max_wait_ms=wait, max_bytes=most
+            config,
+            connection.versions,
+            max_wait_ms=wait,
+            max_bytes=most,
+            rack=self._rack(),
         )
         answer = connection.send_raw(message)
         around.budget.take(most)
         return _Flight(answer, most)
+
+    def _rack(self) -> str:
+        """Who tells its rack may be sent to the replica there: not if that has failed somebody."""
+        rack = self._around.config.client_rack
+        if rack:
+            now = asyncio.get_running_loop().time()
+            if any(now < cursor.shuns_replicas_until for cursor in self._plan.cursors):
+                return ""
+        return rack
 
     @property
     def _unit(self) -> int:

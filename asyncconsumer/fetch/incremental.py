@@ -59,6 +59,7 @@ class FetchSession:
         *,
         max_wait_ms: int,
         max_bytes: int,
+        rack: str,
     ) -> FetchRequest:
         """The next fetch, of exactly what is wanted. Send it, or `reset`."""
         told: Mapping[TopicPartition, Ask]
@@ -79,7 +80,7 @@ class FetchSession:
             max_bytes=max_bytes,
             session=(self._id, self._number) if speaks else NO_SESSION,
             forgotten=forgotten,
-            rack=config.client_rack,
+            rack=rack,
         )
 
     def _news(self) -> tuple[dict[TopicPartition, Ask], dict[FetchTopic, list[int]]]:
