@@ -27,8 +27,17 @@ class _Batch:
         """Leave a partition out, if it is in."""
         return self.offsets.pop(partition, None) is not None
 
+    def begin(self) -> asyncio.Timeout:
+        """A new attempt to commit it; `withdraw` ends it."""
+        self.attempt = asyncio.timeout(None)
+        return self.attempt
+
+    def fail(self, error: ConsumerError) -> None:
+        """The store says so, or nobody will ask it."""
+        self.failed = failed_by(self.offsets, error)
+
     def withdraw(self) -> None:
-        """End the attempt that is being made; its place is taken by another."""
+        """End the attempt that is being made."""
         if not self.attempt.expired():
             self.attempt.reschedule(asyncio.get_running_loop().time())
 
@@ -132,9 +141,8 @@ class Committer:
     async def _settle(self, batch: _Batch) -> None:
         """Commit a batch; anew without them if partitions are forgotten meanwhile."""
         while batch.offsets:
-            batch.attempt = asyncio.timeout(None)
             try:
-                async with batch.attempt:
+                async with batch.begin():
                     await self._store.commit(dict(batch.offsets))
             except TimeoutError:
                 if not batch.attempt.expired():
@@ -148,7 +156,7 @@ class Committer:
             return
 
     def _failed(self, batch: _Batch, error: ConsumerError) -> None:
-        batch.failed = failed_by(batch.offsets, error)
+        batch.fail(error)
         self.failures += 1
         self.last_error = error
         self._log.warning("%d offsets were not committed: %s", len(batch.failed), error)
@@ -157,7 +165,6 @@ class Committer:
         self._stopped = True
         for batch in (self._underway, self._next):
             if batch is not None:
-                error = ClosedError("the committer was stopped before it could commit this")
-                batch.failed = dict.fromkeys(batch.offsets, error)
+                batch.fail(ClosedError("the committer was stopped before it could commit this"))
                 batch.over.set()
         self._underway = None
