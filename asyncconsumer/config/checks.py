@@ -1,0 +1,71 @@
+"""What is checked of options, and with which words."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Final
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.model import Address
+
+DEFAULT_PORT: Final = 9092
+
+
+def whole_number(name: str, value: object, least: int) -> None:
+    """Raise unless the value is one, from `least` to what Kafka's messages can carry."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        raise ConfigError(
+            f"{name} must be a whole number from {least} to {2**31 - 1}, got {value!r}"
+        )
+
+
+def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise unless the value is one of those, with the nearest of them."""
+    if value in allowed:
+        return
+    near = difflib.get_close_matches(str(value).upper().replace("_", "-"), allowed, 1, 0.4)
+    near = near or difflib.get_close_matches(str(value).upper(), allowed, 1, 0.4)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}{hint}")
+
+
+def refuse_unknown(options: Iterable[str], *kinds: type[object], also: Iterable[str] = ()) -> None:
+    """Raise for the first option left that nobody took, with the nearest right name."""
+    known = [*also, *(field.name for kind in kinds for field in fields(kind))]  # type: ignore[arg-type] # dataclasses
+    for name in options:
+        near = difflib.get_close_matches(name, known, 1, 0.6)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+        raise ConfigError(f"unknown option {name!r}: {hint}")
+
+
+def parse_servers(
+    servers: str | Sequence[str], option: str = "bootstrap_servers", port: int = DEFAULT_PORT
+) -> tuple[Address, ...]:
+    """The addresses that an option names, each once, in their order."""
+    entries = servers.split(",") if isinstance(servers, str) else servers
+    try:
+        named = [entry.strip() for entry in entries if entry.strip()]
+    except (AttributeError, TypeError):
+        raise ConfigError(
+            f"{option} must be 'host:port,...' or a sequence of them, got {servers!r}"
+        ) from None
+    if not named:
+        raise ConfigError(f"{option} is empty: name at least one server as 'host:port'")
+    return tuple(dict.fromkeys(_parse_server(entry, option, port) for entry in named))
+
+
+def _parse_server(entry: str, option: str, default_port: int) -> Address:
+    host, colon, port = entry.rpartition(":")
+    if entry.endswith("]") or not colon:
+        host, port = entry, str(default_port)
+    bracketed = host.startswith("[") and host.endswith("]")
+    name = host[1:-1] if bracketed else host
+    sound = bool(name) and bracketed == (":" in name) and not any(c in "[]/@ " for c in name)
+    # only plain digits: int() also takes signs, underscores and other alphabets
+    digits = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not (sound and digits and 0 < int(port) < 2**16):
+        raise ConfigError(
+            f"{option} has {entry!r}: each must be 'host', 'host:port' or '[ipv6]:port', "
+            "the port from 1 to 65535"
+        )
+    return Address(name, int(port))

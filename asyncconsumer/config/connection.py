@@ -1,0 +1,129 @@
+"""How to reach a Kafka cluster."""
+
+import importlib.util
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from aiokafka.abc import AbstractTokenProvider
+
+from asyncconsumer.config.checks import one_of, parse_servers, whole_number
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.model import Address
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionConfig:
+    """How to reach a cluster, and how long to wait for it. Names and units are Kafka's.
+
+    ``bootstrap_servers`` is ``"host:port,host:port"`` or a sequence of such; without a port it is
+    9092, an IPv6 address takes brackets. ``ssl_context`` is the whole of the TLS settings, e.g.
+    ``ssl.create_default_context(cafile="authority.pem")``. ``connect_timeout_ms`` is for all of an
+    opening: TCP, TLS, login. A response of more than ``max_frame_bytes`` is refused unread.
+    """
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str = "asyncconsumer"
+    security_protocol: str = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    sasl_mechanism: str | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: AbstractTokenProvider | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+    connect_timeout_ms: int = 5_000
+    request_timeout_ms: int = 30_000
+    connections_max_idle_ms: int = 540_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    max_frame_bytes: int = 128 * 2**20
+
+    def __post_init__(self) -> None:
+        parse_servers(self.bootstrap_servers)
+        one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
+        if self.encrypted != (self.ssl_context is not None):
+            raise ConfigError(
+                f"security_protocol is {self.security_protocol} and ssl_context is "
+                + (
+                    "not set: set it, e.g. to ssl.create_default_context()"
+                    if self.encrypted
+                    else "set: take SSL or SASL_SSL, or leave the context out"
+                )
+            )
+        self._check_login()
+        for name, least in _LEAST.items():
+            whole_number(name, getattr(self, name), least)
+        if self.reconnect_backoff_ms > self.reconnect_backoff_max_ms:
+            raise ConfigError(
+                f"reconnect_backoff_ms ({self.reconnect_backoff_ms}) must not be more than "
+                f"reconnect_backoff_max_ms ({self.reconnect_backoff_max_ms})"
+            )
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """The bootstrap servers, each once."""
+        return parse_servers(self.bootstrap_servers)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether connections speak TLS."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether connections log in with SASL."""
+        return self.security_protocol.startswith("SASL")
+
+    def _check_login(self) -> None:
+        mechanism = self.sasl_mechanism
+        if not self.logs_in:
+            for given in fields(self):
+                if given.name in _LOGIN_ONLY and getattr(self, given.name) is not None:
+                    raise ConfigError(
+                        f"{given.name} is set and security_protocol is {self.security_protocol}, "
+                        "which does not log in: take SASL_SSL (or SASL_PLAINTEXT), or leave it out"
+                    )
+            return
+        if mechanism is None:
+            raise ConfigError(
+                f"security_protocol {self.security_protocol} needs sasl_mechanism: "
+                f"one of {', '.join(SASL_MECHANISMS)}"
+            )
+        one_of("sasl_mechanism", mechanism, SASL_MECHANISMS)
+        for name in _NEEDED.get(mechanism, ("sasl_plain_username", "sasl_plain_password")):
+            if not getattr(self, name):
+                raise ConfigError(f"sasl_mechanism {mechanism} needs {name}")
+        provider = self.sasl_oauth_token_provider
+        if provider is not None and not isinstance(provider, AbstractTokenProvider):
+            raise ConfigError(
+                "sasl_oauth_token_provider must be an aiokafka.abc.AbstractTokenProvider, "
+                f"got a {type(provider).__name__}"
+            )
+        if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
+            raise ConfigError("sasl_mechanism GSSAPI needs the gssapi package: pip install gssapi")
+
+
+_LOGIN_ONLY: Final = {
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_oauth_token_provider",
+    "sasl_kerberos_domain_name",
+}
+_NEEDED: Final = {
+    "OAUTHBEARER": ("sasl_oauth_token_provider",),
+    "GSSAPI": ("sasl_kerberos_service_name",),
+}
+_LEAST: Final = {
+    "connect_timeout_ms": 1,
+    "request_timeout_ms": 1,
+    "connections_max_idle_ms": 1,
+    "reconnect_backoff_ms": 0,
+    "reconnect_backoff_max_ms": 0,
+    "max_frame_bytes": 1024,
+}

@@ -1,0 +1,81 @@
+"""What to ask brokers for, and how much of it at once."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from asyncconsumer.config.checks import one_of, whole_number
+from asyncconsumer.errors import ConfigError
+
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+OFFSET_RESETS: Final = ("earliest", "latest", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchConfig:
+    """How much one fetch asks for, and what is checked of what comes. Names are Kafka's.
+
+    A larger batch than ``max_partition_fetch_bytes`` still comes whole. A batch that inflates to
+    more than ``max_inflated_bytes`` is refused as corrupt: a few kilobytes can claim gigabytes.
+    """
+
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 * 2**20
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 2**20
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    max_inflated_bytes: int = 64 * 2**20
+    client_rack: str = ""
+
+    def __post_init__(self) -> None:
+        one_of("isolation_level", self.isolation_level, ISOLATION_LEVELS)
+        if not isinstance(self.check_crcs, bool):
+            raise ConfigError(f"check_crcs must be True or False, got {self.check_crcs!r}")
+        for name in ("fetch_min_bytes", "fetch_max_wait_ms"):
+            whole_number(name, getattr(self, name), 0)
+        for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "max_inflated_bytes"):
+            whole_number(name, getattr(self, name), 1)
+        if self.fetch_min_bytes > self.fetch_max_bytes:
+            raise ConfigError(
+                f"fetch_min_bytes ({self.fetch_min_bytes}) must not be more than "
+                f"fetch_max_bytes ({self.fetch_max_bytes})"
+            )
+
+    @property
+    def committed_only(self) -> bool:
+        """Whether records of open and of aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How many partitions are read at once, how far ahead, and what to do when it gets difficult.
+
+    ``max_buffered_bytes`` is for everything that was fetched and is not used up yet, of all streams
+    together. ``auto_offset_reset`` is where to go when an offset is not in the log: an error with
+    "none". A partition that has something to read and does not move is reported as stalled after
+    ``stall_timeout_ms``. With ``retry_timeout_ms`` an error that lasts so long is raised; without,
+    it is tried for ever. ``num_consumer_fetchers`` is the number of connections to each broker.
+    Brokers are asked for new partitions every ``metadata_refresh_ms``.
+    """
+
+    max_buffered_bytes: int = 32 * 2**20
+    num_consumer_fetchers: int = 1
+    refresh_leader_backoff_ms: int = 200
+    auto_offset_reset: str = "latest"
+    stall_timeout_ms: int = 10_000
+    retry_timeout_ms: int | None = None
+    metadata_refresh_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        one_of("auto_offset_reset", self.auto_offset_reset, OFFSET_RESETS)
+        whole_number("max_buffered_bytes", self.max_buffered_bytes, 2**16)
+        for name in (
+            "num_consumer_fetchers",
+            "refresh_leader_backoff_ms",
+            "stall_timeout_ms",
+            "metadata_refresh_ms",
+        ):
+            whole_number(name, getattr(self, name), 1)
+        if self.retry_timeout_ms is not None:
+            whole_number("retry_timeout_ms", self.retry_timeout_ms, 0)

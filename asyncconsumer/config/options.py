@@ -1,0 +1,46 @@
+"""The options of a reader, which belong to several configs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from asyncconsumer.config.checks import refuse_unknown
+from asyncconsumer.config.connection import ConnectionConfig
+from asyncconsumer.config.fetch import FetchConfig
+from asyncconsumer.errors import ConfigError
+
+Config = TypeVar("Config", bound="ConnectionConfig | FetchConfig")
+
+
+def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
+    """Raise for options that are each fine and do not go together."""
+    if fetch.fetch_max_wait_ms >= connection.request_timeout_ms:
+        raise ConfigError(
+            f"fetch_max_wait_ms ({fetch.fetch_max_wait_ms}) must be less than request_timeout_ms "
+            f"({connection.request_timeout_ms}): a fetch that waits would be taken for lost"
+        )
+    if fetch.fetch_max_bytes > connection.max_frame_bytes:
+        raise ConfigError(
+            f"fetch_max_bytes ({fetch.fetch_max_bytes}) must not be more than max_frame_bytes "
+            f"({connection.max_frame_bytes}), which answers may have at the most"
+        )
+
+
+def split(
+    options: Mapping[str, Any], own: Iterable[str] = ()
+) -> tuple[ConnectionConfig, FetchConfig]:
+    """The configs that a reader's options make up; `own` are those that the reader itself has.
+
+    Raises for an option that none of them has, and for options that do not go together.
+    """
+    left = dict(options)
+    connection, fetch = _take(left, ConnectionConfig), _take(left, FetchConfig)
+    check_together(connection, fetch)
+    refuse_unknown(left, ConnectionConfig, FetchConfig, also=own)
+    return connection, fetch
+
+
+def _take(options: dict[str, Any], kind: type[Config]) -> Config:
+    """A config made of those options that are its own; they are taken out of `options`."""
+    own = {field.name for field in fields(kind)} & options.keys()
+    return kind(**{name: options.pop(name) for name in own})

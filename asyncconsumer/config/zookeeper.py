@@ -1,0 +1,63 @@
+"""How to reach ZooKeeper."""
+
+import ssl
+from dataclasses import dataclass, field
+
+from asyncconsumer.config.checks import parse_servers, whole_number
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.model import Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperConfig:
+    """How to reach ZooKeeper, and who we are there.
+
+    ``zookeeper_connect`` is ``"host:port,host:port/chroot"``; without a port it is 2181. All paths
+    are below the chroot, which must exist. ``auth`` is ``"user:password"`` of the digest scheme,
+    ``sasl`` the same for a server that asks for SASL (DIGEST-MD5). With ``zookeeper_set_acl`` only
+    that user may touch the nodes that we create. ``connection_timeout_ms`` is the longest that we
+    wait for a connection: at the start, and before a call while there is none.
+    """
+
+    zookeeper_connect: str
+    session_timeout_ms: int = 6_000
+    connection_timeout_ms: int = 6_000
+    auth: str | None = field(default=None, repr=False)
+    sasl: str | None = field(default=None, repr=False)
+    zookeeper_set_acl: bool = False
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    max_frame_bytes: int = 8 * 2**20
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.zookeeper_connect, str):
+            raise ConfigError(
+                "zookeeper_connect must be 'host:port,host:port/chroot', "
+                f"got {self.zookeeper_connect!r}"
+            )
+        _ = self.addresses
+        parts = self.chroot.split("/")[1:]
+        if any(part in ("", ".", "..") or not part.isprintable() for part in parts):
+            raise ConfigError(
+                f"zookeeper_connect has the chroot {self.chroot!r}: its parts must not be empty, "
+                "'.' or '..', nor have control characters"
+            )
+        whole_number("session_timeout_ms", self.session_timeout_ms, 100)
+        whole_number("connection_timeout_ms", self.connection_timeout_ms, 1)
+        whole_number("max_frame_bytes", self.max_frame_bytes, 1024)
+        for name in ("auth", "sasl"):  # the value is a secret: it is not told
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and given.partition(":")[2]):
+                raise ConfigError(f"{name} must be 'user:password'")
+        if self.zookeeper_set_acl and self.auth is None and self.sasl is None:
+            raise ConfigError("zookeeper_set_acl needs auth or sasl: nobody could own the nodes")
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """The servers of the ensemble, each once."""
+        return parse_servers(self.zookeeper_connect.partition("/")[0], "zookeeper_connect", 2181)
+
+    @property
+    def chroot(self) -> str:
+        """What goes before every path: empty, or ``/part/part``."""
+        _, slash, rest = self.zookeeper_connect.strip().partition("/")
+        return (slash + rest).rstrip("/")
