@@ -11,9 +11,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -21,7 +21,7 @@ from asyncconsumer.testing.clock import run
 from tests.engine import world as engine
 from tests.group import world as group
 
-WORLDS: Final[dict[str, Callable[[int], Awaitable[None]]]] = {
+WORLDS: Final[dict[str, Callable[[int], Coroutine[Any, Any, None]]]] = {
     "engine": engine.run_schedule,
     "group": group.run_schedule,
 }

@@ -63,8 +63,10 @@ async def member(
     async with connector, asyncio.TaskGroup() as readers:
         ours = Ours(connector)
         if isinstance(topics, TopicFilter):
+            made: list[MessageStream[bytes, bytes]]
             made = await connector.create_message_streams_by_filter(topics, streams)
         else:
+            of_topics: dict[str, list[MessageStream[bytes, bytes]]]
             of_topics = await connector.create_message_streams(topics)
             made = [stream for of_topic in of_topics.values() for stream in of_topic]
         for stream in made:
@@ -110,8 +112,8 @@ async def test_they_divide_partitions_as_two_scala_members_would(
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
         scala = await scala_consumers.start(group, {topic: 2}, name="s", properties=properties)
         await scala.until_received(80)
-        options = {"partition_assignment_strategy": strategy}
-        async with member(kafka_zk, group, {topic: 3}, "o", **options) as ours:
+        ours_too: Any = {"partition_assignment_strategy": strategy}
+        async with member(kafka_zk, group, {topic: 3}, "o", **ours_too) as ours:
             expected = shares(topic, 8, (scala.consumer_id, 2), (ours.id, 3), strategy=rule)
             await until(lambda: _equal(nodes.owners(), expected))
             await send(kafka_zk, topic, 80, 80)
@@ -204,7 +206,7 @@ async def test_both_stores_have_what_either_side_committed(
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
     await send(kafka_zk, topic, 40)
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
-        options = {"offsets_storage": "kafka", "dual_commit_enabled": True}
+        options: Any = {"offsets_storage": "kafka", "dual_commit_enabled": True}
         async with member(kafka_zk, group, {topic: 1}, "o", **options) as ours:
             await until(lambda: all_of(numbers(topic, 40), ours))
         assert sum((await nodes.offsets()).values()) == 40

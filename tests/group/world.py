@@ -78,6 +78,7 @@ class Member:
             now_ms=lambda: int(loop.time() * 1000),
         )
         async with ConsumerConnector(world.config(self.name), outside=outside) as connector:
+            streams: dict[str, list[MessageStream[bytes, bytes]]]
             streams = await connector.create_message_streams(world.subscription)
             async with asyncio.TaskGroup() as group:
                 readers = [

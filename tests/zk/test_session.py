@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from aiozk import protocol
 from aiozk.protocol.request import Request
 
 from asyncconsumer.config import ZooKeeperConfig
@@ -177,9 +178,9 @@ async def test_what_another_has_claimed_meanwhile_is_not_deleted() -> None:
         def lose_and_claim(session_id: int, request: Request) -> Fate:
             fate = next(claims, Fate.DONE)
             if fate is Fate.LOST_AFTER:  # our delete is done, and another is quick
-                asyncio.get_running_loop().call_soon(
-                    fake.apply, protocol.CreateRequest(path="/owner", data=b"other", acl=[])
-                )
+                claim = protocol.CreateRequest(path="/owner", data=b"other", acl=[])
+                claim.set_flags(ephemeral=False, sequential=False)
+                asyncio.get_running_loop().call_soon(fake.apply, claim)
             return fate
 
         fake.on_write = lose_and_claim
