@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncconsumer.errors import BadZnode, ConsumerError
 from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.growth import Growth
 from asyncconsumer.tasks.many import each
 from asyncconsumer.zk import paths
 from asyncconsumer.zk.registry import parse_topic
@@ -92,23 +93,22 @@ class KafkaTopics:
 
     def __init__(self, cluster: Cluster, bell: asyncio.Event, every_ms: int = 5_000) -> None:
         self._cluster = cluster
+        self._growth = Growth(cluster)
         self._bell = bell
         self._every = every_ms / 1000
-        self._asked_names = False
-        self._names: list[str] = []
+        self._names: list[str] | None = None  # as last told; None while nobody asks
         self._known: dict[str, tuple[int, ...]] = {}
         self._wanted: list[str] = []
 
     async def names(self) -> list[str]:
         """All there are."""
-        self._asked_names = True
         self._names = await self._cluster.topic_names()
         return self._names
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Of these, and from now on they are asked about again and again."""
+        """Of those that are there; from now on they are asked about again and again."""
         self._wanted = list(topics)
-        self._known = await self._ask(self._wanted)
+        self._known = await self._growth.ask(self._wanted)
         return self._known
 
     async def run(self) -> None:
@@ -116,22 +116,17 @@ class KafkaTopics:
         while True:
             await asyncio.sleep(self._every)
             try:
-                wanted = self._wanted
-                changed = self._asked_names and await self._cluster.topic_names() != self._names
-                changed |= bool(wanted) and await self._ask(wanted) != self._known
+                changed = (
+                    self._names is not None and self._names != await self._cluster.topic_names()
+                )
+                changed |= bool(self._wanted) and self._known != await self._growth.ask(
+                    self._wanted
+                )
             except ConsumerError as error:
                 _log.info("no news of topics: %s", error)
                 continue
             if changed:
                 self._bell.set()
-
-    async def _ask(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        metadata = await self._cluster.refresh(topics)
-        return {
-            name: tuple(sorted(topic.partitions))
-            for name in topics
-            if (topic := metadata.topics.get(name)) is not None and topic.error is None
-        }
 
 
 def _is_sound(name: str) -> bool:

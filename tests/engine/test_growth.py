@@ -9,10 +9,10 @@ import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.fetch.cursor import Wanted
-from asyncconsumer.fetch.growth import Partitions, partitions_of
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.growth import Partitions, partitions_of
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster import FakeCluster

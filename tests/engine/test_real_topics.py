@@ -9,8 +9,8 @@ from aiokafka import AIOKafkaProducer
 from asyncconsumer.errors import OffsetNotThere, TopicRecreated, UnknownTopicOrPartition
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.events import Recovered, Recreated, Skipped, Stalled, Truncated
-from asyncconsumer.fetch.growth import partitions_of
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.growth import partitions_of
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import AdminFailed, Kafka

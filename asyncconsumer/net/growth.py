@@ -2,18 +2,40 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.metadata import Metadata, Topic
+from asyncconsumer.net.metadata import Topic
 from asyncconsumer.tasks.quiet import QuietLog
 
 _log: Final = logging.getLogger(__name__)
 
 Partitions: TypeAlias = dict[str, tuple[int, ...]]
 """The numbers of each topic's partitions; a topic that is not there is left out."""
+
+
+class Growth:
+    """Asks for the partitions of topics, and does not believe who has not heard the news."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._seen: dict[str, Topic] = {}
+
+    async def ask(self, topics: Iterable[str]) -> Partitions:
+        """The partitions of these topics now."""
+        wanted = sorted(set(topics))
+        metadata, before, self._seen = await self._cluster.refresh(wanted), self._seen, {}
+        for name in wanted:
+            topic, known = metadata.topics.get(name), before.get(name)
+            if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
+                continue  # it is not there
+            if topic.error is None and not _is_older(topic, known):
+                self._seen[name] = topic
+            elif known is not None:
+                self._seen[name] = known
+        return {name: tuple(sorted(topic.partitions)) for name, topic in self._seen.items()}
 
 
 async def partitions_of(
@@ -25,37 +47,18 @@ async def partitions_of(
     yielded, and what is known stays. What is new is to be read from its beginning: it was written
     after we began to read the topic.
     """
-    quiet = QuietLog(_log)
-    wanted = sorted(set(topics))
+    quiet, growth, wanted = QuietLog(_log), Growth(cluster), list(topics)
     told: Partitions | None = None
-    seen: dict[str, Topic] = {}
     while True:
         try:
-            seen = _grown(seen, await cluster.refresh(wanted), wanted)
+            found = await growth.ask(wanted)
         except ConsumerError as error:
             quiet.warning("no news of topics: %s", error)
         else:
-            found = {name: tuple(sorted(topic.partitions)) for name, topic in seen.items()}
             if found != told:
                 told = found
                 yield dict(found)
         await asyncio.sleep(every_ms / 1000)
-
-
-def _grown(
-    seen: Mapping[str, Topic], metadata: Metadata, wanted: Iterable[str]
-) -> dict[str, Topic]:
-    """What there is now, without believing a broker that has not heard the news."""
-    found = {}
-    for name in wanted:
-        topic, before = metadata.topics.get(name), seen.get(name)
-        if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
-            continue  # it is not there
-        if topic.error is None and not _is_older(topic, before):
-            found[name] = topic
-        elif before is not None:
-            found[name] = before
-    return found
 
 
 def _is_older(topic: Topic, before: Topic | None) -> bool:
