@@ -8,7 +8,7 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format bench fuzz sanitize docs clean
+.PHONY: help demo test test-fast check format bench fuzz simulate sanitize docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,10 +46,18 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.decode $(ARGS)
 	$(say) 'benchmarks: throughput'
 	@$(BIN)/python -m benchmarks.throughput $(ARGS)
+	$(say) 'benchmarks: engine'
+	@$(BIN)/python -m benchmarks.engine $(ARGS)
+	$(say) 'benchmarks: faults'
+	@$(BIN)/python -m benchmarks.faults $(ARGS)
 
 fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
 	$(say) 'fuzz: the decoders agree, and only typed errors come out'
 	@$(BIN)/python -m tests.fuzz.decoder $(ARGS)
+
+simulate: $(VENV)/.ready  ## ten thousand schedules each of faults on virtual time (nightly)
+	$(say) 'simulate: engine and groups, whatever happens around them'
+	@$(BIN)/python -m tests.simulate $(ARGS)
 
 # the extension in a folder of its own, and the tests beside it, so that they import that one
 SANITIZED := build/sanitized

@@ -35,6 +35,7 @@ class Channel:
         self._readable = asyncio.Event()
         self._ending: ConsumerError | None = None
         self._since_breath = 0
+        self._interruption: ConsumerError | None = None
 
     # --- for fetchers ----------------------------------------------------------------------------
 
@@ -53,6 +54,12 @@ class Channel:
         """Raise this to the reader, after everything good of this partition was read."""
         self._check_open()
         self._add(partition, error)
+
+    def interrupt(self, error: ConsumerError) -> None:
+        """Raise this to the reader next, before anything else, once."""
+        self._check_open()
+        self._interruption = error
+        self._readable.set()
 
     def drop(self, partition: TopicPartition) -> int:
         """Forget what waits of a partition, and end what is being read of it; how many chunks."""
@@ -98,6 +105,9 @@ class Channel:
 
     def pop_now(self) -> Chunk | None:
         """The next chunk, or None if there is none at the moment; or the error that is next."""
+        if self._interruption is not None:
+            error, self._interruption = self._interruption, None
+            raise error
         if not self._turns:
             return None
         partition = self._turns.popleft()

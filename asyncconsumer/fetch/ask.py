@@ -103,12 +103,21 @@ def request(
 
 
 def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fetched]:
-    """What the answer says of each partition asked for; raises if the broker refused it all."""
+    """What the answer says of each partition asked for; raises if the broker refused it all.
+
+    A broker that throttles us answers with no partition at all: then nothing came of any.
+    """
     answer = accel.fetch_answer(raw.body, raw.version)
     if answer.error_code:
         raise BrokerError.of(answer.error_code, "a fetch")
     names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
+    if not answer.partitions:
+        return [_nothing(partition, ask) for partition, ask in wanted.items()]
     return [understand_part(raw, part, wanted, names) for part in answer.partitions]
+
+
+def _nothing(partition: TopicPartition, ask: Ask) -> Fetched:
+    return Fetched(partition, ask.offset, None, -1, -1, -1, None, -1, memoryview(b""))
 
 
 def understand_part(

@@ -2,6 +2,7 @@
 
 import enum
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 from uuid import UUID
 
@@ -55,9 +56,9 @@ class Cursor:
     epoch: int
     offset: int
     end: int | None
-    paused: bool
     read_epoch: int  # leader epoch of the last record fetched, or -1
     standing: Standing
+    paused: bool = False
     version: int = 0
     place: Place | None = None  # where it is, or was last
     refused_at: Place | None = None  # by a broker which we then do not ask again at once
@@ -67,18 +68,18 @@ class Cursor:
     topic_id: UUID | None = None
     former_ids: set[UUID] = field(default_factory=set)
     replica: tuple[int, float] | None = None  # node to read from in place of the leader, till when
+    shuns_replicas_until: float = -inf
     high_watermark: int = -1
 
     @classmethod
     def of(cls, partition: TopicPartition, wanted: Wanted) -> "Cursor":
-        """A cursor for what is wanted."""
+        """A cursor for what is wanted, not paused yet."""
         return cls(
             partition,
             wanted.channel,
             wanted.epoch,
             wanted.offset,
             wanted.end,
-            wanted.paused,
             wanted.leader_epoch,
             Standing.SURE if wanted.offset >= 0 else Standing.SYMBOLIC,
         )
@@ -92,6 +93,10 @@ class Cursor:
         """What to ask its broker for."""
         epoch = self.place.leader_epoch if self.place is not None else -1
         return Ask(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
+
+    def leader_is_due(self, now: float) -> bool:
+        """Whether to ask the leader again which replica is near."""
+        return self.replica is not None and now >= self.replica[1]
 
     def take_away(self) -> None:
         """From where it is: answers that are on their way do not matter any more."""

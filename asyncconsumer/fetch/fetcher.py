@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.chunk import Chunk
@@ -19,14 +19,13 @@ from asyncconsumer.errors import (
 from asyncconsumer.fetch.ask import Fetched
 from asyncconsumer.fetch.cursor import Cursor, Place
 from asyncconsumer.fetch.incremental import Answer, FetchSession
-from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.fetch.plan import Plan
+from asyncconsumer.model import Address
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
 
-if TYPE_CHECKING:
-    from asyncconsumer.chunks.channel import Channel
-
 _SHORT_WAIT_MS: Final = 20  # at the broker, while somebody may want to be asked for at any moment
+_SMALL: Final = 16 * 2**10  # bytes of an answer
 _SESSION_IS_OVER: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 
@@ -66,18 +65,10 @@ class Finish(NamedTuple):
 Report: TypeAlias = Refusal | Redirect | Divergence | Finish
 
 
-class _Asked(NamedTuple):
-    """For whom a request asks: a cursor that was taken away since does not take the answer."""
-
-    cursor: Cursor
-    version: int
-
-
 class _Flight(NamedTuple):
     """A request on its way."""
 
     answer: asyncio.Future[RawAnswer]
-    asked: dict[TopicPartition, _Asked]
     reserved: int  # bytes of the budget
 
 
@@ -103,38 +94,37 @@ class Fetcher:
         self.node_id = node_id
         self.address = address
         self.lane = lane
-        self.waiting_since: float | None = None  # for the broker: a connection, or an answer
+        self.waiting_since: float | None = None  # for a sign of the broker, over all tries
         self.connection: Connection | None = None
         self._around = around
-        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._plan = Plan(around.budget)
         self._untried: list[Cursor] = []  # of whose broker nothing good was heard since
         self._session = FetchSession()
         self._bell = asyncio.Event()  # there may be something to do
-        self._held_back: dict[Channel, int] = {}  # no room in the last request; pops until then
-        self._somebody_reads = False  # one of those, at the moment
 
     @property
     def cursors(self) -> list[Cursor]:
         """Those that it has now."""
-        return list(self._cursors.values())
+        return self._plan.cursors
 
     def add(self, cursor: Cursor) -> None:
         """Fetch for it from now on."""
-        self._cursors[cursor.partition] = cursor
+        self._plan.add(cursor)
         self._untried.append(cursor)
         self._bell.set()
 
     def has(self, cursor: Cursor) -> bool:
         """Whether it fetches for it."""
-        return self._cursors.get(cursor.partition) is cursor
+        return self._plan.has(cursor)
 
     def remove(self, cursor: Cursor) -> None:
         """Fetch no more for it, and leave it alone if an answer comes."""
-        del self._cursors[cursor.partition]
+        self._plan.remove(cursor)
         cursor.take_away()
 
-    def look_again(self) -> None:
-        """Something changed about a cursor: it may be fetched now."""
+    def look_again(self, cursor: Cursor) -> None:
+        """It was paused, or may be fetched again."""
+        self._plan.changed(cursor)
         self._bell.set()
 
     async def run(self) -> None:
@@ -142,7 +132,7 @@ class Fetcher:
         try:
             while True:
                 try:
-                    if not (self._cursors and await self._round()):
+                    if not (self._plan and await self._round()):
                         await self._bell.wait()
                 except _SESSION_IS_OVER:
                     self._session.reset()
@@ -151,7 +141,7 @@ class Fetcher:
                         self.connection.close(error)  # nothing behind it can be trusted
                     self._session.reset()
                     self._refuse_all(error)
-                if not self._cursors:
+                if not self._plan:
                     self._bell.clear()
         finally:
             self._around.budget.silence(self._bell)
@@ -160,21 +150,24 @@ class Fetcher:
 
     async def _round(self) -> bool:
         """One request and its answer; False if there is nobody to ask for."""
-        self.waiting_since = asyncio.get_running_loop().time()
-        try:
-            flight = self._send(await self._connect())
-            if flight is None:
-                return False
-            try:
-                await asyncio.wait((flight.answer,))
-            finally:
-                self._around.budget.give_back(flight.reserved)
-        finally:
+        if self.waiting_since is None:
+            self.waiting_since = asyncio.get_running_loop().time()
+        flight = self._send(await self._connect())
+        if flight is None:
             self.waiting_since = None
+            return False
+        try:
+            raw = await flight.answer
+        finally:
+            self._around.budget.give_back(flight.reserved)
         # from here on nothing is awaited: what came is in its channel, and the budget in balance
-        answer = self._session.understand(flight.answer.result())
-        self._take(answer, flight.asked)
-        if answer.throttle:
+        self.waiting_since = None
+        self._around.brokers.trust(self.address)
+        answer = self._session.understand(raw)
+        self._take(answer)
+        if answer.throttle or len(raw.body) <= _SMALL:
+            # who waited for so little has it in hand before the next request takes its time; of a
+            # large answer readers have enough to do meanwhile
             await asyncio.sleep(answer.throttle)
         return True
 
@@ -188,51 +181,36 @@ class Fetcher:
 
     def _send(self, connection: Connection) -> _Flight | None:
         """Ask for all that have room; None if there are none, the bell then tells of a change."""
-        wanted = self._wanted()
-        if not wanted:
+        self._bell.clear()
+        around, config, plan = self._around, self._around.config, self._plan
+        somebody = plan.tell(self._session, self._unit, config.max_partition_fetch_bytes)
+        if plan.held_back:
+            around.budget.ring(self._bell)
+        if not somebody:
             return None
-        around, config = self._around, self._around.config
-        size = config.max_partition_fetch_bytes
         wait = config.fetch_max_wait_ms
-        if self._somebody_reads or around.expecting():
+        if plan.somebody_reads or around.expecting():
             wait = min(wait, _SHORT_WAIT_MS)
         most = min(config.fetch_max_bytes, max(self._unit, around.budget.limit // 8))
         message = self._session.request(
-            {partition: cursor.ask(size) for partition, cursor in wanted.items()},
             config,
             connection.versions,
             max_wait_ms=wait,
             max_bytes=most,
+            rack=self._rack(),
         )
         answer = connection.send_raw(message)
         around.budget.take(most)
-        asked = {one: _Asked(cursor, cursor.version) for one, cursor in wanted.items()}
-        return _Flight(answer, asked, most)
+        return _Flight(answer, most)
 
-    def _wanted(self) -> dict[TopicPartition, Cursor]:
-        """Those to ask for, in their order."""
-        self._bell.clear()
-        budget = self._around.budget
-        enough = budget.free >= self._unit
-        room: dict[Channel, bool] = {}
-        wanted: dict[TopicPartition, Cursor] = {}
-        for partition, cursor in self._cursors.items():
-            if cursor.paused:
-                continue
-            channel = cursor.channel
-            if (has_room := room.get(channel)) is None:
-                has_room = room[channel] = enough and channel.has_room()
-            if has_room:
-                wanted[partition] = cursor
-        held_back = {channel: channel.pops for channel, has_room in room.items() if not has_room}
-        if held_back:
-            budget.ring(self._bell)
-        # whose reader is at work will have room soon, and must not wait for the whole of a poll
-        self._somebody_reads = any(
-            self._held_back.get(channel) != pops for channel, pops in held_back.items()
-        )
-        self._held_back = held_back
-        return wanted
+    def _rack(self) -> str:
+        """Who tells its rack may be sent to the replica there: not if that has failed somebody."""
+        rack = self._around.config.client_rack
+        if rack:
+            now = asyncio.get_running_loop().time()
+            if any(now < cursor.shuns_replicas_until for cursor in self._plan.cursors):
+                return ""
+        return rack
 
     @property
     def _unit(self) -> int:
@@ -242,8 +220,9 @@ class Fetcher:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def _take(self, answer: Answer, asked: dict[TopicPartition, _Asked]) -> None:
+    def _take(self, answer: Answer) -> None:
         """Hand out what came. Nothing is awaited here: what was taken is in its channel."""
+        asked = self._plan.asked
         untried, self._untried = (
             self._untried,
             [one for one in self._untried if one.partition not in asked],
@@ -286,8 +265,7 @@ class Fetcher:
         cursor.advance(end, epoch)
         self._around.budget.take(size)
         cursor.channel.push(chunk)
-        # to the end of the line: a broker that keeps no session fills its answer in this order
-        self._cursors[cursor.partition] = self._cursors.pop(cursor.partition)
+        self._plan.changed(cursor)
         if cursor.finished:
             self._report(Finish(cursor, 0))
 

@@ -1,6 +1,6 @@
 """Fetch sessions (KIP-227): of thousands of partitions only what changed goes over the wire."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 
 class FetchSession:
-    """What a broker remembers of our last fetch, so that the next one need not repeat it.
+    """What we want of a broker, and what it remembers of that, so that it need not be repeated.
 
     Who is given no session (the broker is too old, or has no more of them) sends everything each
     time, and asks again for one.
@@ -33,29 +33,42 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = 0
         self._number = 0  # of the next fetch within the session; 0 starts a new one
-        self._known: dict[TopicPartition, Ask] = {}
+        self._wanted: dict[TopicPartition, Ask] = {}  # in the order of the next request
+        self._known: dict[TopicPartition, Ask] = {}  # to the broker, since the last request
+        self._changed: dict[TopicPartition, None] = {}  # where those two may differ
         self._names: dict[bytes, str] = {}
+
+    def want(self, partition: TopicPartition, ask: Ask) -> None:
+        """Have it in the next request and all that follow.
+
+        It goes to the end of the line: a broker that keeps no session fills its answer in order.
+        """
+        self._wanted.pop(partition, None)
+        self._wanted[partition] = ask
+        self._changed[partition] = None
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Have it no more, if it was wanted at all."""
+        if self._wanted.pop(partition, None) is not None:
+            self._changed[partition] = None
 
     def request(
         self,
-        wanted: Mapping[TopicPartition, Ask],
         config: FetchConfig,
         versions: Mapping[int, tuple[int, int]],
         *,
         max_wait_ms: int,
         max_bytes: int,
+        rack: str,
     ) -> FetchRequest:
-        """The next fetch, of exactly these partitions. Send it, or `reset`."""
+        """The next fetch, of exactly what is wanted. Send it, or `reset`."""
         told: Mapping[TopicPartition, Ask]
-        forgotten: dict[FetchTopic, list[int]] = {}
+        forgotten: Mapping[FetchTopic, Sequence[int]] = {}
         if self._number == 0:
-            told, self._known = wanted, dict(wanted)
+            told, self._known = self._wanted, dict(self._wanted)
         else:
-            told = {one: ask for one, ask in wanted.items() if self._known.get(one) != ask}
-            for partition, ask in self._dropped(wanted):
-                topic = FetchTopic(partition.topic, ask.topic_id)
-                forgotten.setdefault(topic, []).append(partition.partition)
-            self._known.update(told)
+            told, forgotten = self._news()
+        self._changed.clear()
         self._names.update(
             {ask.topic_id.bytes: one.topic for one, ask in told.items() if ask.topic_id}
         )
@@ -67,19 +80,22 @@ class FetchSession:
             max_bytes=max_bytes,
             session=(self._id, self._number) if speaks else NO_SESSION,
             forgotten=forgotten,
-            rack=config.client_rack,
+            rack=rack,
         )
 
-    def _dropped(self, wanted: Mapping[TopicPartition, Ask]) -> list[tuple[TopicPartition, Ask]]:
-        """What the broker is to forget: what is not wanted, or is of another topic by now."""
-        gone = [
-            (one, ask)
-            for one, ask in self._known.items()
-            if (now := wanted.get(one)) is None or now.topic_id != ask.topic_id
-        ]
-        for one, _ in gone:
-            del self._known[one]
-        return gone
+    def _news(self) -> tuple[dict[TopicPartition, Ask], dict[FetchTopic, list[int]]]:
+        """What the broker does not know yet, and what it is to forget; it knows both then."""
+        told: dict[TopicPartition, Ask] = {}
+        forgotten: dict[FetchTopic, list[int]] = {}
+        for one in self._changed:
+            now, before = self._wanted.get(one), self._known.get(one)
+            if before is not None and (now is None or now.topic_id != before.topic_id):
+                topic = FetchTopic(one.topic, before.topic_id)
+                forgotten.setdefault(topic, []).append(one.partition)
+                del self._known[one]
+            if now is not None and now != before:
+                told[one] = self._known[one] = now
+        return told, forgotten
 
     def understand(self, raw: RawAnswer) -> Answer:
         """What the broker answered to the last request.

@@ -127,13 +127,15 @@ class FetchManager:
         return self._stalls.now
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
+        if paused == cursor.paused:
+            return
         cursor.paused = paused
         if paused:
             cursor.channel.hold(cursor.partition)
         else:
             cursor.channel.release(cursor.partition)
-            if (fetcher := self._pool.of(cursor)) is not None:
-                fetcher.look_again()
+        if (fetcher := self._pool.of(cursor)) is not None:
+            fetcher.look_again(cursor)
 
     # --- what runs in the background -------------------------------------------------------------
 
@@ -155,9 +157,14 @@ class FetchManager:
             late = list(self._pool.late())
             for fetcher in late:
                 self._finder.doubt(cursor.partition.topic for cursor in fetcher.cursors)
+            now = asyncio.get_running_loop().time()
+            self._finder.doubt(
+                one.topic for one, cursor in self._cursors.items() if cursor.leader_is_due(now)
+            )
             self._pool.close_idle()
-            sights = [
-                Sight(cursor, self._pool.of(cursor), late) for cursor in self._cursors.values()
-            ]
-            for event in self._stalls.look(sights, asyncio.get_running_loop().time()):
+            fetchers = {cursor: fetcher for fetcher in self._pool for cursor in fetcher.cursors}
+            sights = (
+                Sight(cursor, fetchers.get(cursor), late) for cursor in self._cursors.values()
+            )
+            for event in self._stalls.look(sights, now):
                 self.events.tell(event)

@@ -36,6 +36,7 @@ from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
+_SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
 _LOOKUP_SECONDS: Final = 5.0
 _MOST_STRIKES: Final = 3
 
@@ -105,8 +106,10 @@ class Placing:
         assert cursor.place is not None
         if cursor.replica is None and leader.broker.node_id != cursor.place.node_id:
             return leader.epoch < 0 or leader.epoch > cursor.place.leader_epoch
+        if cursor.leader_is_due(_now()):
+            return True
         broker = metadata.brokers.get(cursor.place.node_id)
-        return broker is not None and broker.address != cursor.place.address
+        return broker is None or broker.address != cursor.place.address
 
     def _settle(self, cursor: Cursor, metadata: Metadata) -> bool:
         """Put a homeless cursor where metadata say, if they do; whether it has a place now."""
@@ -234,7 +237,7 @@ class Placing:
 
     def _refused(self, cursor: Cursor, report: Refusal) -> None:
         error, leader, known = report.error, report.leader, cursor.place
-        at_replica, cursor.replica = cursor.replica is not None, None
+        at_replica = self._leave_replica(cursor)
         if isinstance(error, OffsetOutOfRange):
             if not at_replica:
                 cursor.doubt()
@@ -253,8 +256,21 @@ class Placing:
         else:
             self._send_home(cursor, error)
 
+    def _leave_replica(self, cursor: Cursor) -> bool:
+        """Go back to the leader for a while, whatever is wrong; whether it was read elsewhere.
+
+        The leader finds nothing wrong with the replica, and would send us there again.
+        """
+        if cursor.replica is None:
+            return False
+        cursor.replica, cursor.shuns_replicas_until = None, _now() + _SHUN_SECONDS
+        return True
+
     def _diverged(self, cursor: Cursor, report: Divergence) -> None:
         """The log was cut back, and went on in another way, below what was read."""
+        if self._leave_replica(cursor):
+            self._finder.add(cursor)  # it may only lag behind: what is true the leader knows
+            return
         if cursor.end is not None:
             error = OffsetNotThere(*cursor.partition, cursor.offset, 0, report.offset)
             self._fail(cursor, error)

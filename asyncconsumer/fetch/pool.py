@@ -64,7 +64,6 @@ class FetcherPool:
             if fetcher.waiting_since is None or now - fetcher.waiting_since < (
                 allowed + _LATE_SECONDS
             ):
-                brokers.trust(fetcher.address)
                 continue
             brokers.suspect(fetcher.address)
             connection = fetcher.connection

@@ -27,7 +27,10 @@ class _Mark(NamedTuple):
 
 
 class Stalls:
-    """Looks at all partitions now and then; what reads and fetches is not slowed down by it."""
+    """Looks at all partitions now and then; what reads and fetches is not slowed down by it.
+
+    Most of thousands have nothing to read: only those that should move are kept in mind.
+    """
 
     def __init__(self, allowed: float) -> None:
         self._allowed = allowed
@@ -42,22 +45,18 @@ class Stalls:
         for sight in sights:
             cursor = sight.cursor
             partition = cursor.partition
-            unread = cursor.partition in cursor.channel
-            sign = cursor.epoch, cursor.offset, cursor.channel.pops if unread else -1
-            mark = before.get(partition)
-            reason = _reason(sight)
-            if mark is None or mark.sign != sign or reason is None:
-                mark = _Mark(sign, now)
-            elif now - mark.since >= self._allowed:
-                self.now[partition] = Stalled(partition, now - mark.since, reason)
-                if partition not in stalled_before:
-                    news.append(self.now[partition])
-            self._marks[partition] = mark
-        news += [
-            Recovered(partition, now - before[partition].since)
-            for partition in stalled_before
-            if partition in self._marks and partition not in self.now
-        ]
+            if (reason := _reason(sight)) is not None:
+                sign = cursor.epoch, cursor.offset, cursor.channel.pops if _unread(cursor) else -1
+                mark = before.get(partition)
+                if mark is None or mark.sign != sign:
+                    mark = _Mark(sign, now)
+                elif now - mark.since >= self._allowed:
+                    self.now[partition] = Stalled(partition, now - mark.since, reason)
+                    if partition not in stalled_before:
+                        news.append(self.now[partition])
+                self._marks[partition] = mark
+            if stalled_before and partition in stalled_before and partition not in self.now:
+                news.append(Recovered(partition, now - before[partition].since))
         return news
 
 
@@ -66,7 +65,7 @@ def _reason(sight: Sight) -> str | None:
     cursor, fetcher, late = sight
     if cursor.paused or cursor.finished:
         return None
-    if cursor.partition in cursor.channel:
+    if _unread(cursor):
         return f"its stream is not read, {cursor.channel.fill} bytes wait"
     if fetcher is None:
         trouble = cursor.trouble or "nobody was found yet"
@@ -78,3 +77,7 @@ def _reason(sight: Sight) -> str | None:
     if not cursor.channel.has_room():
         return f"no room: its stream holds {cursor.channel.fill} bytes, and others hold the rest"
     return "the reason is not known"
+
+
+def _unread(cursor: Cursor) -> bool:
+    return cursor.partition in cursor.channel

@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+from math import inf
 from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
@@ -15,6 +16,8 @@ from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.node import Node
 from asyncconsumer.net.opening import open_connection
 from asyncconsumer.tasks.scope import Scope
+
+_SUSPECT_SECONDS: Final = 30.0  # nobody may be left to say that it is well again
 
 
 class Traffic(enum.Enum):
@@ -64,7 +67,7 @@ class Brokers:
         self._randomness = randomness
         self._opener = opener
         self._nodes: dict[Address, Node] = {}
-        self._suspects: set[Address] = set()
+        self._suspects: dict[Address, float] = {}  # until when
         self._opened: dict[_Way, _Open] = {}
         self._retired: list[Connection] = []
         self._openings: dict[_Way, asyncio.Task[Connection | ConsumerError]] = {}
@@ -129,16 +132,17 @@ class Brokers:
         return self._nodes[address].wait() if address in self._nodes else 0.0
 
     def suspect(self, address: Address) -> None:
-        """It owes somebody an answer: let those who have a choice ask another one."""
-        self._suspects.add(address)
+        """It owes somebody an answer: let those who have a choice ask another one, for a while."""
+        self._suspects[address] = asyncio.get_running_loop().time() + _SUSPECT_SECONDS
 
     def trust(self, address: Address) -> None:
         """It answers."""
-        self._suspects.discard(address)
+        self._suspects.pop(address, None)
 
     def reluctance(self, address: Address) -> tuple[bool, float]:
         """How little one should want to ask it, for those who have a choice: sort by it."""
-        return address in self._suspects, self.wait_before(address)
+        suspect = self._suspects.get(address, -inf) > asyncio.get_running_loop().time()
+        return suspect, self.wait_before(address)
 
     async def _open(self, way: _Way) -> Connection | ConsumerError:
         node = self._nodes.get(way.address)

@@ -71,6 +71,12 @@ class Cluster:
             self._next = self._scope.start(self._refresh(self._last), "refresh metadata")
         return await self._scope.outcome(self._next)
 
+    async def topic_names(self) -> list[str]:
+        """The names of all topics that we may see, in order."""
+        answer = await self.ask_any(MetadataRequest(None))
+        metadata = read_metadata(answer.to_object(), answer.API_VERSION)
+        return sorted(name for name, topic in metadata.topics.items() if topic.error is None)
+
     async def ask_any(self, message: Request) -> Response:
         """The answer of any broker: those known in random order, then the bootstrap servers."""
         errors: list[ConsumerError] = []

@@ -15,7 +15,7 @@ from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.quiet import QuietLog
 
 _LEAST_BETWEEN_TRIES: Final = 0.5  # seconds, while the node is not well
-_STABLE_AFTER: Final = 10.0  # seconds that a connection lasts when its node is well again
+_STABLE_AFTER: Final = 2.0  # seconds that a connection lasts when its node is well again
 
 _Trial: TypeAlias = asyncio.Future[ConsumerError | None]
 
@@ -30,6 +30,7 @@ class Node:
         self._log = QuietLog(logging.getLogger(__name__))
         self._well = asyncio.Event()  # not before a try has succeeded
         self._next_try = -inf  # while it is not well, the first moment of the next try
+        self._last_trouble = -inf
         self._trial: _Trial | None = None  # of the one who tries for all
 
     def wait(self) -> float:
@@ -83,7 +84,13 @@ class Node:
             trial.set_result(outcome)
 
     def lost(self, error: ConsumerError, since: float) -> None:
-        """A connection that was open since then broke."""
+        """A connection that was open since then broke.
+
+        Its connections break together, and are missed one after the other: what is older than the
+        last trouble is no news of another, and must not make the waits longer.
+        """
+        if since <= self._last_trouble:
+            return
         if _now() - since >= _STABLE_AFTER:
             self._waits = self._fresh_waits()
         wait = self._in_trouble()
@@ -91,6 +98,7 @@ class Node:
 
     def _in_trouble(self) -> float:
         self._well.clear()
+        self._last_trouble = _now()
         self._next_try = max(self._next_try, _now() + next(self._waits))
         return self.wait()
 

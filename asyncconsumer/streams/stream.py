@@ -1,16 +1,29 @@
 """A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_SECONDS_BETWEEN_LOOKS: Final = 0.05
+
+
+class Fence(Protocol):
+    """Says until when things may be handed out, by the loop's clock; it may say more later."""
+
+    @property
+    def deadline(self) -> float:
+        """Until when, as far as is known now."""
 
 
 class Stream:
@@ -20,11 +33,19 @@ class Stream:
     finished. Cancelling the wait for the next one loses nothing.
     """
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(
+        self,
+        channel: Channel,
+        fence: Fence | None = None,
+        clock: Callable[[], float] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        self.channel = channel
+        self._timeout_ms = timeout_ms
+        self._fence = fence
         self._held: Chunk | None = None
         self._finished: dict[TopicPartition, int] = {}
-        self._records = accel.AsyncRecords(self._refill)
+        self._records = accel.AsyncRecords(self._refill, clock)
 
     def __aiter__(self) -> accel.AsyncRecords:
         return self._records
@@ -75,14 +96,54 @@ class Stream:
         if self._held is not None and self._held.partition == partition:
             self._let_go(self._held)
 
+    def drop(self) -> None:
+        """End the chunk that is being read; it is not finished."""
+        if self._held is not None:
+            self._let_go(self._held)
+
+    def fail(self, error: ConsumerError) -> None:
+        """Raise this where the user waits for the next, once."""
+        self.channel.interrupt(error)
+
     async def _refill(self) -> accel.Records | None:
+        """The next records; or the same again, when they may be handed out only after a wait."""
+        chunk = self._held
+        if chunk is not None and await self._waited_at_fence() and self._held is chunk:
+            return chunk.records
         if self._held is not None:
             self._finished[self._held.partition] = self._held.next_offset
             self._let_go(self._held)
-        self._held = await self._channel.pop()
-        return None if self._held is None else self._held.records
+        while self._held is None:
+            self._held = await self._next()
+            if self._held is None:
+                return None
+            await self._waited_at_fence()  # what was lost meanwhile is taken back by then
+        return self._held.records
+
+    async def _next(self) -> Chunk | None:
+        if self._timeout_ms is None:
+            return await self.channel.pop()
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return await self.channel.pop()
+        except TimeoutError:
+            raise ConsumerTimeout(self._timeout_ms) from None
+
+    async def _waited_at_fence(self) -> bool:
+        """Wait until things may be handed out; whether the last word on that was out of date."""
+        if self._fence is None:
+            return False
+        now = asyncio.get_running_loop().time
+        late = now() >= min(self._records.deadline, self._fence.deadline)
+        while now() >= self._fence.deadline:
+            if self.channel.closed:
+                self.drop()  # it will never be certain again that this is ours
+                break
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and no event tells of an answer
+        self._records.deadline = self._fence.deadline
+        return late
 
     def _let_go(self, chunk: Chunk) -> None:
         chunk.records.close()
-        self._channel.done(chunk)
+        self.channel.done(chunk)
         self._held = None

@@ -1,5 +1,6 @@
 """What this project tests itself with, for its users' tests as well.
 
 `servers` starts real Kafka and ZooKeeper, `proxy` stands between a client and a server and makes
-the faults of a network, `clock` runs asyncio on virtual time, `plugin` is the pytest plugin.
+the faults of a network, `clock` runs asyncio on virtual time, `cluster` plays Kafka brokers there,
+`plugin` is the pytest plugin.
 """

@@ -24,6 +24,7 @@ from asyncconsumer.testing.servers import (
     LAST_WITH_ZOOKEEPER,
     PROXIED,
     Kafka,
+    ScalaConsumers,
     ServerError,
     ZooKeeper,
     maven,
@@ -155,3 +156,10 @@ async def kafka_cluster(
                 TcpProxy(HOST, port, listener=listener)
             )
         yield KafkaCluster(server, proxies, request.node.name)
+
+
+@pytest_asyncio.fixture
+async def scala_consumers(kafka_zk: KafkaWithZooKeeper) -> AsyncIterator[ScalaConsumers]:
+    """Starts members of the classic consumer of Kafka 1.1; those still there are ended after it."""
+    async with ScalaConsumers(kafka_zk.zookeeper_connect) as members:
+        yield members

@@ -1,9 +1,10 @@
 """The pytest plugin: real servers as fixtures, and tests that may leave nothing behind.
 
 Fixtures: `kafka` (one broker), `kafka_zk` (a broker in ZooKeeper mode, with its ZooKeeper),
-`zookeeper`, and `kafka_cluster` (three brokers behind proxies, to be broken; mended after each
-test). pytest loads this module wherever the package is installed, so it must stand without the
-`testing` extra too: the fixtures then say what to install.
+`zookeeper`, `kafka_cluster` (three brokers behind proxies, to be broken; mended after each test),
+and `scala_consumers` (starts members of Kafka 1.1's classic consumer on the servers of `kafka_zk`).
+pytest loads this module wherever the package is installed, so it must stand without the `testing`
+extra too: the fixtures then say what to install.
 """
 
 import importlib.util
@@ -24,7 +25,7 @@ else:
             pytrace=False,
         )
 
-    kafka, kafka_zk, zookeeper, kafka_cluster = (
+    kafka, kafka_zk, zookeeper, kafka_cluster, scala_consumers = (
         pytest.fixture(name=name)(_install_first)
-        for name in ("kafka", "kafka_zk", "zookeeper", "kafka_cluster")
+        for name in ("kafka", "kafka_zk", "zookeeper", "kafka_cluster", "scala_consumers")
     )

@@ -1,5 +1,6 @@
 """What Java computes of a text, where members of a group must all come to the same result."""
 
+import functools
 import struct
 
 
@@ -13,6 +14,7 @@ def utf16(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
+@functools.lru_cache(maxsize=1024)  # topics have few names, and thousands of partitions
 def string_hash(text: str) -> int:
     """`String.hashCode`, a signed number of 32 bits."""
     value = 0

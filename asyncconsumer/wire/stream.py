@@ -1,6 +1,8 @@
 """`async for` over record sets, in pure Python."""
 
+import time
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TYPE_CHECKING, final
 
 from asyncconsumer.wire.record import Record
@@ -20,18 +22,38 @@ class AsyncRecords:
     calls it again. A `refill` that never waits should `sleep(0)` now and then, for the other tasks.
     """
 
-    __slots__ = ("__weakref__", "_ended", "_refill", "_waiting", "current", "last_offset")
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_ended",
+        "_refill",
+        "_waiting",
+        "current",
+        "deadline",
+        "last_offset",
+    )
 
-    def __init__(self, refill: Callable[[], Awaitable[Records | None]]) -> None:
+    def __init__(
+        self,
+        refill: Callable[[], Awaitable[Records | None]],
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         if not callable(refill):
             raise TypeError("refill must be a coroutine function")
         self._refill = refill
+        self._clock = clock or time.monotonic
         self._waiting = False
         self._ended = False
         self.current: Records | None = None
         """The Records in hand, also while more is awaited; None before the first and at the end."""
         self.last_offset = -1
         """Offset of the record handed out last, with which the user may still be busy; or -1."""
+        self.deadline = inf
+        """When the clock has passed it, `refill` is asked before another record is handed out.
+
+        It may give the same Records again. So even a process that was frozen in the middle of a
+        record set hands out nothing that it has lost meanwhile.
+        """
 
     def __aiter__(self) -> "Self":
         return self
@@ -39,12 +61,14 @@ class AsyncRecords:
     async def __anext__(self) -> Record:
         if self._waiting:
             raise RuntimeError("another task already waits for the next record")
+        late = self.deadline < inf and self._clock() >= self.deadline
         while not self._ended:
-            if self.current is not None:
+            if self.current is not None and not late:
                 for record in self.current:
                     self.last_offset = record.offset
                     return record
             await self._ask_for_more()
+            late = False  # it was asked once: what it gives may be handed out
         raise StopAsyncIteration
 
     async def _ask_for_more(self) -> None:

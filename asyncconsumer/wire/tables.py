@@ -6,9 +6,9 @@ and ours can send it. Flexible versions take compact lengths and tagged fields b
 
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
 from aiokafka.errors import IncompatibleBrokerVersion
@@ -33,6 +33,7 @@ Value: TypeAlias = Any  # as the kind wants it
 
 _LAST: Final = 2**15 - 1
 TAGS: Final = "tags"
+_CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
 
 
 class Uuid(AbstractType[uuid.UUID]):
@@ -138,20 +139,18 @@ class PackedRows(Array):
     aiokafka's field by field takes.
     """
 
-    _CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
-
     def __init__(self, row: Schema, *, flexible: bool) -> None:
         super().__init__(row)
         self._flexible = flexible
         self._plain = CompactArray(row) if flexible else Array(row)
-        self._pack = struct.Struct(">" + "".join(self._CODES[field] for field in row.fields)).pack
+        self._pack = struct.Struct(">" + "".join(_CODES[field] for field in row.fields)).pack
         self._values = attrgetter(*(name for name in row.names if name != TAGS))
 
     @classmethod
     def fits(cls, row: Schema) -> bool:
         """Whether rows of this schema can be packed: two numbers or more, and nothing else."""
         numbers = [field for field in row.fields if field is not TaggedFields]
-        return len(numbers) > 1 and cls._CODES.keys() >= set(numbers)
+        return len(numbers) > 1 and _CODES.keys() >= set(numbers)
 
     def encode(self, items: Sequence[Value]) -> bytes:
         """The number of rows, and the rows."""
@@ -162,6 +161,65 @@ class PackedRows(Array):
     def decode(self, data: BytesIO) -> list[Value] | None:
         """Rows as tuples, like any array; tagged fields have any length, so nothing is packed."""
         return cast("list[Value] | None", self._plain.decode(data))
+
+
+class Writer:
+    """Writes the values of a schema, given by name; neighbouring numbers in one call.
+
+    aiokafka's own way, field by field out of lists, takes three times as long, and a fetch leaves
+    for every few records that come.
+    """
+
+    def __init__(self, row: Schema) -> None:
+        self._steps = list(_steps(row))
+
+    def __call__(self, values: Mapping[str, Value]) -> bytes:
+        """The bytes; rows are mappings, rows of numbers objects."""
+        return b"".join([step(values) for step in self._steps])
+
+
+_Step: TypeAlias = Callable[[Mapping[str, Value]], bytes]
+
+
+def _steps(row: Schema) -> Iterator[_Step]:
+    numbers: list[tuple[str, Kind]] = []
+    for name, kind in zip(row.names, row.fields, strict=True):
+        if isinstance(kind, type) and kind in _CODES:
+            numbers.append((name, kind))
+            continue
+        if numbers:
+            yield _numbers(numbers)
+            numbers = []
+        yield _one(name, kind)
+    if numbers:
+        yield _numbers(numbers)
+
+
+def _numbers(fields: Sequence[tuple[str, Kind]]) -> _Step:
+    pack = struct.Struct(">" + "".join(_CODES[kind] for _, kind in fields)).pack
+    names = [name for name, kind in fields if kind is not TaggedFields]
+    if len(names) > 1:
+        several = itemgetter(*names)
+        return lambda values: pack(*several(values))
+    return lambda values: pack(*(values[name] for name in names))
+
+
+def _one(name: str, kind: Kind) -> _Step:
+    encode = kind.encode
+    if isinstance(kind, PackedRows) or not (
+        isinstance(kind, Array) and isinstance(kind.array_of, Schema)
+    ):
+        return lambda values: encode(values[name])
+    write, more = Writer(kind.array_of), int(isinstance(kind, CompactArray))
+    count = UnsignedVarInt32.encode if more else Int32.encode
+
+    def rows(values: Mapping[str, Value]) -> bytes:
+        items = values[name]
+        if items is None:
+            return bytes(encode(None))
+        return b"".join([count(len(items) + more), *map(write, items)])
+
+    return rows
 
 
 class Api(NamedTuple):
@@ -183,10 +241,13 @@ class Api(NamedTuple):
         common = {"API_KEY": self.key, "API_VERSION": version, "__module__": __name__}
         answer = schema(self.response, version, flexible=flexible and self.response != RAW)
         response = type(f"{self.name}Response_v{version}", (Response,), common | {"SCHEMA": answer})
+        asked = schema(self.request, version, flexible=flexible)
+        write = Writer(asked)
         made = {
             "RESPONSE_TYPE": response,
             "FLEXIBLE_VERSION": flexible,
-            "SCHEMA": schema(self.request, version, flexible=flexible),
+            "SCHEMA": asked,
+            "encode": lambda self: write(vars(self)),
         }
         return cast(
             "type[RequestStruct]",
@@ -235,16 +296,6 @@ class TableRequest(Request[RequestStruct]):
 
     def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
         """The request in one version."""
-        return request_struct_class(*_arranged(request_struct_class.SCHEMA, self._values))
-
-
-def _arranged(kind: Kind, value: Value) -> Value:
-    """Values by name put in the order of a schema."""
-    if isinstance(kind, Schema):
-        return [
-            {} if name == TAGS else _arranged(field, value[name])
-            for name, field in zip(kind.names, kind.fields, strict=True)
-        ]
-    if isinstance(kind, PackedRows) or not isinstance(kind, Array) or value is None:
-        return value
-    return [_arranged(kind.array_of, row) for row in value]
+        values = self._values
+        names = request_struct_class.SCHEMA.names
+        return request_struct_class(*[{} if name == TAGS else values[name] for name in names])

@@ -1,7 +1,7 @@
 """What ZooKeeper can be asked, and what its answers say.
 
-Requests are aiozk's. Answers are read here: aiozk's classes make a struct for each few bytes, and
-take 163 ms, in which the loop stands still, for a list of 5,000 children.
+Requests are aiozk's. Answers are read here: aiozk's classes make a struct for each few bytes, which
+takes four times as long for a list of children, and check no length before they believe it.
 """
 
 import struct

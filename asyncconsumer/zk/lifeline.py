@@ -64,6 +64,10 @@ class Lifeline:
         self._refusal: ConsumerError | None = None  # why we are not let in, while that is so
         self._scope = Scope("ZooKeeper session")
 
+    def __repr__(self) -> str:
+        state = "connected" if self.connected.is_set() else "not connected"
+        return f"<{type(self).__name__} 0x{self.session_id:x}, epoch {self.epoch}, {state}>"
+
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
         self._scope.start(self._stay_connected(), "ZooKeeper session")

@@ -1,5 +1,6 @@
 """A ZooKeeper session, and all that can be asked in it."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -107,7 +108,7 @@ class ZooKeeperSession(Lifeline):
 
     # --- watches ---------------------------------------------------------------------------------
 
-    def watch_data(self, path: str) -> Watch[Node | None]:
+    def watch_data(self, path: str, bell: asyncio.Event | None = None) -> Watch[Node | None]:
         """Watch a node's data; it reads as None while there is no such node."""
 
         async def read(path: str) -> Node | None:
@@ -117,9 +118,11 @@ class ZooKeeperSession(Lifeline):
                 if await self.exists(path, watch=True) is None:
                     return None
 
-        return Watch(self.watches, path, Kind.DATA, read)
+        return Watch(self.watches, path, Kind.DATA, read, bell)
 
-    def watch_children(self, path: str) -> Watch[list[str] | None]:
+    def watch_children(
+        self, path: str, bell: asyncio.Event | None = None
+    ) -> Watch[list[str] | None]:
         """Watch the names of a node's children; None while there is no such node."""
 
         async def read(path: str) -> list[str] | None:
@@ -129,15 +132,15 @@ class ZooKeeperSession(Lifeline):
                 if await self.exists(path, watch=True) is None:
                     return None
 
-        return Watch(self.watches, path, Kind.CHILDREN, read)
+        return Watch(self.watches, path, Kind.CHILDREN, read, bell)
 
-    def watch_exists(self, path: str) -> Watch[Stat | None]:
+    def watch_exists(self, path: str, bell: asyncio.Event | None = None) -> Watch[Stat | None]:
         """Watch whether a node is there."""
 
         async def read(path: str) -> Stat | None:
             return await self.exists(path, watch=True)
 
-        return Watch(self.watches, path, Kind.EXISTS, read)
+        return Watch(self.watches, path, Kind.EXISTS, read, bell)
 
     # --- paths -----------------------------------------------------------------------------------
 

@@ -48,12 +48,18 @@ class Watch(Generic[T]):
     """
 
     def __init__(
-        self, table: "Watches", path: str, kind: Kind, read: Callable[[str], Awaitable[T]]
+        self,
+        table: "Watches",
+        path: str,
+        kind: Kind,
+        read: Callable[[str], Awaitable[T]],
+        bell: asyncio.Event | None = None,
     ) -> None:
         self.path = path
         self.kind = kind
         self.changed = asyncio.Event()
         self.changed.set()
+        self._bell = bell
         self._table = table
         self._read = read
         table.add(self)
@@ -79,8 +85,14 @@ class Watch(Generic[T]):
         try:
             return await self._read(self.path)
         except BaseException:
-            self.changed.set()
+            self.stir()
             raise
+
+    def stir(self) -> None:
+        """What was read may be old. Who waits for many watches has given them a bell."""
+        self.changed.set()
+        if self._bell is not None:
+            self._bell.set()
 
     def close(self) -> None:
         """Be told no more. The server may still send one event, which nobody hears."""
@@ -113,10 +125,10 @@ class Watches:
         concerned = _CONCERNS.get(event.type, ())
         for watch in self._by_path.get(event.path, ()):
             if watch.kind in concerned:
-                watch.changed.set()
+                watch.stir()
 
     def set_all(self) -> None:
         """Nobody knows what was missed."""
         for watches in self._by_path.values():
             for watch in watches:
-                watch.changed.set()
+                watch.stir()

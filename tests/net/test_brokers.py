@@ -188,7 +188,7 @@ async def test_a_flapping_node_is_tried_ever_more_seldom(caplog: pytest.LogCaptu
         cutting = group.create_task(cut_for_ever(opener))
         await ask_for(59.9, brokers)
         cutting.cancel()
-    assert 10 <= len(opener.tries) <= 30
+    assert 10 <= len(opener.tries) <= 45  # for three kinds of traffic
     assert len(caplog.records) <= 10
 
 
@@ -235,6 +235,34 @@ async def test_a_connection_that_lasted_is_replaced_soon() -> None:
                 for traffic in Traffic:
                     group.create_task(brokers.connection(K, traffic))
             assert loop.time() - start <= 0.1
+
+
+@simulated(seeds=range(20))
+async def test_connections_that_break_together_are_one_trouble() -> None:
+    opener = FakeOpener()
+    async with make(opener, reconnect_backoff_ms=1000, reconnect_backoff_max_ms=8000) as brokers:
+        loop = asyncio.get_running_loop()
+        for traffic in Traffic:
+            await brokers.connection(K, traffic)
+        await asyncio.sleep(1)
+        for wire in opener.wires:
+            wire.connection.connection_lost(ConnectionResetError("cut"))
+        start = loop.time()
+        for traffic in Traffic:  # one after the other: the second finds the node well again
+            await brokers.connection(K, traffic)
+        assert 0.8 <= loop.time() - start <= 1
+
+
+@simulated(seeds=range(20))
+async def test_who_owes_an_answer_is_the_last_to_be_asked_for_a_while() -> None:
+    async with make(FakeOpener()) as brokers:
+        brokers.suspect(K)
+        assert brokers.reluctance(K) > brokers.reluctance(ELSEWHERE)
+        brokers.trust(K)
+        assert brokers.reluctance(K) == brokers.reluctance(ELSEWHERE)
+        brokers.suspect(K)
+        await asyncio.sleep(60)
+        assert brokers.reluctance(K) == brokers.reluctance(ELSEWHERE)
 
 
 @simulated(seeds=range(20))

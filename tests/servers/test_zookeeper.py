@@ -109,3 +109,5 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ZooKeeper(nodes=2)
     with pytest.raises(UnknownVersion, match=r"ZooKeeper 4\.0\.0 is not supported"):
         ZooKeeper("4.0.0")
+    with pytest.raises(ConfigError, match="secure=True"):
+        _ = ZooKeeper().certificates

@@ -9,6 +9,7 @@ import pytest
 
 from asyncconsumer.errors import (
     ClosedError,
+    ConfigError,
     ConnectFailed,
     ConnectionLost,
     LeaderNotAvailable,
@@ -84,6 +85,8 @@ async def test_without_another_replica_nobody_leads() -> None:
         cluster.kill(1)
         await asyncio.sleep(2)
         assert cluster.leader(T0) == -1
+        assert not cluster.append("t", 0, 3)
+        assert cluster.truncate(T0, 1) == 0
         told = await client.ask(MetadataRequest(["t"]), node=2)
         (partition,) = told["topics"][0]["partitions"]
         assert (partition["error_code"], partition["leader"]) == (5, -1)
@@ -91,7 +94,24 @@ async def test_without_another_replica_nobody_leads() -> None:
             with pytest.raises(LeaderNotAvailable):
                 await consumer.find_leader("t", 0)
             cluster.start(1)
-            assert (await consumer.find_leader("t", 0)).epoch == 2
+            assert (await consumer.find_leader("t", 0)).epoch == 3
+            assert cluster.append("t", 0, 3) == range(3)
+
+
+@simulated(seeds=range(5))
+async def test_only_a_replica_in_sync_takes_over() -> None:
+    async with clients(count=1) as (cluster, _):
+        for node in (2, 3, 1):  # broker 1 is the last, and leads
+            cluster.kill(node)
+            await asyncio.sleep(2)
+        partition = cluster.view.partition(T0)
+        assert (partition.leader, partition.isr) == (-1, (1,))
+        with pytest.raises(ConfigError, match="none is alive"):
+            cluster.add_topic("u")
+        cluster.start(2)
+        assert (partition.leader, partition.isr) == (-1, (1,))
+        cluster.start(1)
+        assert (partition.leader, sorted(partition.isr)) == (1, [1, 2])
 
 
 @simulated(seeds=range(20))
@@ -291,6 +311,7 @@ class Chaos:
                 (cluster.black_hole, cluster.restore),
                 (cluster.go_stale, cluster.catch_up),
                 (self.slow, lambda node: cluster.slow(node, 0)),
+                (lambda node: cluster.throttle(node, 0.3), cluster.drop_sessions),
                 (cluster.reset_connections, cluster.drop_sessions),
                 (self.lead, self.lead),
                 (self.refuse, self.refuse),

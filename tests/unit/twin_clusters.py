@@ -1,5 +1,6 @@
 """A real cluster, and a fake one that is made to have the same state: do they answer the same?"""
 
+import asyncio
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -130,8 +131,8 @@ class Both:
 
     # --- the real state, and its copy ------------------------------------------------------------
 
-    async def mirror(self, name: str) -> None:
-        """Have the fake cluster know a topic as the real one does now."""
+    async def mirror(self, name: str, *ends: int) -> None:
+        """Have the fake cluster know a topic, whose logs end there, as the real one does now."""
         node = next(iter(self.kafka.brokers))
         raw = await self.send(0, node, MetadataRequest([name]), 12)
         response = MetadataRequest([name]).prepare({3: (12, 12)}).RESPONSE_TYPE
@@ -148,24 +149,27 @@ class Both:
                 told["leader_epoch"],
             )
             topic.partitions.append(partition)
-            await self._copy_log(topic, partition)
+            await self._copy_log(topic, partition, ends[partition.number])
         self.cluster.view.add(topic)
 
-    async def _copy_log(self, topic: Topic, partition: Partition) -> None:
+    async def _copy_log(self, topic: Topic, partition: Partition, end: int) -> None:
         start = await self._start(topic.name, partition)
-        asked = {
-            FetchTopic(topic.name, topic.topic_id): [FetchPartition(partition.number, start, 10**6)]
-        }
+        known = FetchTopic(topic.name, topic.topic_id)
+        asked = {known: [FetchPartition(partition.number, start, 10**6)]}
         request = FetchRequest(asked, max_wait_ms=0, min_bytes=0, max_bytes=10**6)
-        raw = await self.send(0, partition.leader, request, 13)
-        (part,) = accel.fetch_answer(raw.body, raw.version).partitions
+        while True:  # a new leader learns only by and by that all replicas have everything
+            raw = await self.send(0, partition.leader, request, 13)
+            (part,) = accel.fetch_answer(raw.body, raw.version).partitions
+            if part.high_watermark == end:
+                break
+            await asyncio.sleep(0.02)
         log = partition.log
         for batch in split(bytes(raw.body[part.start : part.end])):
             if not log.epochs or log.epochs[-1][0] != batch.epoch:
                 log.epochs.append((batch.epoch, batch.base))
             log.add(batch)
-        log.start, log.high = part.log_start_offset, part.high_watermark
-        log.end = log.high
+        log.start, log.high = part.log_start_offset, end
+        log.end = end
         log.begin_epoch(partition.epoch)
 
     async def _start(self, name: str, partition: Partition) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
+import uvloop
 
 from asyncconsumer.errors import ClosedError, ConnectionLoss, NoZooKeeper, SessionExpired
 from asyncconsumer.testing.handles import ZooKeeperHandle
@@ -252,9 +253,10 @@ async def test_close_ends_whatever_the_network_does(
     zookeeper: ZooKeeperHandle, silent: bool
 ) -> None:
     async with TcpProxy(HOST, zookeeper.server.nodes[0].port) as proxy, asyncio.timeout(20):
-        async with session(proxy.address, session_timeout_ms=LONG) as zk:
-            waiting = asyncio.TaskGroup()
-            async with waiting as group:
+        async with session(
+            proxy.address, session_timeout_ms=LONG, connection_timeout_ms=LONG
+        ) as zk:
+            async with asyncio.TaskGroup() as group:
                 if silent:
                     proxy.black_hole()
                 else:
@@ -263,9 +265,8 @@ async def test_close_ends_whatever_the_network_does(
                     await lost(zk)
                 task = group.create_task(_closed(zk))
                 await asyncio.sleep(0)
-                await zk.__aexit__(None, None, None)
+                await zk.__aexit__(None, None, None)  # and once more at the end of its block
             assert task.result()
-            del task
         proxy.heal()
 
 
@@ -315,6 +316,61 @@ async def test_who_speaks_another_language_is_told_apart(answer: bytes, words: s
         with pytest.raises(NoZooKeeper, match=words):
             async with session(f"{HOST}:{port}", connection_timeout_ms=300):
                 pytest.fail("opened")
+
+
+async def test_a_server_that_hangs_up_right_after_its_welcome_is_left() -> None:
+    met = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal met
+        met += 1
+        await reader.read(1)
+        writer.write(struct.pack(">iiiqi16s", 36, 0, LONG, 7, 16, bytes(16)))
+        if met > 3:
+            await reader.read()  # until the client goes
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, HOST, 0) as server, asyncio.timeout(15):
+        port = server.sockets[0].getsockname()[1]
+        async with session(f"{HOST}:{port}", session_timeout_ms=LONG) as zk:
+            await until(lambda: met > 3 and zk.connected.is_set())
+            assert (zk.session_id, zk.epoch) == (7, 1)
+
+
+async def test_an_answer_that_is_too_large_is_not_read(zookeeper: ZooKeeperHandle) -> None:
+    path = zookeeper.path()
+    async with session(zookeeper.connect, max_frame_bytes=2_000, connection_timeout_ms=2_000) as zk:
+        await zk.create(path, bytes(3_000))
+        with pytest.raises(ConnectionLoss, match="max_frame_bytes does not allow"):
+            await zk.get(path)
+        await zk.delete(path)
+
+
+async def test_a_write_that_is_too_large_for_the_server_is_a_lost_connection(
+    zookeeper: ZooKeeperHandle,
+) -> None:
+    path = zookeeper.path()
+    async with session(zookeeper.connect, session_timeout_ms=LONG) as zk:
+        before = zk.session_id
+        with pytest.raises(ConnectionLoss):
+            await zk.create(path, bytes(1_200_000))
+        assert await zk.exists(path) is None
+        assert zk.session_id == before
+
+
+def test_the_session_runs_on_uvloop(zookeeper: ZooKeeperHandle) -> None:
+    async def scenario() -> None:
+        async with proxied(zookeeper) as (proxy, zk):
+            before = zk.session_id
+            for end in (proxy.cut, proxy.reset):
+                end()
+                await lost(zk)
+                assert await zk.exists("/none") is None
+            assert zk.session_id == before
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
 
 
 # --- all together --------------------------------------------------------------------------------

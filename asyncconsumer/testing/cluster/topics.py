@@ -59,6 +59,10 @@ class Topics:
 
     def _grow(self, topic: Topic, total: int, replicas: int | None) -> None:
         nodes = sorted(self.view.places)
+        if not nodes:
+            raise ConfigError(
+                f"{topic.name} needs a broker to be on: none is alive in this cluster"
+            )
         count = min(replicas or len(nodes), len(nodes))
         for number in range(len(topic.partitions), total):
             on = tuple(nodes[(number + step) % len(nodes)] for step in range(count))
@@ -82,10 +86,13 @@ class Topics:
         """Write records in so many batches; returns their offsets, and their values tell `Told`.
 
         `size` is the least of a value, `gap` what compaction left out before them. What is not
-        `replicated` lies above the high watermark, and nobody may read it yet.
+        `replicated` lies above the high watermark, and nobody may read it yet. Without a leader
+        nothing can be written.
         """
         found, writer = self._writer(topic, partition)
         log = found.log
+        if found.leader < 0:
+            return range(log.end, log.end)
         first = log.end + gap
         for number in range(batches):
             share = count * (number + 1) // batches - count * number // batches
@@ -123,7 +130,11 @@ class Topics:
 
         As after the election of a replica that lagged behind, so there is a new epoch.
         """
-        return self.move_leader(at, self.view.partition(at).leader, lose=count)
+        partition = self.view.partition(at)
+        partition.log.truncate(partition.log.end - count)
+        partition.led_by(partition.leader)
+        partition.changed()
+        return partition.log.end
 
     def advance_log_start(self, at: TopicPartition, offset: int | None = None) -> int:
         """Delete the records before an offset, or all there are; returns where the log starts."""
@@ -166,8 +177,7 @@ class Topics:
         partition = self.view.partition(at)
         if node_id not in self.view.places:
             raise ConfigError(f"node {node_id} cannot lead {at}: it is not alive in this cluster")
-        if lose:
-            partition.log.truncate(max(partition.log.end - lose, 0))
+        partition.log.truncate(partition.log.end - lose)
         if node_id not in partition.replicas:
             partition.replicas += (node_id,)
         if node_id not in partition.isr:
@@ -190,16 +200,15 @@ class Topics:
                 partition.changed()
 
     def regain_replica(self, node_id: int) -> None:
-        """A broker is back, in sync, and leads what nobody else does."""
+        """A broker is back, leads what nobody else in sync does, and catches up with the rest."""
         for partition in self._partitions():
             if node_id not in partition.replicas:
                 continue
             if partition.leader in (-1, node_id) and node_id in partition.isr:
                 partition.led_by(node_id)
-                here = (node for node in partition.replicas if node in self.view.places)
-                partition.isr = tuple(dict.fromkeys((*partition.isr, *here)))
-            elif partition.leader >= 0 and node_id not in partition.isr:
-                partition.isr = (*partition.isr, node_id)  # without a leader nobody gets in sync
+            if partition.leader >= 0:
+                alive = (node for node in partition.replicas if node in self.view.places)
+                partition.isr = tuple(alive)
             partition.changed()
 
     def _partitions(self) -> Iterable[Partition]:

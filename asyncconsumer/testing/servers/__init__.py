@@ -4,12 +4,14 @@ async with Kafka(brokers=3) as kafka:
     await kafka.admin.create_topic("orders", partitions=6, replication_factor=3)
     await kafka.brokers[1].kill()
 
-async with ZooKeeper() as zookeeper, Kafka("3.9.2", zookeeper=zookeeper.connect) as kafka: ...
+async with ZooKeeper() as zookeeper, Kafka("3.9.2", zookeeper=zookeeper.connect) as kafka:
+    async with ScalaConsumer(zookeeper.connect, "billing", {"orders": 2}) as member: ...
 """
 
 from asyncconsumer.testing.servers.admin import Admin
 from asyncconsumer.testing.servers.errors import (
     AdminFailed,
+    CompileFailed,
     DamagedCache,
     FetchFailed,
     JavaMissing,
@@ -33,6 +35,8 @@ from asyncconsumer.testing.servers.listeners import (
     Listener,
     UnsecuredToken,
 )
+from asyncconsumer.testing.servers.scala import ScalaConsumer, ScalaConsumers, ScalaRecord
+from asyncconsumer.testing.servers.scala_console import ScalaConsole
 from asyncconsumer.testing.servers.zookeeper import DEFAULT_ZOOKEEPER, ZooKeeper, ZooKeeperNode
 
 __all__ = [
@@ -52,12 +56,17 @@ __all__ = [
     "Admin",
     "AdminFailed",
     "Broker",
+    "CompileFailed",
     "DamagedCache",
     "FetchFailed",
     "JavaMissing",
     "Kafka",
     "Listener",
     "PortInUse",
+    "ScalaConsole",
+    "ScalaConsumer",
+    "ScalaConsumers",
+    "ScalaRecord",
     "ServerError",
     "StartFailed",
     "UnknownVersion",

@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from asyncconsumer.testing.servers import maven
-from asyncconsumer.testing.servers.errors import ServerError
+from asyncconsumer.testing.servers.errors import CompileFailed
 from asyncconsumer.testing.servers.java import java_command
 
 _COMPILER: Final = "org.eclipse.jdt:ecj:3.44.0"
 _MAIN: Final = "org.eclipse.jdt.internal.compiler.batch.Main"
 _OPTIONS: Final = ("-17", "-proc:none", "-nowarn", "-encoding", "UTF-8")
-
-
-class CompileFailed(ServerError):
-    """The compiler refused a Java program; carries what it said."""
 
 
 async def compiled(

@@ -23,6 +23,10 @@ class DamagedCache(ServerError):
     """A jar in the cache is not the one that was downloaded."""
 
 
+class CompileFailed(ServerError):
+    """The compiler refused a Java program; carries what it said."""
+
+
 class PortInUse(ServerError):
     """Something else listens on a port that was asked for by number."""
 

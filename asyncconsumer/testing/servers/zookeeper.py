@@ -13,6 +13,7 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.errors import AdminFailed, UnknownVersion
 from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
+from asyncconsumer.testing.servers.listeners import PASSWORDS, Certificates
 from asyncconsumer.testing.servers.node import Node, Servers
 from asyncconsumer.testing.servers.ports import HOST
 from asyncconsumer.testing.servers.process import ServerProcess, together
@@ -34,9 +35,10 @@ _CLOSE_SESSION: Final = -11
 class ZooKeeperNode(Node):
     """One server of an ensemble."""
 
-    def __init__(self, process: ServerProcess, port: int) -> None:
+    def __init__(self, process: ServerProcess, port: int, tls_port: int = 0) -> None:
         super().__init__(process)
         self.port = port
+        self.tls_port = tls_port  # of a secure one
 
     def __repr__(self) -> str:
         return f"<{self.process.name} on {self.address}, {self.process.state}>"
@@ -63,7 +65,11 @@ class ZooKeeperNode(Node):
 
 
 class ZooKeeper(Servers):
-    """An ensemble of 1 or 3 servers: `async with ZooKeeper() as zookeeper: zookeeper.connect`."""
+    """An ensemble of 1 or 3 servers: `async with ZooKeeper() as zookeeper: zookeeper.connect`.
+
+    A `secure` one also listens with TLS, for clients who trust `certificates`, and takes SASL
+    logins (DIGEST-MD5) of the users in `listeners.PASSWORDS`.
+    """
 
     def __init__(
         self,
@@ -72,9 +78,11 @@ class ZooKeeper(Servers):
         nodes: int = 1,
         port: int | None = None,
         tick_ms: int = 500,
+        secure: bool = False,
         progress: maven.Progress = maven.no_progress,
     ) -> None:
         super().__init__()
+        self._certificates: Certificates | None = None
         if nodes not in (1, 3):
             raise ConfigError(f"nodes={nodes}: an ensemble has 1 or 3 nodes")
         if not re.fullmatch(r"3\.[5-9]\.\d+", version):
@@ -84,12 +92,20 @@ class ZooKeeper(Servers):
         self._count = nodes
         self._wanted_port = port
         self._tick_ms = tick_ms
+        self._secure = secure
         self._progress = progress
 
     @property
     def connect(self) -> str:
         """The connection string, `host:port,...`."""
         return ",".join(node.address for node in self.nodes)
+
+    @property
+    def certificates(self) -> Certificates:
+        """What the clients of a secure one need to trust it."""
+        if self._certificates is None:
+            raise ConfigError("certificates: start a ZooKeeper(secure=True) first")
+        return self._certificates
 
     @property
     def title(self) -> str:
@@ -118,13 +134,18 @@ class ZooKeeper(Servers):
             for n in range(self._count)
         ]
         peers = [(self._ports.take(), self._ports.take()) for _ in ports] if self._count > 1 else []
+        if self._secure:
+            self._certificates = Certificates(self._folder / "certificates")
         for number, port in enumerate(ports, start=1):
             folder = self._folder / f"node-{number}"
+            tls_port = self._ports.take() if self._secure else 0
             config = _write_config(folder, number, port, peers, self._tick_ms)
+            flags = _secure(config, tls_port, self.certificates) if self._secure else []
             main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
             command = java_command(java, jars, main, str(config), heap="256m")
+            command[1:1] = flags
             process = ServerProcess(f"ZooKeeper node {number}", command, folder, self._folder)
-            self.nodes.append(ZooKeeperNode(process, port))
+            self.nodes.append(ZooKeeperNode(process, port, tls_port))
         await together(*(node.start() for node in self.nodes))
 
     def _members(self) -> list[ZooKeeperNode]:
@@ -187,6 +208,28 @@ def _write_config(
     config = folder / "zoo.cfg"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return config
+
+
+def _secure(config: Path, tls_port: int, certificates: Certificates) -> list[str]:
+    """Add TLS and SASL to a configuration; the flags that Java needs for it."""
+    settings = {
+        "secureClientPort": tls_port,
+        "secureClientPortAddress": HOST,
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": certificates.broker_file(HOST),
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": certificates.authority_file,
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": "none",
+        "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+    }
+    with config.open("a") as more:
+        more.writelines(f"{name}={value}\n" for name, value in settings.items())
+    users = "".join(f' user_{user}="{word}"' for user, word in PASSWORDS.items())
+    login = config.with_name("jaas.conf")
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    login.write_text(f"Server {{ {module} required{users}; }};\n")
+    return [f"-Djava.security.auth.login.config={login}"]
 
 
 @asynccontextmanager

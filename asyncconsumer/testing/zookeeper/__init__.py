@@ -10,12 +10,13 @@ async def test_a_claim_outlives_a_lost_answer() -> None:
         ...
 ```
 
-It stands in below `zk.line`: no bytes are made, and all of the session's own code runs. Reads are
-never behind (a real follower's may be, until `sync`), and access lists are not kept.
+It stands in below `zk.line`: no bytes are made, and all of the session's own code runs. With a
+`lag` servers see what others committed after a while, as real followers do: a read may be behind
+until `sync`. Access lists are not kept.
 """
 
-from asyncconsumer.testing.zookeeper.ensemble import FakeZooKeeper, Fate
+from asyncconsumer.testing.zookeeper.ensemble import FakeClient, FakeZooKeeper, Fate
 from asyncconsumer.testing.zookeeper.line import FakeLine
 from asyncconsumer.testing.zookeeper.tree import Tree
 
-__all__ = ["FakeLine", "FakeZooKeeper", "Fate", "Tree"]
+__all__ = ["FakeClient", "FakeLine", "FakeZooKeeper", "Fate", "Tree"]

@@ -2,13 +2,13 @@
 
 import asyncio
 import enum
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
 from aiozk import protocol
-from aiozk.protocol import WatchEvent
 from aiozk.protocol.request import Request
 
 from asyncconsumer.config import ZooKeeperConfig
@@ -22,8 +22,9 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.model import Address
 from asyncconsumer.testing.zookeeper.line import Answer, FakeLine, Network
+from asyncconsumer.testing.zookeeper.server import Commit, FakeServer
 from asyncconsumer.testing.zookeeper.tree import Tree
-from asyncconsumer.zk.calls import Call, Event
+from asyncconsumer.zk.calls import Call
 from asyncconsumer.zk.line import Hello, Welcome
 
 _READS: Final = frozenset(
@@ -36,7 +37,7 @@ _READS: Final = frozenset(
 )
 _ASIDE: Final = frozenset((protocol.PingRequest.opcode, protocol.AuthRequest.opcode))
 _CLOSE: Final = protocol.CloseRequest.opcode
-_OF_CHILDREN: Final = protocol.GetChildrenRequest.opcode
+_SYNC: Final = protocol.SyncRequest.opcode
 
 
 class Fate(enum.Enum):
@@ -70,71 +71,31 @@ class _Session:
         self.timer = loop.call_at(self.heard + self.timeout, look, self)
 
 
-class _Watchers:
-    """Who is to be told what, once."""
+class FakeClient:
+    """One client of the fake: `open` is its opener, `isolate` and `rejoin` its fate."""
 
-    def __init__(self) -> None:
-        # dicts for sets, whose order no seed governs
-        self._of_data: dict[str, dict[FakeLine, None]] = {}
-        self._of_children: dict[str, dict[FakeLine, None]] = {}
+    def __init__(self, ensemble: "FakeZooKeeper", network: Network) -> None:
+        self._ensemble = ensemble
+        self.isolate: Final = network.isolate
+        self.rejoin: Final = network.rejoin
+        self._network = network
 
-    def add(self, line: FakeLine, request: Request) -> None:
-        table = self._of_children if request.opcode == _OF_CHILDREN else self._of_data
-        table.setdefault(request.path, {})[line] = None
+    @property
+    def connect(self) -> str:
+        """The connection string."""
+        return self._ensemble.connect
 
-    def told(self, event: Event) -> Iterable[FakeLine]:
-        """Those to be told of an event; they watch no longer."""
-        if event.type == WatchEvent.CHILDREN_CHANGED:
-            return self._of_children.pop(event.path, {})
-        of_data = self._of_data.pop(event.path, {})
-        if event.type == WatchEvent.DELETED:
-            return of_data | self._of_children.pop(event.path, {})
-        return of_data
-
-
-@dataclass(slots=True, eq=False)
-class FakeServer:
-    """One server: a door to the one tree."""
-
-    address: Address
-    ensemble: "FakeZooKeeper"
-    up: bool = True
-    frozen: bool = False
-    thawed: asyncio.Event = field(default_factory=asyncio.Event)
-    lines: dict[FakeLine, None] = field(default_factory=dict)
-    held: list[FakeLine] = field(default_factory=list)
-
-    def handle(self, line: FakeLine, xid: int, call: Call[Any]) -> None:
-        """A call has arrived."""
-        self.ensemble.handle(line, xid, call)
-
-    def hold(self, line: FakeLine) -> None:
-        """Let the line go on when we are thawed."""
-        self.held.append(line)
-
-    def freeze(self) -> None:
-        """Hear and say nothing."""
-        self.frozen = True
-        self.thawed.clear()
-
-    def thaw(self) -> None:
-        """Go on; what arrived meanwhile is done now."""
-        self.frozen = False
-        self.thawed.set()
-        held, self.held = self.held, []
-        for line in held:
-            line.arrive()
-
-    def rise(self, *, up: bool) -> None:
-        """Take connections, or refuse them."""
-        self.up = up
+    async def open(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
+        """The opener for a ZooKeeperSession."""
+        return await self._ensemble.open_over(self._network, address, hello)
 
 
 class FakeZooKeeper:
     """An ensemble in memory. `connect` and `open` are for a ZooKeeperSession.
 
     `on_write` decides the fate of each write as it arrives. `latency` is the least and the most
-    that a message takes. The verbs take effect at once; `server` is a number, from 0.
+    that a message takes, `lag` how long a commit may take to be seen by the other servers. The
+    verbs take effect at once; `server` is a number, from 0. `tree` is what was committed.
     """
 
     def __init__(
@@ -143,18 +104,23 @@ class FakeZooKeeper:
         *,
         randomness: Random,
         latency: tuple[float, float] = (0.0002, 0.002),
+        lag: float = 0.0,
     ) -> None:
-        if servers < 1 or not 0 <= latency[0] <= latency[1]:
-            raise ConfigError(f"servers={servers}, latency={latency}: that is no ensemble")
+        if servers < 1 or not 0 <= latency[0] <= latency[1] or lag < 0:
+            raise ConfigError(f"servers={servers}, latency={latency}, lag={lag}: no ensemble")
         addresses = [Address(f"zk{number}", 2181) for number in range(servers)]
         self.tree: Final = Tree()
-        self.servers: Final = {address: FakeServer(address, self) for address in addresses}
+        self._commits: list[Commit] = []
+        self.servers: Final = {
+            address: FakeServer(address, self, self._commits) for address in addresses
+        }
         self.operations = 0  # that arrived, without pings
         self.on_write: Callable[[int, Request], Fate] = lambda session_id, request: Fate.DONE
+        self._latency = latency
         self._network = Network(randomness, *latency)
         self._sessions: dict[int, _Session] = {}
         self._last_session = 0
-        self._watchers = _Watchers()
+        self._lag = lag
 
     @property
     def connect(self) -> str:
@@ -172,7 +138,8 @@ class FakeZooKeeper:
         """Break all connections, of one server or of all."""
         for each in self._chosen(server):
             for line in list(each.lines):
-                self._hang_up(line, "the connection broke")
+                each.lines.pop(line)
+                line.hang_up("the connection broke")
 
     def stop(self, server: int | None = None) -> None:
         """Take servers down: connections break, new ones are refused."""
@@ -205,9 +172,7 @@ class FakeZooKeeper:
 
     def apply(self, request: Request) -> Any:  # noqa: ANN401 - of many kinds
         """Do something by hand, at once; watchers are told."""
-        result = self.tree.apply(request)
-        self._spread()
-        return result
+        return self._commit(lambda tree: tree.apply(request))
 
     def _chosen(self, server: int | None) -> list[FakeServer]:
         all_of_them = list(self.servers.values())
@@ -215,18 +180,28 @@ class FakeZooKeeper:
 
     # --- connections -----------------------------------------------------------------------------
 
+    def client(self) -> "FakeClient":
+        """A client with a network of its own, to be isolated from all servers."""
+        return FakeClient(self, Network(self._network.randomness, *self._latency))
+
     async def open(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
         """The opener for a ZooKeeperSession."""
+        return await self.open_over(self._network, address, hello)
+
+    async def open_over(self, network: Network, address: Address, hello: Hello) -> FakeLine:
+        """A line over a network."""
         server = self.servers.get(address)
-        await asyncio.sleep(self._network.latency())
+        await network.cross()
         if server is None or not server.up:
             raise ServerUnusable(address, "nobody listens there")
         while server.frozen:
             await server.thawed.wait()
-        line = FakeLine(server, self._welcome(hello), self._network)
+        if hello.last_zxid > server.tree.zxid:
+            raise ServerUnusable(address, "it has not seen yet what we have seen")
+        line = FakeLine(server, self._welcome(hello), network)
         if line.welcome.session_id:
             self._attach(line)
-        await asyncio.sleep(self._network.latency())  # cancelled here, the welcome is lost
+        await network.cross()  # cancelled here, the welcome is lost
         if not server.up:
             raise ServerUnusable(address, "the server closed the connection")
         return line
@@ -253,8 +228,13 @@ class FakeZooKeeper:
         self._server(line).lines[line] = None
 
     def _hang_up(self, line: FakeLine, reason: str, *, after_answers: bool = False) -> None:
-        self._server(line).lines.pop(line, None)
-        line.hang_up(reason, after_answers=after_answers)
+        server = self._server(line)
+        server.lines.pop(line, None)
+        hang_up = partial(line.hang_up, reason, after_answers=after_answers)
+        if server.frozen:
+            server.hold(hang_up)  # not even that is heard of it
+        else:
+            hang_up()
 
     def _server(self, line: FakeLine) -> FakeServer:
         server = line.server
@@ -274,8 +254,7 @@ class FakeZooKeeper:
         del self._sessions[session.id]
         if session.timer is not None:
             session.timer.cancel()
-        self.tree.end_session(session.id)
-        self._spread()
+        self._commit(lambda tree: tree.end_session(session.id))
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -300,34 +279,50 @@ class FakeZooKeeper:
             self._do(session, line, xid, call.request)
 
     def _do(self, session: _Session, line: FakeLine, xid: int, request: Request) -> None:
-        reads = request.opcode in _READS
-        fate = Fate.DONE if reads else self.on_write(session.id, request)
+        server = self._server(line)
+        if request.opcode in _READS:
+            if request.opcode == _SYNC:
+                server.catch_up()
+            answer = _answer(xid, server, lambda: server.tree.apply(request))
+            if getattr(request, "watch", False) and _sets_watch(answer, request):
+                server.watchers.add(line, request)
+            line.tell(answer)
+            return
+        fate = self.on_write(session.id, request)
         if fate is Fate.LOST_BEFORE:
             self._hang_up(line, "the connection broke")
             return
-        answer = self._outcome(xid, request, session.id)
-        if reads and getattr(request, "watch", False) and _sets_watch(answer, request):
-            self._watchers.add(line, request)
+        # its own server has seen a write before it answers, and has told those who watch
+        change = partial(Tree.apply, request=request, session_id=session.id)
+        answer = _answer(xid, server, lambda: self._commit(change, server))
         if fate is Fate.LOST_AFTER:
             self._hang_up(line, "the connection broke")
-            self._spread()
-            return
-        self._spread()  # events go before the answer to what caused them
-        line.tell(answer)
+        else:
+            line.tell(answer)
 
-    def _outcome(self, xid: int, request: Request, session_id: int) -> Answer:
-        try:
-            result = self.tree.apply(request, session_id)
-        except TransactionFailed as error:
-            return Answer(xid, self.tree.zxid, 0, error)
-        except ZooKeeperError as error:
-            return Answer(xid, self.tree.zxid, error.code, None)
-        return Answer(xid, self.tree.zxid, 0, result)
+    def _commit(self, change: Commit, at: FakeServer | None = None) -> Any:  # noqa: ANN401
+        """Do it, for all; who is not `at` that server hears of it later. Or raise."""
+        result = change(self.tree)
+        self.tree.take_events()
+        self._commits.append(change)
+        loop, count = asyncio.get_running_loop(), len(self._commits)
+        for server in self.servers.values():
+            if server is at or not self._lag:
+                server.catch_up(count)
+            else:
+                late = self._network.randomness.uniform(0, self._lag)
+                loop.call_later(late, server.catch_up, count)
+        return result
 
-    def _spread(self) -> None:
-        for event in self.tree.take_events():
-            for line in self._watchers.told(event):
-                line.tell(event)
+
+def _answer(xid: int, server: FakeServer, act: Callable[[], Any]) -> Answer:
+    try:
+        result = act()
+    except TransactionFailed as error:
+        return Answer(xid, server.tree.zxid, 0, error)
+    except ZooKeeperError as error:
+        return Answer(xid, server.tree.zxid, error.code, None)
+    return Answer(xid, server.tree.zxid, 0, result)
 
 
 def _sets_watch(answer: Answer, request: Request) -> bool:

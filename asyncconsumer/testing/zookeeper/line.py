@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -24,16 +25,42 @@ class _Hangup(NamedTuple):
     reason: str
 
 
-class Network(NamedTuple):
-    """How long a message is on its way, in seconds, and the chance that decides it."""
+class Network:
+    """What lies between one client and the servers: messages take their time, or do not pass."""
 
-    randomness: Random
-    least: float
-    most: float
+    def __init__(self, randomness: Random, least: float, most: float) -> None:
+        self.randomness: Final = randomness
+        self._least, self._most = least, most
+        self._open = asyncio.Event()
+        self._open.set()
+        self._held: list[Callable[[], None]] = []
 
     def latency(self) -> float:
-        """For one message."""
-        return self.least + (self.most - self.least) * self.randomness.random()
+        """Seconds that a message takes."""
+        return self._least + (self._most - self._least) * self.randomness.random()
+
+    async def cross(self) -> None:
+        """Be a message on its way."""
+        await asyncio.sleep(self.latency())
+        await self._open.wait()
+
+    def passes(self, again: Callable[[], None]) -> bool:
+        """Whether a message arrives now; if not, `again` is called when it can."""
+        if self._open.is_set():
+            return True
+        self._held.append(again)
+        return False
+
+    def isolate(self) -> None:
+        """Let nothing pass."""
+        self._open.clear()
+
+    def rejoin(self) -> None:
+        """Let what was held, and all that follows, pass."""
+        self._open.set()
+        held, self._held = self._held, []
+        for again in held:
+            again()
 
 
 class Server(Protocol):
@@ -46,8 +73,8 @@ class Server(Protocol):
     def handle(self, line: "FakeLine", xid: int, call: Call[Any]) -> None:
         """A call has arrived."""
 
-    def hold(self, line: "FakeLine") -> None:
-        """A call has arrived while it is frozen: let the line go on later."""
+    def hold(self, act: Callable[[], None]) -> None:
+        """It is frozen: do this when it is not."""
 
 
 class FakeLine:
@@ -91,10 +118,10 @@ class FakeLine:
 
     def arrive(self) -> None:
         """The next call has arrived. Whichever timer says so: they keep their order."""
-        if self._hung_up or not self._up:
+        if self._hung_up or not self._up or not self._network.passes(self.arrive):
             return
         if self.server.frozen:
-            self.server.hold(self)
+            self.server.hold(self.arrive)
             return
         self.server.handle(self, *self._up.popleft())
 
@@ -118,7 +145,7 @@ class FakeLine:
         asyncio.get_running_loop().call_later(self._network.latency(), self._deliver)
 
     def _deliver(self) -> None:
-        if not self._down:
+        if not self._down or not self._network.passes(self._deliver):
             return
         message, receiver = self._down.popleft(), self._receiver
         if receiver is None:

@@ -132,7 +132,7 @@ class Tree:
             Event(WatchEvent.CREATED, path),
             Event(WatchEvent.CHILDREN_CHANGED, parent_path),
         )
-        self._undo.append(lambda: self._forget(path))
+        self._undo.append(lambda: self._forget(path, changes=-1))
         return str(path)
 
     def _set(self, request: Request, _: int) -> Stat:
@@ -160,7 +160,9 @@ class Tree:
         def undo() -> None:
             parent, _, name = path.rpartition("/")
             self.nodes[path] = node
-            self.nodes[parent or "/"].children[name] = None
+            above = self.nodes[parent or "/"]
+            above.children[name] = None
+            above.changes -= 1
             if node.owner:
                 self._ephemerals.setdefault(node.owner, {})[path] = None
 
@@ -177,12 +179,13 @@ class Tree:
 
     def _transaction(self, request: Request, session_id: int) -> list[Any]:
         results: list[Any] = []
-        told = len(self.events)
+        told, zxid = len(self.events), self.zxid
         for index, part in enumerate(request.requests):
             try:
                 results.append(self._verbs[part.opcode](part, session_id))
             except ZooKeeperError as error:
                 del self.events[told:]
+                self.zxid = zxid
                 for undo in reversed(self._undo):
                     undo()
                 raise TransactionFailed(part.path, index, str(error)) from error
@@ -192,12 +195,12 @@ class Tree:
         self._forget(path)
         self.events += _gone(path)
 
-    def _forget(self, path: str) -> None:
+    def _forget(self, path: str, changes: int = 1) -> None:
         node = self.nodes.pop(path)
         parent, _, name = path.rpartition("/")
         above = self.nodes[parent or "/"]
         del above.children[name]
-        above.changes += 1
+        above.changes += changes
         if node.owner:
             self._ephemerals.get(node.owner, {}).pop(path, None)
 

@@ -28,9 +28,9 @@ static PyObject *stream_anext(AsyncRecords *self)
 
 static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"refill", NULL};
-    PyObject *refill;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O:AsyncRecords", names, &refill))
+    static char *names[] = {"refill", "clock", NULL};
+    PyObject *refill, *clock = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O:AsyncRecords", names, &refill, &clock))
         return NULL;
     if (!PyCallable_Check(refill)) {
         PyErr_SetString(PyExc_TypeError, "refill must be a coroutine function");
@@ -41,12 +41,15 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return NULL;
     self->refill = Py_NewRef(refill);
     self->last_offset = -1;
+    self->deadline = Py_HUGE_VAL;
+    self->clock = clock == Py_None ? NULL : Py_NewRef(clock);
     return (PyObject *)self;
 }
 
 static int stream_traverse(AsyncRecords *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->refill);
+    Py_VISIT(self->clock);
     Py_VISIT(self->current);
     Py_VISIT(self->spare);
     return 0;
@@ -56,6 +59,7 @@ static int stream_clear(AsyncRecords *self)
 {
     self->ended = true; /* whoever still reaches us must not call what is gone */
     Py_CLEAR(self->refill);
+    Py_CLEAR(self->clock);
     Py_CLEAR(self->current);
     Py_CLEAR(self->spare);
     return 0;
@@ -73,6 +77,8 @@ static PyMemberDef stream_members[] = {
      "The Records in hand, also while they are read to the end and more is awaited; or None."},
     {"last_offset", T_LONGLONG, offsetof(AsyncRecords, last_offset), READONLY,
      "Offset of the record handed out last, which the user may still be busy with; -1 before."},
+    {"deadline", T_DOUBLE, offsetof(AsyncRecords, deadline), 0,
+     "When the clock has passed it, refill() is asked before another record is handed out."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -84,7 +90,7 @@ static PyAsyncMethods stream_as_async = {
 static PyTypeObject AsyncRecords_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.wire._records.AsyncRecords",
-    .tp_doc = PyDoc_STR("AsyncRecords(refill)\n--\n\nIterate with `async for` over record sets.\n\n"
+    .tp_doc = PyDoc_STR("AsyncRecords(refill, clock=None)\n--\n\nIterate with `async for` over record sets.\n\n"
                         "See asyncconsumer.wire.records.AsyncRecords, the same in Python."),
     .tp_basicsize = sizeof(AsyncRecords),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,

@@ -14,6 +14,8 @@ typedef struct {
     Step *waiting;         /* the Step that awaits refill(), not counted as a reference */
     Step *spare;           /* for the next __anext__, if it is free by then */
     long long last_offset;
+    double deadline;       /* by the clock: after it, refill() is asked before each record */
+    PyObject *clock;       /* a function, or NULL for the system's */
     bool ended;
 } AsyncRecords;
 

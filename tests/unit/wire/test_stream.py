@@ -326,3 +326,46 @@ async def test_records_are_made_one_at_a_time_and_not_kept(decoder: ModuleType) 
         assert isinstance(record, decoder.Record)
         count += 1
     assert count == 1000
+
+
+async def test_after_the_deadline_refill_is_asked_before_each_record(decoder: ModuleType) -> None:
+    now = 0.0
+    records = decoder.Records(batch(rows(4)), topic="t", partition=0)
+    asked: list[int] = []
+
+    async def refill() -> Records | None:
+        asked.append(stream.last_offset)
+        return records if len(asked) < 4 else None
+
+    stream: AsyncRecords = decoder.AsyncRecords(refill, clock=lambda: now)
+    stream.deadline = 10.0
+    assert (await anext(stream)).offset == 0
+    assert (await anext(stream)).offset == 1
+    assert asked == [-1]
+    now = 10.0
+    assert (await anext(stream)).offset == 2  # refill gave the same records again
+    assert asked == [-1, 1]
+    records.close()  # lost meanwhile
+    assert await offsets(stream) == []
+    assert asked == [-1, 1, 2, 2]
+
+
+async def test_without_a_clock_the_deadline_is_by_the_loops(decoder: ModuleType) -> None:
+    stream, source = stream_of(decoder, batch(rows(3)), batch(rows(3, 3)))
+    stream.deadline = asyncio.get_running_loop().time() + 3600
+    await anext(stream)
+    await anext(stream)
+    assert source.calls == 1
+    stream.deadline = asyncio.get_running_loop().time() - 1
+    assert (await anext(stream)).offset == 3
+    assert source.calls == 2
+
+
+async def test_a_clock_that_fails_is_told(decoder: ModuleType) -> None:
+    async def refill() -> Records | None:
+        return None
+
+    stream: AsyncRecords = decoder.AsyncRecords(refill, clock=lambda: 1 / 0)
+    stream.deadline = 1.0
+    with pytest.raises(ZeroDivisionError):
+        await anext(stream)

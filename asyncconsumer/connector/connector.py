@@ -1,0 +1,347 @@
+"""The classic high-level consumer: streams of topics, in a group that ZooKeeper coordinates.
+
+async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="billing") as connector:
+    streams = await connector.create_message_streams({"orders": 2}, value_decoder=json.loads)
+"""
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from asyncconsumer.config import ClassicConfig
+from asyncconsumer.connector.listener import RebalanceListener
+from asyncconsumer.connector.outside import Outside
+from asyncconsumer.connector.routes import Routes
+from asyncconsumer.errors import ConfigError, ConsumerError, StreamsExist
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.group.filters import Subscription, TopicFilter
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.topics import KafkaTopics, Topics, ZooKeeperTopics
+from asyncconsumer.group.zookeeper import MemberConfig, ZooKeeperMembership
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.committer import Committer
+from asyncconsumer.offsets.dual import DualOffsets
+from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.offsets.store import OffsetStore
+from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
+from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.messages import Decoder, MessageStream
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.zk.paths import BROKER_IDS
+from asyncconsumer.zk.registry import read_brokers
+from asyncconsumer.zk.session import ZooKeeperSession
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_log: Final = logging.getLogger(__name__)
+_GRACE: Final = 10.0  # seconds for the last commit and the farewell
+
+
+class _Group(NamedTuple):
+    """What makes a connector a member."""
+
+    membership: ZooKeeperMembership
+    committer: Committer
+    rebalancer: Rebalancer
+    routes: Routes
+    failures: list[ConsumerError]  # what ended the rebalancing, if something did
+
+
+class ConsumerConnector:
+    """Kafka's ZookeeperConsumerConnector, with streams to iterate over asynchronously.
+
+    Takes the options of `ClassicConfig`. Brokers are those that ZooKeeper names, or, of a newer
+    Kafka, the ``bootstrap_servers``. Streams are made once; they end with `shutdown`, or with the
+    ``async with`` block.
+    """
+
+    def __init__(
+        self,
+        config: ClassicConfig | None = None,
+        *,
+        listener: RebalanceListener | None = None,
+        outside: Outside | None = None,
+        **options: Any,  # noqa: ANN401 - checked by the config
+    ) -> None:
+        if config is not None and options:
+            raise ConfigError(f"give a config or options, not both: {', '.join(sorted(options))}")
+        self.config: Final = config or ClassicConfig(**options)
+        self._listener = listener or RebalanceListener()
+        outside = self._outside = outside or Outside()
+        self._zookeeper = ZooKeeperSession(
+            self.config.zookeeper(), randomness=outside.randomness, opener=outside.open_zookeeper
+        )
+        self._scope = Scope("connector")
+        self._stack = AsyncExitStack()
+        self._kafka: Session  # these two from the beginning of the block on
+        self._manager: FetchManager
+        self._group: _Group | None = None  # once there are streams, until the shutdown
+        self._follower: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, str], *, listener: RebalanceListener | None = None
+    ) -> Self:
+        """With the classic consumer's names, e.g. ``{"zookeeper.connect": "zk:2181"}``."""
+        return cls(ClassicConfig.from_properties(properties), listener=listener)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._zookeeper)
+            seeds = await self._seeds()
+            self._kafka = Session(
+                self.config.connection(seeds),
+                patience_ms=30_000,
+                randomness=self._outside.randomness,
+                opener=self._outside.open_broker,
+            )
+            await stack.enter_async_context(self._kafka)
+            self._manager = FetchManager(
+                self._kafka.brokers,
+                self._kafka.cluster,
+                self.config.fetch(),
+                self.config.engine(),
+                randomness=self._outside.randomness,
+            )
+            await stack.enter_async_context(self._manager)
+            await stack.enter_async_context(self._scope)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        try:
+            await self.shutdown()
+        finally:
+            await self._stack.__aexit__(kind, error, where)
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    async def create_message_streams(
+        self,
+        topics: Mapping[str, int],
+        *,
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> dict[str, list[MessageStream[K, V]]]:
+        """So many streams of each topic. Returns once the first share is known.
+
+        Partitions are divided among all streams of the group; a stream too many gets none.
+        """
+        if not topics:
+            raise ConfigError("create_message_streams needs a topic, e.g. {'orders': 2}")
+        for topic, count in topics.items():
+            _check_count(count, f"topic {topic!r}")
+        membership = self._membership(Subscription(MappingProxyType(dict(topics))))
+        streams = {topic: self._streams(membership, count) for topic, count in topics.items()}
+        await self._join(membership, Routes(streams))
+        return {
+            topic: [self._message_stream(one, key_decoder, value_decoder) for one in of_topic]
+            for topic, of_topic in streams.items()
+        }
+
+    async def create_message_streams_by_filter(
+        self,
+        topics: TopicFilter,
+        num_streams: int = 1,
+        *,
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> list[MessageStream[K, V]]:
+        """So many streams of all topics that a `Whitelist` or `Blacklist` lets pass, also later."""
+        _check_count(num_streams, str(topics))
+        membership = self._membership(topics.subscription(num_streams))
+        streams = self._streams(membership, num_streams)
+        await self._join(membership, Routes(streams))
+        return [self._message_stream(one, key_decoder, value_decoder) for one in streams]
+
+    async def commit_offsets(
+        self, offsets: Mapping[TopicPartition, int] | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Commit what is finished, or these offsets; returns what was committed.
+
+        Only of partitions that are ours: others are left out, for their owners would read again, or
+        skip, what they have.
+        """
+        group = self._group
+        if group is None:
+            return {}
+        ours = group.rebalancer.finished() if offsets is None else dict(offsets)
+        ours = {one: at for one, at in ours.items() if one in group.rebalancer.reading}
+        await group.committer.commit(ours)
+        return ours
+
+    @property
+    def consumer_id(self) -> str | None:
+        """What we are called in the group; None before there are streams."""
+        return None if self._group is None else self._group.membership.consumer_id
+
+    async def shutdown(self) -> None:
+        """Commit, leave the group, and end all streams. Harmless when done before."""
+        group, self._group = self._group, None
+        if group is None:
+            return
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait({self._follower})
+        try:
+            async with asyncio.timeout(_GRACE):
+                await group.rebalancer.stop()
+                await group.membership.leave()
+        except (TimeoutError, ConsumerError) as error:
+            _log.warning("left group %s without a word: %r", self.config.group_id, error)
+        finally:
+            for stream in group.routes.all():
+                stream.channel.close()
+
+    # --- joining ---------------------------------------------------------------------------------
+
+    def _membership(self, subscription: Subscription) -> ZooKeeperMembership:
+        self._scope.check_open()
+        if self._follower is not None:
+            raise StreamsExist(self.config.group_id)
+        config, bell = self.config, asyncio.Event()
+        now_ms = self._outside.now_ms()
+        who = config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
+        topics: Topics = (
+            KafkaTopics(self._kafka.cluster, bell)
+            if config.bootstrap_servers
+            else ZooKeeperTopics(self._zookeeper, bell)
+        )
+        self._scope.start(topics.run(), "watch topics")
+        return ZooKeeperMembership(
+            self._zookeeper,
+            topics,
+            MemberConfig(
+                group_id=config.group_id,
+                consumer_id=f"{config.group_id}_{who}",
+                subscription=subscription,
+                registered_ms=now_ms,
+                strategy=config.partition_assignment_strategy,
+                max_retries=config.rebalance_max_retries,
+                backoff_ms=config.rebalance_backoff_ms,
+                exclude_internal_topics=config.exclude_internal_topics,
+            ),
+            bell,
+        )
+
+    def _streams(self, membership: ZooKeeperMembership, count: int) -> list[Stream]:
+        timeout = self.config.consumer_timeout_ms
+        return [
+            Stream(
+                self._manager.channel(),
+                membership,  # what is not certainly ours is not handed out
+                self._outside.clock,
+                timeout_ms=None if timeout < 0 else timeout,
+            )
+            for _ in range(count)
+        ]
+
+    def _message_stream(
+        self, stream: Stream, key_decoder: Decoder[K] | None, value_decoder: Decoder[V] | None
+    ) -> MessageStream[K, V]:
+        return MessageStream(stream, self._read_again, key_decoder, value_decoder)
+
+    def _read_again(self, stream: Stream) -> None:
+        if self._group is not None:
+            self._group.rebalancer.read_again(stream)
+
+    async def _join(self, membership: ZooKeeperMembership, routes: Routes) -> None:
+        config, listener = self.config, self._listener
+        committer = Committer(self._store(membership))
+
+        async def before_starting(assignment: Assignment) -> None:
+            who = membership.consumer_id
+            await listener.before_starting_fetchers(who, assignment.owners)
+
+        rebalancer = Rebalancer(
+            membership,
+            self._manager,
+            committer,
+            routes,
+            auto_offset_reset=config.engine().auto_offset_reset,
+            auto_commit=config.auto_commit_enable,
+            listeners=Listeners(
+                before_releasing=listener.before_releasing_partitions,
+                before_starting=before_starting,
+                lost=listener.partitions_lost,
+            ),
+        )
+        group = self._group = _Group(membership, committer, rebalancer, routes, [])
+        self._scope.start(committer.run(), "commit")
+        if config.auto_commit_enable:
+            self._scope.start(self._commit_now_and_then(group), "auto-commit")
+        self._follower = self._scope.start(self._follow(group), "rebalance")
+        await rebalancer.rebalanced.wait()
+        if group.failures:
+            raise group.failures[0]
+
+    def _store(self, membership: ZooKeeperMembership) -> OffsetStore:
+        config = self.config
+        in_zookeeper = ZooKeeperOffsets(
+            self._zookeeper, config.group_id, epoch=lambda: membership.epoch
+        )
+        if config.offsets_storage == "zookeeper":
+            return in_zookeeper
+        in_kafka = KafkaOffsets(
+            config.group_id,
+            self._kafka.brokers,
+            self._kafka.cluster,
+            patience_ms=30_000,
+            randomness=self._outside.randomness,
+        )
+        return DualOffsets(in_kafka, in_zookeeper) if config.dual_commit_enabled else in_kafka
+
+    async def _follow(self, group: _Group) -> None:
+        """Rebalance, for ever. What ends that is raised where users wait."""
+        try:
+            await group.rebalancer.run()
+        except ConsumerError as error:
+            group.failures.append(error)
+            for stream in group.routes.all():
+                stream.channel.close(error)
+            group.rebalancer.rebalanced.set()
+
+    async def _commit_now_and_then(self, group: _Group) -> None:
+        while True:
+            await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
+            if group.membership.lost:
+                continue
+            try:
+                await group.committer.commit(group.rebalancer.finished())
+            except ConsumerError as error:
+                _log.warning("group %s, auto-commit: %s", self.config.group_id, error)
+
+    # --- brokers ---------------------------------------------------------------------------------
+
+    async def _seeds(self) -> Sequence[str]:
+        """Where to find brokers: as told, or as ZooKeeper tells, as soon as there is one."""
+        if self.config.bootstrap_servers:
+            return self.config.bootstrap_servers
+        protocol = self.config.security_protocol
+        with self._zookeeper.watch_children(BROKER_IDS) as watch:
+            while True:
+                await watch.changed.wait()
+                await watch.read()
+                brokers = (await read_brokers(self._zookeeper)).found.values()
+                found = [str(at) for one in brokers if (at := one.address(protocol)) is not None]
+                if found:
+                    return found
+                _log.warning("ZooKeeper names no broker that speaks %s: waiting for one", protocol)
+
+
+def _check_count(count: object, of: str) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ConfigError(f"{count!r} streams of {of}: need 1 or more")

@@ -1,0 +1,66 @@
+"""What can go wrong with a membership."""
+
+from asyncconsumer.errors.base import ConsumerError
+
+
+class ConsumerRebalanceFailed(ConsumerError):
+    """A member could not get the partitions that are due to it. It goes on trying."""
+
+    retriable = True
+
+    def __init__(self, consumer_id: str, tries: int, reason: str) -> None:
+        super().__init__(consumer_id, tries, reason)
+        self.consumer_id = consumer_id
+        self.tries = tries
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.consumer_id} can't rebalance after {self.tries} tries: {self.reason}. It goes "
+            "on trying; see who holds those partitions, or raise rebalance_max_retries or "
+            "rebalance_backoff_ms"
+        )
+
+
+class MemberExists(ConsumerError):
+    """Another live member of the group has the same consumer id."""
+
+    def __init__(self, group: str, consumer_id: str) -> None:
+        super().__init__(group, consumer_id)
+        self.group = group
+        self.consumer_id = consumer_id
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group!r} has a live member {self.consumer_id!r} already: give each its "
+            "own consumer_id, or none to have one made up"
+        )
+
+
+class ConsumerTimeout(ConsumerError):
+    """Nothing came in the time that consumer_timeout_ms allows. The stream can be read on."""
+
+    retriable = True
+
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(timeout_ms)
+        self.timeout_ms = timeout_ms
+
+    def __str__(self) -> str:
+        return (
+            f"no record within {self.timeout_ms} ms (consumer_timeout_ms); go on reading to wait on"
+        )
+
+
+class StreamsExist(ConsumerError):
+    """A connector makes its streams once."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def __str__(self) -> str:
+        return (
+            f"this connector of group {self.group!r} has its streams already: name all topics in "
+            "one call, or make another connector"
+        )

@@ -1,0 +1,309 @@
+"""A member of a classic group: who reads what is worked out from nodes in ZooKeeper, by everyone.
+
+The steps are those of Kafka's own ZookeeperConsumerConnector, so that it can be in the same group.
+What differs, and does not matter to it: partitions that stay ours are not given up in between; an
+owner that is in our way is watched, and not only asked about again; offsets are loaded after
+partitions are claimed, when nobody else can be committing any more.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from asyncconsumer.errors import (
+    BadZnode,
+    ConnectionLoss,
+    ConsumerError,
+    ConsumerRebalanceFailed,
+    MemberExists,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+)
+from asyncconsumer.group import registration
+from asyncconsumer.group.assign import Assignment as Shares
+from asyncconsumer.group.assign import Group, Member, consumer_of
+from asyncconsumer.group.filters import Subscription
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.strategies import STRATEGIES
+from asyncconsumer.group.topics import Topics
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.tasks.many import each
+from asyncconsumer.zk.paths import GroupPaths
+from asyncconsumer.zk.recipes import create_ephemeral_owned, delete_if_there, ensure_path
+from asyncconsumer.zk.session import ZooKeeperSession
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """Who is a member of which group, and how it gets its share."""
+
+    group_id: str
+    consumer_id: str  # as in ZooKeeper, with the group in front
+    subscription: Subscription
+    registered_ms: int  # since the epoch, for people who look into ZooKeeper
+    strategy: str = "range"
+    max_retries: int = 4
+    backoff_ms: int = 2_000
+    exclude_internal_topics: bool = True
+
+
+class ZooKeeperMembership:
+    """One member. `bell` is rung by everything after which shares may be others."""
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        topics: Topics,
+        config: MemberConfig,
+        bell: asyncio.Event,
+    ) -> None:
+        self.rebalances = 0
+        self._session = session
+        self._topics = topics
+        self._config = config
+        self._paths = GroupPaths(config.group_id)
+        self._bell = bell
+        self._members = session.watch_children(self._paths.ids, bell)
+        self._owned: dict[TopicPartition, str] = {}  # the thread that reads each
+        self._seen: dict[str, set[int]] = {}  # partitions of each topic, when it was first seen
+        self._epoch: int | None = None  # of the session in which we registered
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    @property
+    def consumer_id(self) -> str:
+        """What it is called in ZooKeeper."""
+        return self._config.consumer_id
+
+    @property
+    def epoch(self) -> int | None:
+        """The session that our claims belong to, for everything that is only valid in it."""
+        return self._epoch
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over in which everything was claimed."""
+        return self._epoch is None or self._session.is_over(self._epoch)
+
+    @property
+    def deadline(self) -> float:
+        """A third of the session before the server would end it, counted from its last sign."""
+        if self.lost:
+            return -inf
+        return self._session.last_answer + self._session.timeout * 2 / 3
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        """What is ours, again and again, for ever."""
+        while True:
+            try:
+                await self._register()
+                async for assignment in self._shares():
+                    yield assignment
+            except SessionExpired:
+                self._epoch = None
+                lost, self._owned = frozenset(self._owned), {}
+                _log.warning("%s lost its session: %d partitions", self._who, len(lost))
+                yield Assignment(lost=lost)
+            except ConnectionLoss as error:
+                _log.warning("%s has no connection to ZooKeeper: %s", self._who, error)
+                await asyncio.sleep(min(1.0, self._config.backoff_ms / 1000))
+
+    @property
+    def _who(self) -> str:
+        return self._config.consumer_id
+
+    # --- registering -----------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        """Be there, in the session that there is now."""
+        session = self._session
+        await session.connected.wait()
+        epoch = session.epoch
+        if epoch == self._epoch:
+            return
+        path = self._paths.member(self._who)
+        data = registration.write(self._config.subscription, self._config.registered_ms)
+        await ensure_path(session, self._paths.ids, b"")
+        try:
+            await create_ephemeral_owned(session, path, data, epoch=epoch)
+        except NodeExists:
+            raise MemberExists(self._config.group_id, self._who) from None
+        self._epoch = epoch
+
+    # --- rebalancing -----------------------------------------------------------------------------
+
+    async def _shares(self) -> AsyncIterator[Assignment]:
+        """Our share in this session, whenever it changes."""
+        assert self._epoch is not None
+        tries, told = 0, False
+        while True:
+            self._bell.clear()
+            self._check_session(self._epoch)
+            everyone = await self._divide()
+            mine = {one: who for one, who in everyone.items() if consumer_of(who) == self._who}
+            keep = {one: who for one, who in self._owned.items() if mine.get(one) == who}
+            if keep != self._owned:
+                yield self._assignment(keep, everyone)
+                let_go = self._owned.keys() - keep.keys()
+                self._owned = keep
+                await self._release(let_go, self._epoch)
+            elif told and keep == mine:
+                await self._bell.wait()
+                continue
+            self.rebalances += 1
+            in_the_way = await self._claim(
+                {one: who for one, who in mine.items() if one not in keep}, self._epoch
+            )
+            if not in_the_way:
+                self._owned, tries, told = mine, 0, True
+                yield self._assignment(mine, everyone)
+                continue
+            if not await self._wait_for(in_the_way):
+                tries += 1
+            if tries == self._config.max_retries:
+                failure = ConsumerRebalanceFailed(self._who, tries, _whose(in_the_way))
+                yield self._assignment(keep, everyone, failure)
+                tries = 0
+
+    def _assignment(
+        self,
+        shares: Mapping[TopicPartition, str],
+        everyone: Shares,
+        failure: ConsumerError | None = None,
+    ) -> Assignment:
+        return Assignment(
+            {one: int(thread.rpartition("-")[2]) for one, thread in shares.items()},
+            fresh=frozenset(one for one in shares if one.partition not in self._seen[one.topic]),
+            owners=everyone,
+            failure=failure,
+        )
+
+    async def _divide(self) -> Shares:
+        """Who should read what, by what ZooKeeper says now."""
+        subscriptions = await self._read_members()
+        config = self._config
+        wildcard = any(one.wildcard for one in subscriptions.values())
+        existing = await self._topics.names() if wildcard else []
+        members = [
+            Member(who, one.topics(existing, exclude_internal=config.exclude_internal_topics))
+            for who, one in subscriptions.items()
+        ]
+        wanted = sorted({topic for member in members for topic in member.streams})
+        partitions = await self._topics.partitions(wanted)
+        for topic in wanted:
+            # a topic that is not there yet is new when it comes, all of it
+            self._seen.setdefault(topic, set(partitions.get(topic, ())))
+        owners = await self._read_owners(partitions) if config.strategy == "sticky" else {}
+        return STRATEGIES[config.strategy](Group(members, partitions, owners))
+
+    async def _read_members(self) -> dict[str, Subscription]:
+        names = sorted(await self._members.read() or ())
+        where = [f"{self._paths.ids}/{name}" for name in names]
+        found: dict[str, Subscription] = {}
+        for name, path, node in zip(names, where, await self._session.get_many(where), strict=True):
+            if node is None:
+                continue  # it left meanwhile, and the bell has been rung
+            try:
+                found[name] = registration.read(path, node.data)
+            except BadZnode as error:
+                _log.warning("a member of group %s is ignored: %s", self._config.group_id, error)
+        if self._who not in found:
+            raise SessionExpired(self._paths.member(self._who), "our registration is gone")
+        return found
+
+    async def _read_owners(
+        self, partitions: Mapping[str, Collection[int]]
+    ) -> dict[TopicPartition, str]:
+        every = [TopicPartition(topic, n) for topic, of in partitions.items() for n in of]
+        nodes = await self._session.get_many([self._paths.owner(one) for one in every])
+        return {
+            one: node.data.decode(errors="replace")
+            for one, node in zip(every, nodes, strict=True)
+            if node is not None and node.data
+        }
+
+    def _check_session(self, epoch: int) -> None:
+        if self._session.is_over(epoch):
+            raise SessionExpired(self._paths.ids, f"the session of epoch {epoch} is over")
+
+    async def leave(self) -> None:
+        """Give up everything, also our place in the group. Nothing is claimed again."""
+        epoch, self._epoch = self._epoch, None
+        owned, self._owned = self._owned, {}
+        self._members.close()
+        if epoch is None:
+            return
+        await self._release(owned, epoch)
+        await delete_if_there(self._session, self._paths.member(self._who), epoch=epoch)
+
+    # --- owners ----------------------------------------------------------------------------------
+
+    async def _release(self, partitions: Collection[TopicPartition], epoch: int) -> None:
+        await each(partitions, lambda one: self._let_go(one, epoch))
+
+    async def _let_go(self, partition: TopicPartition, epoch: int) -> None:
+        while True:
+            try:
+                await delete_if_there(self._session, self._paths.owner(partition), epoch=epoch)
+            except ConnectionLoss:
+                continue  # it waits for a connection; ours in this session, or the session is over
+            return
+
+    async def _claim(
+        self, shares: Mapping[TopicPartition, str], epoch: int
+    ) -> dict[TopicPartition, NodeExists]:
+        """All of them or none; those that others own are in the way."""
+        in_the_way: dict[TopicPartition, NodeExists] = {}
+        claimed: list[TopicPartition] = []
+
+        async def claim(one: TopicPartition) -> None:
+            try:
+                await self._own(one, shares[one], epoch)
+                claimed.append(one)
+            except NodeExists as error:
+                in_the_way[one] = error
+
+        await each(shares, claim)
+        if in_the_way:
+            await self._release(claimed, epoch)
+        return in_the_way
+
+    async def _own(self, partition: TopicPartition, thread: str, epoch: int) -> None:
+        path = self._paths.owner(partition)
+        while True:
+            try:
+                await create_ephemeral_owned(self._session, path, thread.encode(), epoch=epoch)
+            except NoNode:
+                await ensure_path(self._session, self._paths.topic_owners(partition.topic))
+            except ConnectionLoss:
+                self._check_session(epoch)
+            else:
+                return
+
+    async def _wait_for(self, in_the_way: Collection[TopicPartition]) -> bool:
+        """Until one of the owners is gone, or the group is another; False if none is in time."""
+        with ExitStack() as stack:
+            for one in in_the_way:
+                watch = self._session.watch_exists(self._paths.owner(one), self._bell)
+                stack.enter_context(watch)
+                if await watch.read() is None:
+                    return True
+            try:
+                async with asyncio.timeout(self._config.backoff_ms / 1000):
+                    await self._bell.wait()
+            except TimeoutError:
+                return False
+        return True
+
+
+def _whose(in_the_way: Mapping[TopicPartition, NodeExists]) -> str:
+    one, error = next(iter(in_the_way.items()))
+    others = f" and {len(in_the_way) - 1} more" if len(in_the_way) > 1 else ""
+    return f"{one}{others} is owned by another ({error.reason})"

@@ -1,0 +1,72 @@
+"""A stream of the classic API: records, or what decoders make of them."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.wire import accel
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Decoder = Callable[[bytes], V]
+"""Makes something of the bytes of a key or a value. None stays None, and is not decoded."""
+
+
+class Message(NamedTuple, Generic[K, V]):
+    """A record whose key and value were decoded. Everything else is the record's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: K | None
+    value: V | None
+    record: accel.Record
+
+
+class MessageStream(Generic[K, V]):
+    """``async for message in stream``: what a KafkaStream was.
+
+    Without decoders it hands out records themselves, as fast as they can be read; with decoders
+    a `Message` for each. A message is finished when the next one is asked for.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        clear: Callable[[Stream], None],
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> None:
+        self.records = stream
+        self._clear = clear
+        self._key_decoder = key_decoder
+        self._value_decoder = value_decoder
+
+    def __aiter__(self) -> AsyncIterator[Message[K, V]]:
+        if self._key_decoder is None and self._value_decoder is None:
+            return cast("AsyncIterator[Message[K, V]]", aiter(self.records))
+        return self._decoded()
+
+    def clear(self) -> None:
+        """Forget what was fetched ahead; it is fetched again, from what is finished on."""
+        self._clear(self.records)
+
+    async def _decoded(self) -> AsyncIterator[Message[K, V]]:
+        as_it_is: Decoder[Any] = _as_it_is
+        key_decoder, value_decoder = self._key_decoder or as_it_is, self._value_decoder or as_it_is
+        async for record in self.records:
+            yield Message(
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp,
+                None if record.key is None else key_decoder(record.key),
+                None if record.value is None else value_decoder(record.value),
+                record,
+            )
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data

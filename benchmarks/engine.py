@@ -1,0 +1,326 @@
+"""The fetch engine and its stream: what they cost, how quick they are, and what they promise.
+
+    python -m benchmarks.engine [--quick] [--json] [--rounds N] [--case NAME ...]
+
+One consumer process at a time, against a real broker on this machine, in interleaved rounds. A
+ratio tells how many times better ours is; where a least one is promised, a miss is told.
+"""
+
+import asyncio
+import itertools
+import json
+import statistics
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncconsumer.testing.servers import Kafka
+from benchmarks._child import Figures, figures, output
+from benchmarks._harness import arguments, note
+from benchmarks._topics import Load, fill, kilobyte, plain
+
+Run: TypeAlias = Callable[[], Awaitable[Figures]]
+
+OURS, PEERS = "benchmarks._engine_ours", "benchmarks._engine_peers"
+BUDGET_MB, REST_MB = 32, 60  # what an engine may keep, and what all else may take
+MORE_IS_BETTER: Final = "records_per_s"
+_numbers: Final = itertools.count()
+
+
+class Promise(NamedTuple):
+    """How many times better one must be than another, or than a figure, by one metric."""
+
+    who: str
+    against: str | float
+    metric: str
+    least: float | None = None
+
+
+class Case(NamedTuple):
+    """One question, and who answers it."""
+
+    contenders: Mapping[str, Run]
+    promises: Sequence[Promise]
+    rounds: int
+
+
+class Result(NamedTuple):
+    """All runs of one consumer in one case."""
+
+    case: str
+    who: str
+    samples: Sequence[Figures]
+
+    def median(self, metric: str) -> float:
+        return statistics.median(sample[metric] for sample in self.samples)
+
+    def worst(self, metric: str) -> float:
+        choose = min if metric == MORE_IS_BETTER else max
+        return choose(sample[metric] for sample in self.samples)
+
+    def as_json(self) -> dict[str, object]:
+        found: dict[str, object] = {"bench": "engine", "case": self.case, "who": self.who}
+        for metric in self.samples[0]:
+            found[metric] = round(self.median(metric), 4)
+            found[f"worst_{metric}"] = round(self.worst(metric), 4)
+        return found | {"rounds": len(self.samples)}
+
+
+class Ratio(NamedTuple):
+    """What became of a promise."""
+
+    case: str
+    promise: Promise
+    ratio: float
+
+    @property
+    def missed(self) -> bool:
+        return self.promise.least is not None and self.ratio < self.promise.least
+
+    @property
+    def against(self) -> str:
+        other = self.promise.against
+        return other if isinstance(other, str) else f"at most {other:g}"
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "bench": "engine",
+            "case": f"{self.case}: {self.promise.who}",
+            "against": self.against,
+            "metric": self.promise.metric,
+            "ratio": round(self.ratio, 2),
+            "least": self.promise.least,
+        }
+
+
+# --- the cases -----------------------------------------------------------------------------------
+
+
+async def throughput(kafka: Kafka, *, quick: bool) -> Case:
+    """Cost and rate by the number of partitions, beside the simplest reader of a single one."""
+    count = 500_000 if quick else 4_000_000
+    simple = "SimpleConsumer, 1 partition"
+    contenders: dict[str, Run] = {}
+    for partitions in (1, 100, 1000):
+        load = Load(f"throughput {partitions}", count, plain, partitions=partitions)
+        await prepared(kafka, load)
+        run = partial(
+            figures, OURS, servers=kafka.bootstrap_servers, topic=load.topic, count=count,
+            partitions=partitions,
+        )  # fmt: skip
+        contenders[f"engine, {partitions} partition{'s' * (partitions > 1)}"] = partial(run, "read")
+        if partitions == 1:
+            contenders[simple] = partial(run, "read simply")
+    return Case(
+        contenders,
+        [
+            Promise("engine, 1 partition", simple, MORE_IS_BETTER, 0.9),
+            Promise("engine, 1 partition", simple, "cpu_s_per_million", 0.9),
+            Promise("engine, 100 partitions", "engine, 1 partition", "cpu_s_per_million"),
+            Promise("engine, 1000 partitions", "engine, 1 partition", "cpu_s_per_million"),
+        ],
+        1 if quick else 7,
+    )
+
+
+async def idle(kafka: Kafka, *, quick: bool) -> Case:
+    """CPU with a thousand quiet partitions, in percent of a core."""
+    await kafka.admin.create_topic("quiet", partitions=1000)
+    settle, seconds = (4.0, 5.0) if quick else (8.0, 20.0)
+    run = partial(
+        figures, servers=kafka.bootstrap_servers, topic="quiet", partitions=1000, settle=settle,
+        seconds=seconds,
+    )  # fmt: skip
+    return Case(
+        {
+            "engine": partial(run, OURS, "idle"),
+            "aiokafka": partial(run, PEERS, "aiokafka idle"),
+            "confluent": partial(run, PEERS, "confluent idle"),
+        },
+        [
+            Promise("engine", 1.0, "cpu_percent", 1.0),
+            Promise("engine", "aiokafka", "cpu_percent"),
+            Promise("engine", "confluent", "cpu_percent"),
+        ],
+        1 if quick else 3,
+    )
+
+
+async def latency(kafka: Kafka, *, quick: bool, rate: int) -> Case:
+    """From a producer's call to our hands, at so many records a second."""
+    seconds = 3.0 if quick else 10.0
+    contenders = {
+        "engine": (OURS, "latency"),
+        "engine, uvloop": (OURS, "latency, uvloop"),
+        "confluent": (PEERS, "confluent latency"),
+        "aiokafka": (PEERS, "aiokafka latency"),
+    }
+    promised = 1.0 if rate == 1000 else None
+    return Case(
+        {who: partial(delays, kafka, *run, rate, seconds) for who, run in contenders.items()},
+        [
+            Promise(who, against, metric, promised)
+            for who in ("engine", "engine, uvloop")
+            for against in ("confluent", "aiokafka")
+            for metric in ("p50_us", "p99_us")
+        ],
+        1 if quick else 7,
+    )
+
+
+async def delays(kafka: Kafka, module: str, name: str, rate: int, seconds: float) -> Figures:
+    """One run of a consumer and a producer, on a topic of their own."""
+    topic, servers = f"delays-{next(_numbers)}", kafka.bootstrap_servers
+    await kafka.admin.create_topic(topic)
+    async with asyncio.TaskGroup() as group:
+        told = group.create_task(figures(module, name, servers, topic))
+        sending = ["-m", "benchmarks._sender", servers, topic, str(rate), str(seconds)]
+        group.create_task(output(sending))
+    await kafka.admin.delete_topic(topic)
+    return told.result()
+
+
+async def start(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
+    """From nothing but imports to the first record."""
+    load = Load(f"start {partitions}", 10_000, plain, partitions=partitions)
+    await prepared(kafka, load)
+    run = partial(figures, servers=kafka.bootstrap_servers, topic=load.topic, partitions=partitions)
+    return Case(
+        {
+            "engine": partial(run, OURS, "start"),
+            "aiokafka": partial(run, PEERS, "aiokafka start"),
+            "confluent": partial(run, PEERS, "confluent start"),
+        },
+        [
+            Promise("engine", against, metric)
+            for against in ("aiokafka", "confluent")
+            for metric in ("ms", "cpu_ms")
+        ],
+        3 if quick else 11,
+    )
+
+
+async def stuck(kafka: Kafka, *, quick: bool) -> Case:
+    """Ten streams of ten partitions each; one of them is not read."""
+    each = 5_000 if quick else 30_000
+    load = Load("stuck", 100 * each, plain, partitions=100)
+    await prepared(kafka, load)
+    run = partial(
+        figures, OURS, "streams", kafka.bootstrap_servers, load.topic, partitions=10, each=each
+    )
+    return Case(
+        {
+            "nine beside a stuck one": partial(run, there=10, reading=9),
+            "ten": partial(run, there=10, reading=10),
+            "nine": partial(run, there=9, reading=9),
+        },
+        [
+            Promise("nine beside a stuck one", against, metric, 0.9)
+            for against in ("ten", "nine")
+            for metric in (MORE_IS_BETTER, "cpu_s_per_million")
+        ],
+        1 if quick else 7,
+    )
+
+
+async def memory(kafka: Kafka, *, quick: bool) -> Case:
+    """A budget, a topic that is many times as large, and a reader that cannot keep up."""
+    count = 300_000 if quick else 2_000_000
+    load = Load("memory", count, kilobyte, partitions=1000)
+    await prepared(kafka, load)
+    run = partial(
+        figures, OURS, "slowly", kafka.bootstrap_servers, load.topic, partitions=1000, count=count,
+        budget_mb=BUDGET_MB,
+    )  # fmt: skip
+    promises = [
+        Promise("engine", BUDGET_MB + REST_MB, "peak_rss_mb", 1.0),
+        Promise("engine", BUDGET_MB, "peak_budget_mb", 1.0),
+    ]
+    return Case({"engine": run}, promises, 1 if quick else 2)
+
+
+CASES: Final[dict[str, Callable[..., Awaitable[Case]]]] = {
+    "throughput": throughput,
+    "idle": idle,
+    "latency, 1000/s": partial(latency, rate=1000),
+    "latency, 50000/s": partial(latency, rate=50_000),
+    "start, 1 partition": partial(start, partitions=1),
+    "start, 100 partitions": partial(start, partitions=100),
+    "stuck": stuck,
+    "memory": memory,
+}
+
+
+# --- running and telling -------------------------------------------------------------------------
+
+
+async def prepared(kafka: Kafka, load: Load) -> None:
+    note(f"{load.name}: filling {load.records:,} records ...")
+    await fill(kafka, load)
+
+
+async def measure(names: Sequence[str], *, quick: bool, rounds: int | None) -> list[Ratio | Result]:
+    found: list[Ratio | Result] = []
+    async with Kafka() as kafka:
+        for name in names:
+            case = await CASES[name](kafka, quick=quick)
+            samples: dict[str, list[Figures]] = {who: [] for who in case.contenders}
+            for number in range(1, (rounds or case.rounds) + 1):
+                for who, run in case.contenders.items():
+                    samples[who].append(await run())
+                    told = ", ".join(
+                        f"{key} {value:,.5g}" for key, value in samples[who][-1].items()
+                    )
+                    note(f"  {name}, round {number}: {who}: {told}")
+            results = {who: Result(name, who, sample) for who, sample in samples.items()}
+            found += [*results.values(), *ratios(name, case, results)]
+    return found
+
+
+def ratios(name: str, case: Case, results: Mapping[str, Result]) -> list[Ratio]:
+    found = []
+    for promise in case.promises:
+        mine = results[promise.who].median(promise.metric)
+        other = promise.against
+        theirs = other if isinstance(other, float | int) else results[other].median(promise.metric)
+        better = mine / theirs if promise.metric == MORE_IS_BETTER else theirs / mine
+        found.append(Ratio(name, promise, better))
+    return found
+
+
+def show(found: Sequence[Ratio | Result]) -> None:
+    for case in dict.fromkeys(one.case for one in found):
+        results = [one for one in found if isinstance(one, Result) and one.case == case]
+        print(f"\n{case}: the median, and the worst round")
+        print(f"  {'':28}" + "".join(f"{metric:>26}" for metric in results[0].samples[0]))
+        for result in results:
+            cells = (
+                f"{result.median(metric):,.5g} ({result.worst(metric):,.5g})"
+                for metric in result.samples[0]
+            )
+            print(f"  {result.who:28}" + "".join(f"{cell:>26}" for cell in cells))
+        for ratio in found:
+            if isinstance(ratio, Ratio) and ratio.case == case:
+                wanted = "" if ratio.promise.least is None else f" (at least {ratio.promise.least})"
+                print(
+                    f"  {ratio.promise.who} is {ratio.ratio:.2f} times as good as {ratio.against} "
+                    f"by {ratio.promise.metric}{wanted}{': MISSED' if ratio.missed else ''}"
+                )
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    options = parser.parse_args()
+    names = options.case or list(CASES)
+    found = asyncio.run(measure(names, quick=options.quick, rounds=options.rounds))
+    if not options.json:
+        show(found)
+        return
+    for line in sorted(found, key=lambda one: isinstance(one, Ratio)):
+        print(json.dumps(line.as_json()))
+
+
+if __name__ == "__main__":
+    main()

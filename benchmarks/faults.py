@@ -1,0 +1,350 @@
+"""How long a consumer is silent when a broker fails: ours, aiokafka's, and the cluster itself.
+
+    python -m benchmarks.faults [--quick] [--json] [--case NAME ...] [--verbose]
+
+A steady producer writes to six partitions of a real cluster of three brokers, and both consumers
+read them, in one process, while the fault is made. What is measured is the longest time without a
+delivery on any partition concerned: those that the broker led. The cluster's own silence, which no
+consumer can undercut, is the producer's longest time without an acknowledgement; for a frozen
+broker it is the time until another one leads (nothing is delivered before the producer has learned
+of it, too), for a lost way how long it was lost.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as TheirPartition
+from aiokafka.errors import KafkaError
+
+from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.proxy import TcpProxy
+from asyncconsumer.testing.servers import PROXIED, Kafka
+from asyncconsumer.testing.servers.kafka import Broker
+from asyncconsumer.testing.servers.ports import HOST
+from asyncconsumer.wire.messages import EARLIEST
+from benchmarks._harness import arguments, note
+
+PARTITIONS: Final = 6
+BETWEEN_RECORDS: Final = 0.02
+OURS, THEIRS, CLUSTER = "asyncconsumer", "aiokafka", "the cluster itself"
+WRITER: Final = "the producer"
+
+
+class Pulse:
+    """When each partition last gave a sign of life, and the longest that it gave none."""
+
+    def __init__(self) -> None:
+        self.count: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
+        self._last: dict[int, float] = {}
+        self._longest: dict[int, float] = {}
+
+    def beat(self, partition: int) -> None:
+        self._look(partition)
+        self._last[partition] = asyncio.get_running_loop().time()
+        self.count[partition] += 1
+
+    def begin(self) -> None:
+        """Forget how long it was silent so far."""
+        self._longest.clear()
+
+    def silence(self, partitions: Iterable[int]) -> float:
+        """The longest of these partitions, that which has not ended yet included."""
+        for partition in (wanted := list(partitions)):
+            self._look(partition)
+        return max((self._longest.get(one, 0.0) for one in wanted), default=0.0)
+
+    def _look(self, partition: int) -> None:
+        now = asyncio.get_running_loop().time()
+        silent = now - self._last.get(partition, now)
+        self._longest[partition] = max(self._longest.get(partition, 0.0), silent)
+
+
+class Scene:
+    """A topic that is written and read, and the cluster that it is on."""
+
+    def __init__(
+        self, kafka: Kafka, proxies: Mapping[int, TcpProxy], topic: str, *, quick: bool
+    ) -> None:
+        self.kafka = kafka
+        self.proxies = proxies
+        self.topic = topic
+        self.quick = quick
+        self.pulses = {OURS: Pulse(), THEIRS: Pulse(), CLUSTER: Pulse()}
+
+    async def leader(self) -> tuple[Broker, list[int]]:
+        """The broker that leads partition 0, and all that it leads."""
+        leaders = [await self.kafka.admin.leader(self.topic, one) for one in range(PARTITIONS)]
+        led = [number for number, leader in enumerate(leaders) if leader == leaders[0]]
+        return self.kafka.brokers[leaders[0]], led
+
+    async def all_move(self, who: Iterable[str] = (OURS, THEIRS, CLUSTER)) -> None:
+        """Return once everybody has got something more of every partition."""
+        enough = {
+            one: {number: count + 3 for number, count in self.pulses[one].count.items()}
+            for one in who
+        }
+
+        async def moved() -> bool:
+            return all(
+                self.pulses[one].count[number] >= count
+                for one, counts in enough.items()
+                for number, count in counts.items()
+            )
+
+        await until(moved)
+
+
+class Outcome(NamedTuple):
+    """Of one fault: which partitions it concerned, and the cluster's own silence if known better.
+
+    `allowed` is how many seconds longer than that a consumer may be silent.
+    """
+
+    concerned: list[int]
+    own: float | None = None
+    allowed: float = 1.0
+
+
+async def until(met: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(180):
+        while not await met():  # noqa: ASYNC110 - of brokers nobody tells
+            await asyncio.sleep(0.05)
+
+
+# --- the faults ----------------------------------------------------------------------------------
+
+
+async def kill(scene: Scene) -> Outcome:
+    broker, led = await scene.leader()
+    await broker.kill()
+    await scene.all_move()
+    await broker.start()
+    await scene.all_move()
+    return Outcome(led)
+
+
+async def freeze(scene: Scene) -> Outcome:
+    broker, led = await scene.leader()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    broker.pause()
+    witness = scene.kafka.brokers[broker.node_id % 3 + 1]
+
+    async def fenced() -> bool:
+        leaders = {await witness.leader_of(scene.topic, number) for number in led}
+        return leaders.isdisjoint((broker.node_id, -1))
+
+    await until(fenced)
+    own = loop.time() - began
+    await asyncio.sleep((20 if scene.quick else 60) - own)
+    broker.resume()
+    await scene.kafka.wait_until_whole()
+    await scene.all_move()
+    return Outcome(led, own, 3.0)
+
+
+async def roll(scene: Scene) -> Outcome:
+    for broker in scene.kafka.brokers.values():
+        await broker.restart()
+        await scene.kafka.wait_until_whole()
+        await scene.all_move()
+    return Outcome(list(range(PARTITIONS)))
+
+
+async def black_hole(scene: Scene) -> Outcome:
+    broker, led = await scene.leader()
+    proxy = scene.proxies[broker.node_id]
+    seconds = 10.0 if scene.quick else 30.0
+    proxy.black_hole()
+    await asyncio.sleep(seconds)
+    proxy.heal()
+    await scene.all_move()
+    return Outcome(led, seconds)
+
+
+async def reset(scene: Scene) -> Outcome:
+    for _ in range(5 if scene.quick else 20):
+        for proxy in scene.proxies.values():
+            proxy.reset()
+        await asyncio.sleep(3)
+    await scene.all_move()
+    return Outcome(list(range(PARTITIONS)))
+
+
+class Fault(NamedTuple):
+    make: Callable[[Scene], Awaitable[Outcome]]
+    proxied: bool = False
+
+
+CASES: Final = {
+    "leader killed": Fault(kill),
+    "leader frozen": Fault(freeze),
+    "rolling restart": Fault(roll),
+    "way to a broker lost": Fault(black_hole, proxied=True),
+    "connections reset": Fault(reset, proxied=True),
+}
+
+
+# --- who writes, who reads -----------------------------------------------------------------------
+
+
+async def write(servers: str, topic: str, pulse: Pulse) -> None:
+    # short timeouts: with its own the producer would write nothing to a frozen broker for 40 s
+    async with AIOKafkaProducer(
+        bootstrap_servers=servers, acks="all", request_timeout_ms=1000
+    ) as producer:
+
+        async def steadily(partition: int) -> None:
+            while True:
+                try:
+                    await producer.send_and_wait(topic, b"x" * 100, partition=partition)
+                except KafkaError:
+                    continue
+                pulse.beat(partition)
+                await asyncio.sleep(BETWEEN_RECORDS)
+
+        async with asyncio.TaskGroup() as group:
+            for partition in range(PARTITIONS):
+                group.create_task(steadily(partition))
+
+
+async def read_ours(servers: str, topic: str, pulse: Pulse) -> None:
+    async with Session(ConnectionConfig(bootstrap_servers=servers), patience_ms=0) as session:
+        manager = FetchManager(
+            session.brokers, session.cluster, FetchConfig(), EngineConfig(), randomness=Random()
+        )
+        async with manager:
+            channel = manager.channel()
+            wanted = Wanted(channel, EARLIEST)
+            manager.reconcile({TopicPartition(topic, one): wanted for one in range(PARTITIONS)})
+            async for record in Stream(channel):
+                pulse.beat(record.partition)
+
+
+async def read_theirs(servers: str, topic: str, pulse: Pulse) -> None:
+    async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([TheirPartition(topic, one) for one in range(PARTITIONS)])
+        await consumer.seek_to_beginning()
+        async for record in consumer:
+            pulse.beat(record.partition)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """How long everybody was silent in one case."""
+
+    case: str
+    seconds: Mapping[str, float]
+    allowed: float
+
+    def longer(self, who: str) -> float:
+        return self.seconds[who] - self.seconds[CLUSTER]
+
+    def lines(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = [
+            {
+                "bench": "faults",
+                "case": self.case,
+                "who": who,
+                "metric": "silence_s",
+                "seconds": round(seconds, 2),
+                "longer_than_the_cluster_s": round(self.longer(who), 2),
+            }
+            for who, seconds in self.seconds.items()
+        ]
+        for against in (THEIRS, CLUSTER):
+            ratio = self.seconds[against] / self.seconds[OURS]
+            line = {"bench": "faults", "case": self.case, "against": against}
+            found.append({**line, "metric": "silence_s", "ratio": round(ratio, 2)})
+        return found
+
+    def show(self) -> None:
+        print(f"\n{self.case}")
+        print(f"  {'':24}{'silent, s':>10}{'longer than the cluster, s':>30}")
+        for who, seconds in self.seconds.items():
+            longer = "" if who == CLUSTER else f"{self.longer(who):.2f}"
+            print(f"  {who:24}{seconds:>10.2f}{longer:>30}")
+        kept = "kept" if self.longer(OURS) <= self.allowed else "MISSED"
+        print(f"  at most {self.allowed:g} s longer than the cluster: {kept}")
+
+
+async def measure(name: str, scene: Scene) -> Result:
+    fault = CASES[name]
+    servers = readers = scene.kafka.bootstrap_servers
+    if fault.proxied:
+        readers = ",".join(proxy.address for proxy in scene.proxies.values())
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(write(servers, scene.topic, scene.pulses[CLUSTER])),
+            group.create_task(read_ours(readers, scene.topic, scene.pulses[OURS])),
+            group.create_task(read_theirs(readers, scene.topic, scene.pulses[THEIRS])),
+        ]
+        await scene.all_move()
+        for pulse in scene.pulses.values():
+            pulse.begin()
+        concerned, own, allowed = await fault.make(scene)
+        seconds = {who: pulse.silence(concerned) for who, pulse in scene.pulses.items()}
+        if own is not None:
+            seconds[WRITER], seconds[CLUSTER] = seconds[CLUSTER], own
+        for task in tasks:
+            task.cancel()
+    return Result(name, seconds, allowed)
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[Kafka, dict[int, TcpProxy]]]:
+    async with Kafka(brokers=3, proxied=True) as kafka, AsyncExitStack() as stack:
+        proxies = {}
+        for node_id, listener in kafka.proxy_listeners.items():
+            port = kafka.brokers[node_id].ports[PROXIED.name]
+            proxy = TcpProxy(HOST, port, listener=listener)
+            proxies[node_id] = await stack.enter_async_context(proxy)
+        yield kafka, proxies
+
+
+async def run(cases: Iterable[str], *, quick: bool) -> list[Result]:
+    results = []
+    async with cluster() as (kafka, proxies):
+        for number, name in enumerate(cases):
+            topic = f"faults-{number}"
+            config = {"min.insync.replicas": "2"}
+            await kafka.admin.create_topic(
+                topic, partitions=PARTITIONS, replication_factor=3, config=config
+            )
+            results.append(await measure(name, Scene(kafka, proxies, topic, quick=quick)))
+            told = ", ".join(f"{who} {took:.2f} s" for who, took in results[-1].seconds.items())
+            note(f"{name}: silent: {told}")
+    return results
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--verbose", action="store_true", help="log what our engine notices")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.CRITICAL, format="%(asctime)s %(message)s")
+    if options.verbose:
+        logging.getLogger("asyncconsumer").setLevel(logging.INFO)
+    for result in asyncio.run(run(options.case or list(CASES), quick=options.quick)):
+        if options.json:
+            for line in result.lines():
+                print(json.dumps(line))
+        else:
+            result.show()
+
+
+if __name__ == "__main__":
+    main()

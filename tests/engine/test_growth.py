@@ -1,0 +1,139 @@
+"""Partitions that are added, and leaders that move, on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.growth import Partitions, partitions_of
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster import FakeCluster
+
+pytestmark = pytest.mark.fast
+
+METADATA = 3  # the key of its API
+EVERY_MS = 5000
+
+
+@asynccontextmanager
+async def fake() -> AsyncIterator[tuple[FakeCluster, Session]]:
+    async with FakeCluster(Random(1)) as cluster:
+        session = Session(
+            cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
+        )
+        async with session:
+            yield cluster, session
+
+
+def asked(cluster: FakeCluster) -> int:
+    return sum(broker.requests[METADATA] for broker in cluster.brokers.values())
+
+
+class Growth:
+    """All that was told so far."""
+
+    def __init__(self) -> None:
+        self.told: list[Partitions] = []
+
+    async def listen(self, session: Session, *topics: str) -> None:
+        async for partitions in partitions_of(session.cluster, topics, EVERY_MS):
+            self.told.append(partitions)
+
+
+@asynccontextmanager
+async def growth(session: Session, *topics: str) -> AsyncIterator[Growth]:
+    found = Growth()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(found.listen(session, *topics))
+        await asyncio.sleep(1)
+        yield found
+        task.cancel()
+
+
+@simulated(seeds=range(10))
+async def test_what_there_is_is_told_at_once_and_then_what_changed() -> None:
+    async with fake() as (cluster, session):
+        cluster.add_topic("a", 1)
+        async with growth(session, "a", "b") as found:
+            assert found.told == [{"a": (0,)}]
+            cluster.add_partitions("a", 3)
+            await asyncio.sleep(5)
+            assert found.told[1:] == [{"a": (0, 1, 2)}]
+            cluster.add_topic("b", 2)
+            await asyncio.sleep(5)
+            assert found.told[2:] == [{"a": (0, 1, 2), "b": (0, 1)}]
+            cluster.delete_topic("a")
+            await asyncio.sleep(5)
+            assert found.told[3:] == [{"b": (0, 1)}]
+
+
+@simulated(seeds=range(10))
+async def test_brokers_are_asked_no_more_often_than_wanted() -> None:
+    async with fake() as (cluster, session):
+        cluster.add_topic("a", 1)
+        async with growth(session, "a"):
+            await asyncio.sleep(100)
+            assert 18 <= asked(cluster) <= 22
+
+
+@simulated(seeds=range(10))
+async def test_while_no_broker_answers_what_is_known_stays() -> None:
+    async with fake() as (cluster, session):
+        cluster.add_topic("a", 2)
+        async with growth(session, "a") as found:
+            for node in cluster.brokers:
+                cluster.black_hole(node)
+            await asyncio.sleep(60)
+            cluster.add_partitions("a", 4)
+            for node in cluster.brokers:
+                cluster.restore(node)
+            await asyncio.sleep(30)
+            assert found.told == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
+
+
+@simulated(seeds=range(10))
+async def test_who_has_not_heard_the_news_takes_nothing_away() -> None:
+    async with fake() as (cluster, session):
+        cluster.add_topic("a", 2)
+        async with growth(session, "a") as found:
+            cluster.go_stale(1)
+            cluster.go_stale(2)
+            cluster.add_partitions("a", 4)
+            await asyncio.sleep(100)  # the three take turns, by chance
+            cluster.fail_next(METADATA, 5, times=3)  # a topic without a leader is there
+            await asyncio.sleep(20)
+            assert found.told == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
+
+
+@simulated(seeds=range(20))
+async def test_a_leader_that_is_named_in_a_refusal_is_not_asked_for() -> None:
+    """KIP-951: the old leader tells who the new one is, and where."""
+    at = TopicPartition("a", 0)
+    async with fake() as (cluster, session):
+        cluster.add_topic("a", 1)
+        cluster.append(*at, 10)
+        manager = FetchManager(
+            session.brokers, session.cluster, FetchConfig(), EngineConfig(), randomness=Random(3)
+        )
+        async with manager:
+            channel = manager.channel()
+            manager.reconcile({at: Wanted(channel, 0)})
+            records = aiter(Stream(channel))
+            for offset in range(10):
+                assert (await anext(records)).offset == offset
+            for node in (2, 3, 1, 3):
+                before = asked(cluster)
+                cluster.move_leader(at, node)
+                (offset,) = cluster.append(*at, 1)
+                async with asyncio.timeout(5):
+                    assert (await anext(records)).offset == offset
+                assert asked(cluster) == before
+                assert manager.progress()[at].node_id == node

@@ -1,0 +1,293 @@
+"""What becomes of topics on a real broker, and how the engine tells of it."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer.errors import OffsetNotThere, TopicRecreated, UnknownTopicOrPartition
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.events import Recovered, Recreated, Skipped, Stalled, Truncated
+from asyncconsumer.fetch.growth import partitions_of
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
+from asyncconsumer.testing.servers import AdminFailed, Kafka
+from asyncconsumer.wire.messages import EARLIEST
+from tests.engine.real import Engine, engine, values
+from tests.helpers import delete_records, until
+
+OLD = [b"old %d" % number for number in range(10)]
+NEW = [b"new %d" % number for number in range(25)]
+
+
+async def write(servers: str, at: TopicPartition, wanted: list[bytes], acks: str = "all") -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=servers, acks=int(acks) if acks.isdigit() else acks
+    ) as producer:
+        for value in wanted:
+            await producer.send(at.topic, value, partition=at.partition)
+        await producer.flush()
+
+
+async def filled(kafka: KafkaHandle, wanted: list[bytes]) -> TopicPartition:
+    at = TopicPartition(await kafka.topic(), 0)
+    await write(kafka.bootstrap_servers, at, wanted)
+    return at
+
+
+# --- deleted, and made anew ----------------------------------------------------------------------
+
+
+async def test_a_deleted_topic_is_not_made_anew_by_us(kafka: KafkaHandle) -> None:
+    at = await filled(kafka, OLD)
+    async with engine(kafka.bootstrap_servers, auto_offset_reset="earliest") as found:
+        stream = found.read([at])
+        assert await values(stream, 10) == OLD
+        await kafka.admin.delete_topic(at.topic)
+        await until(
+            lambda: isinstance(found.manager.progress()[at].trouble, UnknownTopicOrPartition)
+        )
+        for _ in range(5):  # the broker is asked for it again and again, and would make it
+            await found.session.cluster.refresh([at.topic])
+        with pytest.raises(AdminFailed, match="no broker knows"):
+            await kafka.admin.leader(*at)
+        await kafka.admin.create_topic(at.topic)
+        await write(kafka.bootstrap_servers, at, NEW)
+        assert await values(stream, 25) == NEW
+        assert found.told(Recreated) == [Recreated(at, 10)]
+
+
+async def made_anew_behind_our_back(cluster: KafkaCluster, at: TopicPartition) -> None:
+    """Delete and create it, with a longer log, while the engine's network is down."""
+    for proxy in cluster.proxies.values():
+        proxy.black_hole()
+    await cluster.admin.delete_topic(at.topic)
+    await cluster.admin.create_topic(at.topic, replication_factor=3)
+    await write(cluster.bootstrap_servers, at, NEW)
+    for proxy in cluster.proxies.values():
+        proxy.heal()
+
+
+async def test_a_longer_log_of_a_new_topic_is_not_taken_for_the_old_one(
+    kafka_cluster: KafkaCluster,
+) -> None:
+    policies = ["earliest", "latest", "none"]
+    ats = {policy: await filled(kafka_cluster, OLD) for policy in policies}
+    async with AsyncExitStack() as stack:
+        engines = {
+            policy: await stack.enter_async_context(
+                engine(kafka_cluster.proxied_servers, auto_offset_reset=policy)
+            )
+            for policy in policies
+        }
+        streams = {policy: engines[policy].read([ats[policy]], 0) for policy in policies}
+        for stream in streams.values():
+            assert await values(stream, 10) == OLD
+        for at in ats.values():
+            await made_anew_behind_our_back(kafka_cluster, at)
+
+        assert await values(streams["earliest"], 25) == NEW
+        at = ats["latest"]
+        await until(lambda: engines["latest"].manager.progress()[at].fetched == 25)
+        await write(kafka_cluster.bootstrap_servers, at, [b"newer"])
+        assert await values(streams["latest"], 1) == [b"newer"]
+        with pytest.raises(TopicRecreated, match="read, up to offset 10"):
+            await values(streams["none"], 1)
+        for policy in ("earliest", "latest"):
+            assert engines[policy].told(Recreated) == [Recreated(ats[policy], 10)]
+
+
+# --- offsets that are not there ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "stop"), [("earliest", 6), ("latest", 10), ("none", None)])
+async def test_what_retention_took_is_told(
+    kafka: KafkaHandle, policy: str, stop: int | None
+) -> None:
+    at = await filled(kafka, OLD)
+    await delete_records(kafka, *at, before=6)
+    async with engine(kafka.bootstrap_servers, auto_offset_reset=policy) as found:
+        stream = found.read([at], 2)
+        if stop is None:
+            with pytest.raises(OffsetNotThere, match="has no offset 2: 4 offsets before 6 are"):
+                await values(stream, 1)
+            return
+        await until(lambda: found.told(Skipped) == [Skipped(at, 2, stop)])
+        await write(kafka.bootstrap_servers, at, NEW)
+        assert await values(stream, 10 - stop + 25) == OLD[stop:] + NEW
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+async def test_an_offset_beyond_the_end_is_told_and_only_a_policy_rewinds(
+    kafka: KafkaHandle, policy: str
+) -> None:
+    at = await filled(kafka, OLD)
+    async with engine(kafka.bootstrap_servers, auto_offset_reset=policy) as found:
+        stream = found.read([at], 5000)
+        if policy == "none":
+            with pytest.raises(OffsetNotThere, match="has no offset 5000: the log ends at 10"):
+                await values(stream, 1)
+            return
+        stop = 0 if policy == "earliest" else 10
+        await until(lambda: found.told(Skipped) == [Skipped(at, 5000, stop)])
+        await write(kafka.bootstrap_servers, at, NEW)
+        assert await values(stream, 10 - stop + 25) == OLD[stop:] + NEW
+
+
+async def test_what_an_unclean_election_cut_off_is_told(kafka_cluster: KafkaCluster) -> None:
+    config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    at = TopicPartition(await kafka_cluster.topic(replication_factor=2, config=config), 0)
+    servers = kafka_cluster.bootstrap_servers
+    await write(servers, at, OLD)
+    async with engine(servers, auto_offset_reset="none") as found:
+        stream = found.read([at], 0)
+        assert await values(stream, 10) == OLD
+        partition = (await found.session.cluster.refresh([at.topic])).topics[at.topic].partitions[0]
+        leader = kafka_cluster.brokers[partition.leader]
+        (other,) = set(partition.replicas) - {partition.leader}
+        follower = kafka_cluster.brokers[other]
+        await follower.stop()
+        lost = [b"lost %d" % number for number in range(7)]
+        await write(servers, at, lost, acks="1")
+        assert await values(stream, 7) == lost
+        await leader.kill()
+        await follower.start()
+
+        async def elected() -> bool:
+            return await follower.leader_of(*at) == other
+
+        await until(elected, 120)
+        await write(servers, at, NEW)
+        assert await values(stream, 25) == NEW
+        assert found.told(Truncated) == [Truncated(at, 10, 17)]
+        assert found.manager.progress()[at].fetched == 35
+
+
+# --- which replica, which records ----------------------------------------------------------------
+
+
+async def test_the_replica_in_our_rack_is_read_and_the_leader_when_it_dies() -> None:
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    async with Kafka(brokers=3, racks=True, config={"replica.selector.class": selector}) as kafka:
+        at = TopicPartition("orders", 0)
+        await kafka.admin.create_topic("orders", replication_factor=3)
+        await kafka.admin.move_leader("orders", 0, to=1)
+        await write(kafka.bootstrap_servers, at, OLD)
+        async with engine(kafka.bootstrap_servers, {"client_rack": "rack-2"}) as found:
+            stream = found.read([at], 0)
+            assert await values(stream, 10) == OLD
+            assert found.manager.progress()[at].node_id == 2
+            await kafka.brokers[2].kill()
+            await write(kafka.bootstrap_servers, at, NEW)
+            assert await values(stream, 25) == NEW
+            assert found.manager.progress()[at].node_id == 1
+
+
+async def test_nothing_of_an_aborted_transaction_is_delivered(kafka: KafkaHandle) -> None:
+    at = TopicPartition(await kafka.topic(), 0)
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=kafka.group()
+    ) as producer:
+        for number in range(20):
+            await producer.begin_transaction()
+            for _ in range(10):
+                await producer.send(at.topic, b"%d" % number, partition=0)
+            await (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+        async with engine(kafka.bootstrap_servers, {"isolation_level": "read_committed"}) as found:
+            stream = found.read([at])
+            committed = [b"%d" % number for number in range(0, 20, 2) for _ in range(10)]
+            assert await values(stream, 100) == committed
+            await producer.begin_transaction()
+            await producer.send(at.topic, b"open", partition=0)
+            await producer.flush()
+            before = found.manager.progress()[at]
+            await until(lambda: found.manager.progress()[at].high_watermark > before.fetched)
+            assert found.manager.progress()[at].fetched == before.fetched
+            await producer.commit_transaction()
+            assert await values(stream, 1) == [b"open"]
+
+
+# --- growth --------------------------------------------------------------------------------------
+
+
+async def test_partitions_that_are_added_are_read_from_their_beginning(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic(partitions=1)
+    servers = kafka.bootstrap_servers
+    wanted = sorted(b"%d" % number for number in range(100))
+    async with engine(servers, auto_offset_reset="latest") as found, asyncio.TaskGroup() as group:
+        channel = found.manager.channel()
+        known = asyncio.Event()
+
+        async def follow() -> None:
+            async for partitions in partitions_of(found.session.cluster, [topic], 500):
+                ats = [TopicPartition(topic, number) for number in partitions[topic]]
+                found.manager.reconcile({at: Wanted(channel, EARLIEST) for at in ats})
+                known.set()
+
+        following = group.create_task(follow())
+        await known.wait()
+        await kafka.admin.add_partitions(topic, 3)
+        for number in range(3):
+            at = TopicPartition(topic, number)
+            await write(servers, at, [one for one in wanted if int(one) % 3 == number])
+        assert sorted(filter(None, await values(Stream(channel), 100))) == wanted
+        following.cancel()
+
+
+# --- what does not move --------------------------------------------------------------------------
+
+
+async def test_a_stream_that_nobody_reads_is_told_and_holds_up_nobody(kafka: KafkaHandle) -> None:
+    big = [b"x" * 10_000] * 200
+    stuck, busy = await filled(kafka, big), await filled(kafka, big)
+    fetch = {"max_partition_fetch_bytes": 50_000}
+    async with engine(
+        kafka.bootstrap_servers, fetch, max_buffered_bytes=2**19, stall_timeout_ms=1000
+    ) as found:
+        unread = found.read([stuck])
+        assert len(await values(found.read([busy]), 200)) == 200
+        await until(lambda: stuck in found.manager.stalled())
+        assert found.manager.stalled().keys() == {stuck}
+        assert "its stream is not read, " in found.manager.stalled()[stuck].reason
+        assert len(await values(unread, 200)) == 200
+        await recovered(found, stuck)
+
+
+async def test_brokers_that_cannot_be_reached_are_told(kafka_cluster: KafkaCluster) -> None:
+    at = await filled(kafka_cluster, OLD)
+    async with engine(kafka_cluster.proxied_servers, stall_timeout_ms=1000) as found:
+        stream = found.read([at])
+        assert await values(stream, 10) == OLD
+        for proxy in kafka_cluster.proxies.values():
+            proxy.black_hole()
+        await until(lambda: at in found.manager.stalled())
+        assert "does not answer" in found.manager.stalled()[at].reason
+        assert [type(event) for event in found.events] == [Stalled]
+        for proxy in kafka_cluster.proxies.values():
+            proxy.heal()
+        await write(kafka_cluster.bootstrap_servers, at, NEW)
+        assert await values(stream, 25) == NEW
+        await recovered(found, at)
+
+
+async def test_a_topic_that_is_not_there_is_told(kafka: KafkaHandle) -> None:
+    at = TopicPartition(kafka.group(), 0)  # a name that nobody has
+    async with engine(
+        kafka.bootstrap_servers, stall_timeout_ms=1000, auto_offset_reset="earliest"
+    ) as found:
+        stream = found.read([at])
+        await until(lambda: at in found.manager.stalled())
+        reason = found.manager.stalled()[at].reason
+        assert "no broker to be read from" in reason
+        assert "does not know the topic" in reason
+        await kafka.admin.create_topic(at.topic)
+        await write(kafka.bootstrap_servers, at, NEW)
+        assert await values(stream, 25) == NEW
+        await recovered(found, at)
+
+
+async def recovered(found: Engine, at: TopicPartition) -> None:
+    await until(lambda: at not in found.manager.stalled())
+    await until(lambda: [event.partition for event in found.told(Recovered)] == [at])

@@ -1,0 +1,112 @@
+"""The replica in our rack, and what becomes of it, on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster import FakeCluster
+
+pytestmark = pytest.mark.fast
+
+AT = TopicPartition("a", 0)
+LEADER, NEAR = 1, 2
+
+
+class Reading:
+    """A partition that broker 1 leads, read from broker 2, which is in our rack."""
+
+    def __init__(self, cluster: FakeCluster, manager: FetchManager) -> None:
+        self.cluster = cluster
+        channel = manager.channel()
+        manager.reconcile({AT: Wanted(channel, 0)})
+        self._manager = manager
+        self._records = aiter(Stream(channel))
+
+    @property
+    def node(self) -> int | None:
+        return self._manager.progress()[AT].node_id
+
+    async def next_comes_within(self, seconds: float) -> None:
+        (offset,) = self.cluster.append(*AT, 1)
+        async with asyncio.timeout(seconds):
+            assert (await anext(self._records)).offset == offset
+
+
+@asynccontextmanager
+async def reading() -> AsyncIterator[Reading]:
+    async with FakeCluster(Random(1), racks=("x", "y", "z")) as cluster:
+        cluster.add_topic("a", 1)
+        session = Session(
+            cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
+        )
+        async with session:
+            manager = FetchManager(
+                session.brokers,
+                session.cluster,
+                FetchConfig(client_rack="y"),
+                EngineConfig(),
+                randomness=Random(3),
+            )
+            async with manager:
+                found = Reading(cluster, manager)
+                await found.next_comes_within(5)
+                assert (cluster.leader(AT), found.node) == (LEADER, NEAR)
+                yield found
+
+
+@simulated(seeds=range(20))
+async def test_while_the_way_to_it_is_lost_the_leader_is_read() -> None:
+    async with reading() as found:
+        found.cluster.black_hole(NEAR)
+        await found.next_comes_within(8)  # the cluster finds nothing wrong with it
+        assert found.node == LEADER
+        for _ in range(10):
+            await found.next_comes_within(1)
+        found.cluster.restore(NEAR)
+        await asyncio.sleep(60)
+        await found.next_comes_within(5)
+        assert found.node == NEAR
+
+
+@simulated(seeds=range(20))
+async def test_one_that_the_cluster_gives_up_is_left_soon() -> None:
+    async with reading() as found:
+        found.cluster.freeze(NEAR)
+        found.cluster.lose_replica(NEAR)
+        await found.next_comes_within(3)
+        assert found.node == LEADER
+
+
+@simulated(seeds=range(20))
+async def test_one_that_lags_behind_is_left_alone_for_a_while() -> None:
+    async with reading() as found:
+        found.cluster.go_stale(NEAR)
+        found.cluster.black_hole(NEAR)
+        await found.next_comes_within(8)
+        found.cluster.restore(NEAR)
+        await asyncio.sleep(60)  # by now it has been tried: it does not have our offset yet
+        before = found.cluster.brokers[NEAR].requests[1]
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            await found.next_comes_within(1)
+        assert found.cluster.brokers[NEAR].requests[1] - before <= 2
+
+
+@simulated(seeds=range(10))
+async def test_the_leader_is_asked_now_and_then_whether_it_is_still_near() -> None:
+    async with reading() as found:
+        before = found.cluster.brokers[LEADER].requests[1]
+        await asyncio.sleep(400)
+        assert 1 <= found.cluster.brokers[LEADER].requests[1] - before <= 5
+        assert found.node == NEAR
+        await found.next_comes_within(1)

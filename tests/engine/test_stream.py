@@ -1,0 +1,150 @@
+import asyncio
+from math import inf
+
+import pytest
+
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import simulated
+from tests.engine.chunks import A, B, chunk
+
+
+class Gate:
+    """A fence that a test opens and shuts."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+
+    @property
+    def deadline(self) -> float:
+        return inf if self.open.is_set() else -inf
+
+
+def stream_of(*offsets: int) -> tuple[Channel, Stream]:
+    channel = Channel(Budget(10**6))
+    for offset in offsets:
+        channel.push(chunk(A, offset))
+    return channel, Stream(channel)
+
+
+async def test_asking_for_the_next_record_is_the_receipt_for_the_last() -> None:
+    channel, stream = stream_of(0, 3)
+    channel.close()
+    progress = [stream.finished()]
+    progress += [stream.finished() async for _record in stream]
+    progress.append(stream.finished())
+    offsets = [one.get(A) for one in progress]
+    assert offsets == [None, 0, 1, 2, 3, 4, 5, 6]
+
+
+async def test_a_chunk_is_finished_when_the_next_is_asked_for() -> None:
+    channel, stream = stream_of(0, 3)
+    channel.close()
+    progress = []
+    async for records in stream.chunks():
+        progress.append(stream.finished()[A])
+        list(records)
+    assert progress == [0, 3]
+    assert stream.finished() == {A: 6}
+    assert channel.fill == 0
+
+
+async def test_arrow_batches_come_chunk_by_chunk() -> None:
+    pytest.importorskip("pyarrow")
+    channel, stream = stream_of(0, 3)
+    channel.close()
+    assert [batch.column("offset").to_pylist() async for batch in stream.arrow()] == [
+        [0, 1, 2],
+        [3, 4, 5],
+    ]
+
+
+async def test_a_forgotten_partition_is_neither_read_on_nor_committed() -> None:
+    channel, stream = stream_of(0)
+    channel.push(chunk(B, 0))
+    records = aiter(stream)
+    assert (await anext(records)).partition == 0
+    channel.drop(A)
+    stream.forget(A)
+    assert A not in stream.finished()
+    assert (await anext(records)).partition == 1
+    assert stream.finished() == {B: 0}
+
+
+async def test_a_failure_is_raised_once_where_the_user_waits() -> None:
+    _, stream = stream_of(0)
+    stream.fail(ConsumerError("a rebalance failed"))
+    with pytest.raises(ConsumerError):
+        await anext(aiter(stream))
+    assert (await anext(aiter(stream))).offset == 0
+
+
+@simulated(range(30))
+async def test_nothing_is_handed_out_behind_a_shut_fence() -> None:
+    channel, gate = Channel(Budget(10**6)), Gate()
+    stream = Stream(channel, gate)
+    got: list[int] = []
+
+    async def read() -> None:
+        got.extend([record.offset async for record in stream])
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        gate.open.clear()
+        channel.push(chunk(A, 0))
+        channel.push(chunk(B, 100))
+        await asyncio.sleep(10)
+        assert got == []
+        channel.drop(A)  # lost, meanwhile
+        stream.forget(A)
+        gate.open.set()
+        channel.close()
+    assert got == [100, 101, 102]
+
+
+async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> None:
+    now = 0.0
+    channel, gate = Channel(Budget(10**6)), Gate()
+    channel.push(chunk(A, 0))
+    channel.push(chunk(B, 0))
+    stream = Stream(channel, gate, clock=lambda: now)
+    records = aiter(stream)
+    records.deadline = 5.0
+    assert (await anext(records)).partition == 0
+    records.deadline = 5.0
+    now = 10.0  # no task has run since
+    gate.open.clear()
+    waiting = asyncio.get_running_loop().create_task(anext(records))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert stream.finished() == {A: 0}
+    channel.drop(A)
+    stream.forget(A)
+    gate.open.set()
+    assert (await waiting).partition == 1
+
+
+async def test_what_was_kept_is_read_on_where_it_stopped() -> None:
+    channel, gate = Channel(Budget(10**6)), Gate()
+    channel.push(chunk(A, 0))
+    channel.close()
+    stream = Stream(channel, gate)
+    records = aiter(stream)
+    offsets = []
+    async for record in records:
+        offsets.append(record.offset)
+        assert stream.finished() == {A: record.offset}
+        records.deadline = 0.0  # long ago
+    assert offsets == [0, 1, 2]
+    assert stream.finished() == {A: 3}
+
+
+async def test_a_stream_that_is_closed_ends_also_behind_a_shut_fence() -> None:
+    channel, gate = Channel(Budget(10**6)), Gate()
+    gate.open.clear()
+    channel.push(chunk(A, 0))
+    channel.close()
+    assert [record.offset async for record in Stream(channel, gate)] == []

@@ -1,0 +1,205 @@
+"""The order of things in a rebalance, on a membership that follows a script."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.errors import ConsumerError, LeaderNotAvailable
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.wire.messages import EARLIEST, LATEST
+from tests.engine.chunks import A, B, C, chunk
+
+if TYPE_CHECKING:
+    from asyncconsumer.fetch.manager import FetchManager
+
+
+class Scripted:
+    """Plays membership, manager, store and listeners, and writes down who was asked what."""
+
+    def __init__(self, *assignments: Assignment, **options: Any) -> None:
+        self.log: list[str] = []
+        self.script = list(assignments)
+        self.lost = False
+        self.deadline = inf
+        self.offsets: dict[TopicPartition, int | None] = {}
+        self.trouble: list[ConsumerError] = []
+        self.wanted: Mapping[TopicPartition, Wanted] = {}
+        self.streams = [Stream(Channel(Budget(10**6))) for _ in range(2)]
+        self.rebalancer = Rebalancer(
+            self,
+            cast("FetchManager", self),
+            self,
+            self,
+            listeners=Listeners(
+                before_releasing=self.tell("releasing"),
+                before_starting=self.starting,
+                lost=self.tell("lost"),
+            ),
+            **{"auto_offset_reset": "latest", "auto_commit": True, **options},
+        )
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        for number, assignment in enumerate(self.script):
+            self.lost = bool(assignment.lost)
+            yield assignment
+            self.log.append(f"next {number + 1}")
+
+    def reconcile(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        self.wanted = dict(wanted)
+        self.log.append(f"read {' '.join(map(str, wanted)) or 'nothing'}")
+
+    async def load(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        self.log.append("load")
+        await asyncio.sleep(1)
+        if self.trouble:
+            raise self.trouble.pop()
+        return {one: self.offsets.get(one) for one in partitions}
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.log.append(f"commit {' '.join(f'{one}@{at}' for one, at in offsets.items())}")
+        await asyncio.sleep(1)
+        if self.trouble:
+            raise self.trouble.pop()
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        self.log.append(f"forget {len(partitions)}")
+
+    def of(self, partition: TopicPartition, number: int) -> Stream:
+        return self.streams[number]
+
+    def all(self) -> list[Stream]:
+        return self.streams
+
+    def tell(self, what: str) -> Any:
+        async def told(partitions: Collection[TopicPartition]) -> None:
+            self.log.append(f"{what} {' '.join(map(str, sorted(partitions)))}")
+
+        return told
+
+    async def starting(self, assignment: Assignment) -> None:
+        self.log.append("starting")
+
+
+async def play(*assignments: Assignment, **options: Any) -> Scripted:
+    script = Scripted(*assignments, **options)
+    await script.rebalancer.run()
+    return script
+
+
+@simulated(range(20))
+async def test_a_partition_is_given_up_only_after_it_is_no_longer_read_and_committed() -> None:
+    script = await play(Assignment({A: 0, B: 0}), Assignment({A: 0}), Assignment({A: 0, C: 1}))
+    assert script.log == [
+        *("load", "starting", "read t[0] t[1]", "next 1"),
+        *("read t[0]", "commit ", "releasing t[1]", "forget 1", "next 2"),
+        *("load", "starting", "read t[0] t[2]", "next 3"),
+    ]
+
+
+@simulated(range(20))
+async def test_what_was_lost_is_not_committed() -> None:
+    script = await play(Assignment({A: 0, B: 0}), Assignment({}, lost=frozenset({A, B})))
+    assert script.log[4:] == ["read nothing", "forget 2", "lost t[0] t[1]", "next 2"]
+
+
+@simulated(range(20))
+async def test_reading_goes_on_at_the_committed_offset_or_where_the_policy_says() -> None:
+    script = Scripted(Assignment({A: 0, B: 1, C: 1}, fresh=frozenset({C})))
+    script.offsets = {A: 7}
+    await script.rebalancer.run()
+    starts = {one: wanted.offset for one, wanted in script.wanted.items()}
+    assert starts == {A: 7, B: LATEST, C: EARLIEST}  # what appeared while we watched is not old
+    assert script.wanted[B].channel is script.streams[1].channel
+
+
+@simulated(range(20))
+async def test_what_stays_is_not_disturbed_and_what_moves_to_another_stream_is() -> None:
+    script = Scripted(Assignment({A: 0, B: 0}))
+    await script.rebalancer.run()
+    before = dict(script.wanted)
+    script.script = [Assignment({A: 0, B: 1})]
+    await script.rebalancer.run()
+    assert script.wanted[A] == before[A]
+    assert script.wanted[B].epoch > before[B].epoch
+    assert script.wanted[B].channel is script.streams[1].channel
+
+
+@simulated(range(20))
+async def test_only_what_is_finished_is_committed() -> None:
+    script = Scripted(Assignment({A: 0}))
+    await script.rebalancer.run()
+    script.streams[0].channel.push(chunk(A, 0))
+    records = aiter(script.streams[0])
+    await anext(records)
+    await anext(records)  # the second is still in hand
+    assert script.rebalancer.finished() == {A: 1}
+    script.log.clear()
+    await script.rebalancer.stop()
+    assert script.log == ["read nothing", "commit t[0]@1", "releasing t[0]", "forget 1"]
+    assert script.rebalancer.finished() == {}
+
+
+@simulated(range(20))
+async def test_a_commit_that_fails_does_not_hold_up_the_rebalance() -> None:
+    script = Scripted(Assignment({A: 0}))
+    await script.rebalancer.run()
+    script.script, script.trouble = [Assignment({})], [LeaderNotAvailable("t")]
+    await script.rebalancer.run()
+    assert script.log[-2:] == ["forget 1", "next 1"]
+
+
+@simulated(range(20))
+async def test_offsets_are_asked_for_until_they_come() -> None:
+    script = Scripted(Assignment({A: 0}))
+    script.trouble = [LeaderNotAvailable("t"), LeaderNotAvailable("t")]
+    await script.rebalancer.run()
+    assert script.log[:4] == ["load", "load", "load", "starting"]
+
+
+@simulated(range(20))
+async def test_an_error_that_time_does_not_mend_ends_it() -> None:
+    script = Scripted(Assignment({A: 0}))
+    script.trouble = [ConsumerError("no")]
+    with pytest.raises(ConsumerError, match="no"):
+        await script.rebalancer.run()
+
+
+@simulated(range(20))
+async def test_without_auto_commit_nothing_is_committed() -> None:
+    script = await play(Assignment({A: 0}), Assignment({}), auto_commit=False)
+    assert not any(line.startswith("commit") for line in script.log)
+
+
+@simulated(range(20))
+async def test_a_failed_rebalance_is_raised_in_every_stream_and_goes_on() -> None:
+    script = await play(Assignment({A: 0}, failure=LeaderNotAvailable("t")))
+    for stream in script.streams:
+        with pytest.raises(LeaderNotAvailable):
+            await anext(aiter(stream))
+
+
+@simulated(range(20))
+async def test_what_was_read_ahead_can_be_forgotten_and_read_again() -> None:
+    script = Scripted(Assignment({A: 0, B: 1}))
+    await script.rebalancer.run()
+    script.streams[0].channel.push(chunk(A, 0))
+    records = aiter(script.streams[0])
+    await anext(records)
+    await anext(records)
+    before = dict(script.wanted)
+    script.rebalancer.read_again(script.streams[0])
+    assert script.wanted[A].offset == 1
+    assert script.wanted[A].epoch > before[A].epoch
+    assert script.wanted[B] == before[B]

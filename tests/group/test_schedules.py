@@ -1,0 +1,132 @@
+"""Whatever happens to a classic group: one owner delivers, nothing is lost, commits go forward.
+
+`make simulate` runs the schedules by the ten thousand.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from math import inf
+
+import pytest
+
+from asyncconsumer.errors import NodeExists
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.zookeeper import ZooKeeperMembership
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
+from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import run
+from tests.group.world import run_schedule
+
+SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "200")))
+ENOUGH_TO_FIND_IT = range(100)
+
+
+def play(seed: int) -> None:
+    run(run_schedule(seed), seed=seed, lag=0.001, limit=2000)
+
+
+def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
+    for seed in SEEDS:
+        try:
+            play(seed)
+        except BaseException as error:
+            error.add_note(f"This was seed {seed}: play({seed}) replays it.")
+            raise
+
+
+# --- bugs that the schedules must find -----------------------------------------------------------
+
+
+def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ZooKeeperMembership, "deadline", property(lambda self: inf))
+
+
+def partitions_are_released_before_they_are_let_go(patch: pytest.MonkeyPatch) -> None:
+    assignments = ZooKeeperMembership.assignments
+
+    async def hasty(self: ZooKeeperMembership) -> AsyncIterator[Assignment]:
+        before: set[TopicPartition] = set()
+        async for assignment in assignments(self):
+            if self.epoch is not None:
+                await self._release(before - assignment.partitions.keys(), self.epoch)
+            before = set(assignment.partitions)
+            yield assignment
+
+    patch.setattr(ZooKeeperMembership, "assignments", hasty)
+
+
+def owners_in_the_way_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    claim = ZooKeeperMembership._claim
+
+    async def rude(
+        self: ZooKeeperMembership, shares: Mapping[TopicPartition, str], epoch: int
+    ) -> dict[TopicPartition, NodeExists]:
+        await claim(self, shares, epoch)
+        return {}
+
+    patch.setattr(ZooKeeperMembership, "_claim", rude)
+
+
+def what_is_in_hand_counts_as_finished(patch: pytest.MonkeyPatch) -> None:
+    finished = Stream.finished
+
+    def too_much(self: Stream) -> dict[TopicPartition, int]:
+        return {
+            one: self._held.next_offset if self._held and self._held.partition == one else offset
+            for one, offset in finished(self).items()
+        }
+
+    patch.setattr(Stream, "finished", too_much)
+
+
+def partitions_that_are_lost_are_read_on(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Rebalancer, assignment: Assignment) -> None:
+        pass
+
+    patch.setattr(Rebalancer, "_let_go", nothing)
+
+
+def commits_are_valid_in_any_session(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ZooKeeperOffsets, "_claimed_in", lambda self: self._session.epoch)
+    patch.setattr(ZooKeeperMembership, "lost", property(lambda self: False))
+
+
+def offsets_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
+    async def everything_is_old(
+        self: Rebalancer, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int | None]:
+        return dict.fromkeys(partitions, 10)
+
+    patch.setattr(Rebalancer, "_load", everything_is_old)
+
+
+def the_group_is_not_watched(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("asyncconsumer.zk.watch.Watch.stir", lambda self: self.changed.set())
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        nothing_is_fenced,
+        partitions_are_released_before_they_are_let_go,
+        owners_in_the_way_are_ignored,
+        what_is_in_hand_counts_as_finished,
+        partitions_that_are_lost_are_read_on,
+        commits_are_valid_in_any_session,
+        offsets_are_not_loaded,
+        the_group_is_not_watched,
+    ],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_planted_bug_is_found(
+    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    for seed in ENOUGH_TO_FIND_IT:
+        try:
+            play(seed)
+        except BaseException:  # noqa: BLE001 - however it shows
+            return
+    pytest.fail(f"{len(ENOUGH_TO_FIND_IT)} schedules did not find it")

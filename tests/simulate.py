@@ -1,0 +1,71 @@
+"""Schedules by the ten thousand: `python -m tests.simulate [engine] [group] [--schedules N]`.
+
+Each seed is one run of production code on virtual time, with other faults at other moments. A seed
+that fails is told, and replayed alone with `--first SEED --schedules 1`.
+"""
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from asyncconsumer.testing.clock import run
+from tests.engine import world as engine
+from tests.group import world as group
+
+WORLDS: Final[dict[str, Callable[[int], Awaitable[None]]]] = {
+    "engine": engine.run_schedule,
+    "group": group.run_schedule,
+}
+
+
+def play(world: str, seed: int) -> str:
+    """Run one schedule; what went wrong, or nothing."""
+    logging.disable(logging.CRITICAL)
+    try:
+        run(partial(WORLDS[world], seed), seed=seed, lag=0.001, limit=2000)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the seed
+        return f"{world}, seed {seed}:\n{''.join(traceback.format_exception(error))}"
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("worlds", nargs="*", default=list(WORLDS), help=f"of {', '.join(WORLDS)}")
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    asked = parser.parse_args()
+    if unknown := set(asked.worlds) - WORLDS.keys():
+        parser.error(f"no such world: {', '.join(unknown)}; there are {', '.join(WORLDS)}")
+    failed = 0
+    for world in asked.worlds:
+        failed += _play_all(world, range(asked.first, asked.first + asked.schedules), asked)
+    sys.exit(bool(failed))
+
+
+def _play_all(world: str, seeds: range, asked: argparse.Namespace) -> int:
+    started, failed = time.monotonic(), 0
+    columns = "[bold]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns) as progress, multiprocessing.Pool(asked.processes) as pool:
+        bar = progress.add_task(world, total=len(seeds))
+        for trouble in pool.imap_unordered(partial(play, world), seeds, chunksize=10):
+            progress.advance(bar)
+            if trouble:
+                failed += 1
+                progress.console.print(trouble, markup=False, highlight=False)
+    minutes = (time.monotonic() - started) / 60
+    print(f"{world}: {len(seeds)} schedules, {failed} failed, {len(seeds) / minutes:,.0f} a minute")
+    return failed
+
+
+if __name__ == "__main__":
+    main()
