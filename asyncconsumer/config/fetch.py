@@ -56,6 +56,7 @@ class EngineConfig:
     "none". A partition that has something to read and does not move is reported as stalled after
     ``stall_timeout_ms``. With ``retry_timeout_ms`` an error that lasts so long is raised; without,
     it is tried for ever. ``num_consumer_fetchers`` is the number of connections to each broker.
+    Brokers are asked for new partitions every ``metadata_refresh_ms``.
     """
 
     max_buffered_bytes: int = 32 * 2**20
@@ -64,11 +65,17 @@ class EngineConfig:
     auto_offset_reset: str = "latest"
     stall_timeout_ms: int = 10_000
     retry_timeout_ms: int | None = None
+    metadata_refresh_ms: int = 5_000
 
     def __post_init__(self) -> None:
         one_of("auto_offset_reset", self.auto_offset_reset, OFFSET_RESETS)
         whole_number("max_buffered_bytes", self.max_buffered_bytes, 2**16)
-        for name in ("num_consumer_fetchers", "refresh_leader_backoff_ms", "stall_timeout_ms"):
+        for name in (
+            "num_consumer_fetchers",
+            "refresh_leader_backoff_ms",
+            "stall_timeout_ms",
+            "metadata_refresh_ms",
+        ):
             whole_number(name, getattr(self, name), 1)
         if self.retry_timeout_ms is not None:
             whole_number("retry_timeout_ms", self.retry_timeout_ms, 0)

@@ -8,6 +8,7 @@ partitions are claimed, when nobody else can be committing any more.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from asyncconsumer.group.topics import Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.many import each
 from asyncconsumer.zk.paths import GroupPaths
-from asyncconsumer.zk.recipes import create_ephemeral_owned, delete_if_there, ensure_path
+from asyncconsumer.zk.recipes import create_ephemeral_owned, delete_ephemeral_owned, ensure_path
 from asyncconsumer.zk.session import ZooKeeperSession
 
 _log: Final = logging.getLogger(__name__)
@@ -126,7 +127,8 @@ class ZooKeeperMembership:
         session = self._session
         await session.connected.wait()
         epoch = session.epoch
-        if epoch == self._epoch:
+        if self._epoch is not None:
+            self._check_session(self._epoch)  # if it is over, what we had is lost, and said to be
             return
         path = self._paths.member(self._who)
         data = registration.write(self._config.subscription, self._config.registered_ms)
@@ -155,7 +157,7 @@ class ZooKeeperMembership:
                 self._owned = keep
                 await self._release(let_go, self._epoch)
             elif told and keep == mine:
-                await self._bell.wait()
+                await self._settle_down(everyone)
                 continue
             self.rebalances += 1
             in_the_way = await self._claim(
@@ -171,6 +173,27 @@ class ZooKeeperMembership:
                 failure = ConsumerRebalanceFailed(self._who, tries, _whose(in_the_way))
                 yield self._assignment(keep, everyone, failure)
                 tries = 0
+
+    async def _settle_down(self, everyone: Shares) -> None:
+        """Wait until shares may be others.
+
+        Where they follow from what members had before, members that looked at different moments
+        may disagree, and then somebody's share is left lying: that is looked for, until all is
+        taken.
+        """
+        partitions: dict[str, list[int]] = defaultdict(list)
+        for one in everyone if self._config.strategy == "sticky" else ():
+            partitions[one.topic].append(one.partition)
+        while partitions:
+            try:
+                async with asyncio.timeout(self._config.backoff_ms / 1000):
+                    await self._bell.wait()
+                    return
+            except TimeoutError:
+                if len(await self._read_owners(partitions)) < len(everyone):
+                    return
+                break
+        await self._bell.wait()
 
     def _assignment(
         self,
@@ -241,7 +264,8 @@ class ZooKeeperMembership:
         if epoch is None:
             return
         await self._release(owned, epoch)
-        await delete_if_there(self._session, self._paths.member(self._who), epoch=epoch)
+        path = self._paths.member(self._who)
+        await delete_ephemeral_owned(self._session, path, epoch=epoch)
 
     # --- owners ----------------------------------------------------------------------------------
 
@@ -249,12 +273,7 @@ class ZooKeeperMembership:
         await each(partitions, lambda one: self._let_go(one, epoch))
 
     async def _let_go(self, partition: TopicPartition, epoch: int) -> None:
-        while True:
-            try:
-                await delete_if_there(self._session, self._paths.owner(partition), epoch=epoch)
-            except ConnectionLoss:
-                continue  # it waits for a connection; ours in this session, or the session is over
-            return
+        await delete_ephemeral_owned(self._session, self._paths.owner(partition), epoch=epoch)
 
     async def _claim(
         self, shares: Mapping[TopicPartition, str], epoch: int

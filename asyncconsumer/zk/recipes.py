@@ -48,6 +48,29 @@ async def delete_if_there(
             raise
 
 
+async def delete_ephemeral_owned(session: ZooKeeperSession, path: str, *, epoch: int) -> None:
+    """Delete a node that we created in the session of an epoch; until it is gone.
+
+    A delete whose answer was lost may have been done, and another may have a node there by now:
+    so it is not sent again before the node was seen to be still ours.
+    """
+    sent = False
+    while True:
+        try:
+            if sent:
+                there = await _settled(session, path)
+                if there is None or there.stat.ephemeral_owner != session.session_id:
+                    return
+            sent = True
+            await session.delete(path, epoch=epoch)
+        except NoNode:
+            return
+        except ConnectionLoss:
+            continue  # the next call waits for a connection
+        else:
+            return
+
+
 async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None = None) -> None:
     """Create a persistent node, and the parents that it needs, unless they are there."""
     try:

@@ -21,7 +21,11 @@ from asyncconsumer.model import Address
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.zookeeper import FakeClient, FakeLine, FakeZooKeeper, Fate
 from asyncconsumer.zk.line import Hello
-from asyncconsumer.zk.recipes import create_ephemeral_owned, delete_if_there
+from asyncconsumer.zk.recipes import (
+    create_ephemeral_owned,
+    delete_ephemeral_owned,
+    delete_if_there,
+)
 from asyncconsumer.zk.session import ZooKeeperSession
 from tests.zk.test_fake import fake_session
 
@@ -161,6 +165,36 @@ async def test_a_lost_write_is_never_sent_again() -> None:
         with pytest.raises(ConnectionLoss):
             await create_ephemeral_owned(zk, "/me", b"me", epoch=1)
         assert zk.epoch == 1
+
+
+@simulated(SEEDS, limit=100)
+async def test_what_another_has_claimed_meanwhile_is_not_deleted() -> None:
+    fake = FakeZooKeeper(2, randomness=Random(1))
+    async with fake_session(fake) as zk:
+        await create_ephemeral_owned(zk, "/owner", b"me", epoch=1)
+        claims = iter([Fate.LOST_AFTER])
+
+        def lose_and_claim(session_id: int, request: Request) -> Fate:
+            fate = next(claims, Fate.DONE)
+            if fate is Fate.LOST_AFTER:  # our delete is done, and another is quick
+                asyncio.get_running_loop().call_soon(
+                    fake.apply, protocol.CreateRequest(path="/owner", data=b"other", acl=[])
+                )
+            return fate
+
+        fake.on_write = lose_and_claim
+        await delete_ephemeral_owned(zk, "/owner", epoch=1)
+        assert (await zk.get("/owner")).data == b"other"
+
+
+@simulated(SEEDS, limit=100)
+async def test_what_is_ours_is_deleted_however_often_the_connection_breaks() -> None:
+    fake = FakeZooKeeper(2, randomness=Random(1))
+    async with fake_session(fake) as zk:
+        await create_ephemeral_owned(zk, "/owner", b"me", epoch=1)
+        fake.on_write = fates(Fate.LOST_BEFORE, Fate.LOST_BEFORE, Fate.LOST_AFTER)
+        await delete_ephemeral_owned(zk, "/owner", epoch=1)
+        assert await zk.exists("/owner") is None
 
 
 @simulated(SEEDS, limit=100)
