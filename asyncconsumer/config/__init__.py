@@ -1,12 +1,14 @@
 """What users may set, checked when it is set. One dataclass a part."""
 
 from asyncconsumer.config.checks import one_of, parse_servers, refuse_unknown, whole_number
+from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, split
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 
 __all__ = [
+    "ClassicConfig",
     "ConnectionConfig",
     "EngineConfig",
     "FetchConfig",

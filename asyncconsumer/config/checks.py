@@ -23,9 +23,9 @@ def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
     """Raise unless the value is one of those, with the nearest of them."""
     if value in allowed:
         return
-    near = difflib.get_close_matches(str(value).upper().replace("_", "-"), allowed, 1, 0.4)
-    near = near or difflib.get_close_matches(str(value).upper(), allowed, 1, 0.4)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    spelled = {each.upper().replace("_", "-"): each for each in allowed}
+    near = difflib.get_close_matches(str(value).upper().replace("_", "-"), spelled, 1, 0.4)
+    hint = f"; did you mean {spelled[near[0]]}?" if near else ""
     raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}{hint}")
 
 

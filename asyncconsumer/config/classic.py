@@ -1,0 +1,302 @@
+"""The properties of Kafka's classic consumer, with its names, its defaults and its rules."""
+
+import logging
+import re
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Self
+
+from aiokafka.abc import AbstractTokenProvider
+
+from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
+from asyncconsumer.config.connection import ConnectionConfig
+from asyncconsumer.config.fetch import EngineConfig, FetchConfig
+from asyncconsumer.config.options import check_together
+from asyncconsumer.config.zookeeper import ZooKeeperConfig
+from asyncconsumer.errors import ConfigError
+
+OFFSET_STORAGES: Final = ("zookeeper", "kafka")
+ASSIGNMENT_STRATEGIES: Final = (
+    "range",
+    "roundrobin",
+    "roundrobin-0.10",
+    "roundrobin-0.8",
+    "sticky",
+)
+
+_DEPENDS: Final[Any] = None  # a default that depends on other options: see _DEFAULTS
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicConfig:
+    """What a member of a classic group may be told. `from_properties` takes the dotted names.
+
+    Required are ``group_id`` and ``zookeeper_connect``. Where they differ from Kafka 1.1:
+    ``fetch_max_bytes``, which the classic consumer reads and never uses, is obeyed; how much is
+    fetched ahead is bounded by ``max_buffered_bytes`` for all streams together, so that
+    ``queued_max_message_chunks`` means nothing; ``auto_offset_reset`` may also be called earliest
+    or latest; ``partition_assignment_strategy`` has more to offer.
+
+    With ``bootstrap_servers`` brokers are found there, and not in ZooKeeper: for a Kafka that has
+    none. They and ZooKeeper may be reached with TLS and a login.
+    """
+
+    group_id: str = ""
+    consumer_id: str | None = None
+    client_id: str = _DEPENDS
+
+    zookeeper_connect: str = ""
+    zookeeper_session_timeout_ms: int = 6_000
+    zookeeper_connection_timeout_ms: int = _DEPENDS
+    zookeeper_sync_time_ms: int = 2_000
+    zookeeper_auth: str | None = field(default=None, repr=False)
+    zookeeper_sasl: str | None = field(default=None, repr=False)
+    zookeeper_set_acl: bool = False
+    zookeeper_ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+
+    bootstrap_servers: str | Sequence[str] = ""
+    socket_timeout_ms: int = 30_000
+    socket_receive_buffer_bytes: int = 65_536
+    security_protocol: str = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    sasl_mechanism: str | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: AbstractTokenProvider | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+
+    fetch_message_max_bytes: int = 2**20
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 * 2**20
+    fetch_wait_max_ms: int = 100
+    num_consumer_fetchers: int = 1
+    refresh_leader_backoff_ms: int = 200
+    queued_max_message_chunks: int = 2
+    max_buffered_bytes: int = 32 * 2**20
+    auto_offset_reset: str = "largest"
+    consumer_timeout_ms: int = -1
+    exclude_internal_topics: bool = True
+
+    partition_assignment_strategy: str = "range"
+    rebalance_max_retries: int = 4
+    rebalance_backoff_ms: int = _DEPENDS
+
+    auto_commit_enable: bool = True
+    auto_commit_interval_ms: int = 60_000
+    offsets_storage: str = "zookeeper"
+    dual_commit_enabled: bool = _DEPENDS
+    offsets_channel_backoff_ms: int = 1_000
+    offsets_channel_socket_timeout_ms: int = 10_000
+    offsets_commit_max_retries: int = 5
+
+    def __new__(cls, **options: Any) -> "ClassicConfig":  # noqa: ANN401 - only names are looked at
+        """Name the nearest right option for a wrong one, which `__init__` would not."""
+        refuse_unknown([name for name in options if name not in _NAMES], also=_NAMES)
+        return object.__new__(cls)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> Self:
+        """With the classic names, ``{"zookeeper.connect": "zk:2181"}``; values may all be texts.
+
+        One that is empty counts as not given.
+        """
+        dotted = {name.replace("_", "."): name for name in _NAMES}
+        refuse_unknown([name for name in properties if name not in dotted], also=dotted)
+        kinds = {one.name: one.type for one in fields(cls)}
+        given: dict[str, Any] = {
+            dotted[name]: _read(name, value, kinds[dotted[name]])
+            for name, value in properties.items()
+        }
+        return cls(**{name: value for name, value in given.items() if value != ""})
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        if isinstance(self.offsets_storage, str):
+            object.__setattr__(self, "offsets_storage", self.offsets_storage.lower())
+        for name, of in _DEFAULTS.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, of(self))
+        _check_name("client_id", self.client_id)
+        one_of("auto_offset_reset", self.auto_offset_reset, tuple(_RESETS))
+        one_of("offsets_storage", self.offsets_storage, OFFSET_STORAGES)
+        strategy = self.partition_assignment_strategy
+        one_of("partition_assignment_strategy", strategy, ASSIGNMENT_STRATEGIES)
+        for name, least in _LEAST.items():
+            whole_number(name, getattr(self, name), least)
+        for name in _FLAGS:
+            if not isinstance(flag := getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, got {flag!r}")
+        if self.socket_timeout_ms < self.fetch_wait_max_ms:
+            raise ConfigError(
+                f"socket_timeout_ms ({self.socket_timeout_ms}) must not be less than "
+                f"fetch_wait_max_ms ({self.fetch_wait_max_ms}): a fetch that waits would be taken "
+                "for lost"
+            )
+        self._check_parts()
+        self._remark()
+
+    # --- what it is made into --------------------------------------------------------------------
+
+    def connection(self, found: str | Sequence[str] = "") -> ConnectionConfig:
+        """How to reach brokers: our own `bootstrap_servers`, or those that were found."""
+        return ConnectionConfig(
+            bootstrap_servers=self.bootstrap_servers or found,
+            client_id=self.client_id,
+            request_timeout_ms=max(self.socket_timeout_ms, self.fetch_wait_max_ms + 1),
+            max_frame_bytes=max(128 * 2**20, self.fetch_max_bytes),
+            **{name: getattr(self, name) for name in _SECURITY},
+        )
+
+    def fetch(self) -> FetchConfig:
+        """What to ask brokers for."""
+        return FetchConfig(
+            fetch_min_bytes=self.fetch_min_bytes,
+            fetch_max_bytes=self.fetch_max_bytes,
+            fetch_max_wait_ms=self.fetch_wait_max_ms,
+            max_partition_fetch_bytes=self.fetch_message_max_bytes,
+        )
+
+    def engine(self) -> EngineConfig:
+        """How to read many partitions."""
+        return EngineConfig(
+            max_buffered_bytes=self.max_buffered_bytes,
+            num_consumer_fetchers=self.num_consumer_fetchers,
+            refresh_leader_backoff_ms=self.refresh_leader_backoff_ms,
+            auto_offset_reset=_RESETS[self.auto_offset_reset],
+        )
+
+    def zookeeper(self) -> ZooKeeperConfig:
+        """How to reach ZooKeeper."""
+        return ZooKeeperConfig(
+            zookeeper_connect=self.zookeeper_connect,
+            session_timeout_ms=self.zookeeper_session_timeout_ms,
+            connection_timeout_ms=self.zookeeper_connection_timeout_ms,
+            auth=self.zookeeper_auth,
+            sasl=self.zookeeper_sasl,
+            zookeeper_set_acl=self.zookeeper_set_acl,
+            ssl_context=self.zookeeper_ssl_context,
+        )
+
+    @property
+    def commit_patience_ms(self) -> int:
+        """How long a commit to Kafka is tried: as long as the classic consumer's retries take."""
+        return self.offsets_commit_max_retries * self.offsets_channel_backoff_ms
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    def _check_names(self) -> None:
+        for name in ("group_id", "zookeeper_connect"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} is required, and was not given")
+        _check_name("group_id", self.group_id)
+        if len(self.group_id) > 249 or self.group_id in (".", ".."):
+            raise ConfigError("group_id must have at most 249 characters, and not be '.' or '..'")
+        if self.consumer_id is not None and not isinstance(self.consumer_id, str):
+            raise ConfigError(f"consumer_id must be a text, got {self.consumer_id!r}")
+
+    def _check_parts(self) -> None:
+        """Each part has checks of its own; they are made now, and not when it is used."""
+        self.zookeeper()
+        self.engine()
+        check_together(self.connection(found="found-later:9092"), self.fetch())
+
+    def _remark(self) -> None:
+        """Log what works, and does not do what it seems to."""
+        defaults = {one.name: one.default for one in fields(self)}
+        for name, instead in _MEANINGLESS.items():
+            if getattr(self, name) != defaults[name]:
+                _log.warning("%s has no effect: %s", name, instead)
+        if self.dual_commit_enabled and self.offsets_storage != "kafka":
+            _log.warning("dual_commit_enabled has no effect unless offsets_storage is kafka")
+        trying = self.rebalance_max_retries * self.rebalance_backoff_ms
+        if trying <= self.zookeeper_session_timeout_ms:
+            _log.warning(
+                "rebalance_max_retries * rebalance_backoff_ms is %d ms, and should be more than "
+                "zookeeper_session_timeout_ms (%d): a member that died keeps its partitions for "
+                "that long, and rebalancing would be reported as failed before",
+                trying,
+                self.zookeeper_session_timeout_ms,
+            )
+
+
+_NAMES: Final = tuple(one.name for one in fields(ClassicConfig))
+_RESETS: Final = {
+    "smallest": "earliest",
+    "largest": "latest",
+    "earliest": "earliest",
+    "latest": "latest",
+}
+_DEFAULTS: Final[Mapping[str, Callable[[ClassicConfig], object]]] = {
+    "client_id": lambda config: config.group_id,
+    "zookeeper_connection_timeout_ms": lambda config: config.zookeeper_session_timeout_ms,
+    "rebalance_backoff_ms": lambda config: config.zookeeper_sync_time_ms,
+    "dual_commit_enabled": lambda config: config.offsets_storage == "kafka",
+}
+_SECURITY: Final = (
+    "security_protocol",
+    "ssl_context",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_oauth_token_provider",
+    "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+)
+_FLAGS: Final = (
+    "zookeeper_set_acl",
+    "exclude_internal_topics",
+    "auto_commit_enable",
+    "dual_commit_enabled",
+)
+_LEAST: Final = {
+    "zookeeper_session_timeout_ms": 100,
+    "zookeeper_connection_timeout_ms": 1,
+    "zookeeper_sync_time_ms": 0,
+    "socket_timeout_ms": 1,
+    "socket_receive_buffer_bytes": -1,
+    "fetch_message_max_bytes": 1,
+    "fetch_min_bytes": 0,
+    "fetch_max_bytes": 1,
+    "fetch_wait_max_ms": 0,
+    "queued_max_message_chunks": 1,
+    "consumer_timeout_ms": -1,
+    "rebalance_max_retries": 1,
+    "rebalance_backoff_ms": 0,
+    "auto_commit_interval_ms": 1,
+    "offsets_channel_backoff_ms": 0,
+    "offsets_channel_socket_timeout_ms": 1,
+    "offsets_commit_max_retries": 0,
+}
+_MEANINGLESS: Final = {
+    "queued_max_message_chunks": "what is fetched ahead is bounded by max_buffered_bytes",
+    "socket_receive_buffer_bytes": "the operating system sizes it as needed",
+    "offsets_channel_socket_timeout_ms": "socket_timeout_ms is for all brokers",
+}
+
+
+def _check_name(option: str, value: object) -> None:
+    """The names that Kafka allows: they become parts of paths and of metrics."""
+    if not isinstance(value, str) or re.fullmatch(r"[a-zA-Z0-9._-]+", value) is None:
+        raise ConfigError(
+            f"{option} must be of a-z, A-Z, 0-9, '.', '_' and '-' only, got {value!r}"
+        )
+
+
+def _read(name: str, value: object, kind: object) -> object:
+    """A property's value: texts become what the option is."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if kind is bool and text:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{name} must be true or false, got {value!r}")
+        return text.lower() == "true"
+    if kind is int and text:
+        # int() would also take underscores and other alphabets
+        if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None:
+            raise ConfigError(f"{name} must be a whole number, got {value!r}")
+        return int(text)
+    return text
