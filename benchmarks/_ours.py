@@ -4,7 +4,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from asyncconsumer import SimpleConsumer, TopicPartition
+from asyncconsumer import SimpleConsumer
+from benchmarks._engine_ours import engine, stream
 from benchmarks._peers import run_one, tell
 
 
@@ -60,19 +61,16 @@ async def arrow(servers: str, topic: str, count: int, *, copy: bool) -> None:
 
 
 async def many(servers: str, topic: str, count: int) -> None:
-    """`fetch` of all partitions, again and again, `for` over what each brought."""
+    """`async for` over one stream of all partitions, from the fetch engine."""
     started, cpu = time.perf_counter(), time.process_time()
     seen = 0
-    async with SimpleConsumer(servers, fetch_max_bytes=2**20) as consumer:
-        known = await consumer.partitions(topic)
-        positions = {TopicPartition(topic, number): 0 for number in known}
-        while seen < count:
-            for at, result in (await consumer.fetch(positions)).items():
-                for _record in result.records:
-                    seen += 1
-                if result.next_offset > positions[at]:
-                    del positions[at]  # to the end of the line: the broker fills in this order
-                    positions[at] = result.next_offset
+    async with SimpleConsumer(servers) as consumer:
+        partitions = len(await consumer.partitions(topic))
+    async with engine(servers) as manager:
+        async for _record in stream(manager, topic, partitions):
+            seen += 1
+            if seen == count:
+                break
     tell(seen, started, cpu)
 
 
@@ -89,7 +87,7 @@ OURS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
     "chunks": chunks,
     "Arrow, copied": lambda *args: arrow(*args, copy=True),
     "Arrow, views": lambda *args: arrow(*args, copy=False),
-    "fetch of all partitions": many,
+    "stream of all partitions": many,
     "raw socket": raw,
 }
 

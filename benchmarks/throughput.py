@@ -33,7 +33,7 @@ CASES: Final = {
     "100 partitions": Load("100 partitions", 2_000_000, plain, partitions=100),
     "1000 partitions": Load("1000 partitions", 2_000_000, plain, partitions=1000),
 }
-MANY: Final = "fetch of all partitions"
+MANY: Final = "stream of all partitions"
 OF_MANY_PARTITIONS: Final = (MANY, "aiokafka getmany", "confluent consume")
 JAVA: Final = "Java ConsumerPerformance"
 KCAT: Final = "kcat"
@@ -189,7 +189,7 @@ async def measure(cases: Iterable[Load], rounds: int, who: Sequence[str]) -> lis
 
 
 def ratios(results: Sequence[Result]) -> list[dict[str, object]]:
-    """How many times better `async for`, or a fetch of many partitions, is than each other."""
+    """How many times better `async for`, or a stream of many partitions, is than each other."""
     best: dict[str, Result] = {}
     for result in results:
         if result.who == OURS or (result.who == MANY and result.case not in best):

@@ -179,13 +179,16 @@ class Placing:
     async def _look_up(self, address: Address, cursors: list[Cursor]) -> None:
         asked = [(cursor, cursor.version) for cursor in cursors]
         epochs = {one.partition: one.place.leader_epoch for one in cursors if one.place is not None}
+        moments = {one.offset for one in cursors if one.standing is Standing.SYMBOLIC}
+        if any(one.standing is Standing.REFUSED for one in cursors):
+            moments = {EARLIEST, LATEST}
         committed_only = self._around.config.committed_only
         found: dict[TopicPartition, Ends | BrokerError] = {}
         trouble: ConsumerError = RequestTimedOut(address, f"no offsets in {_LOOKUP_SECONDS:g} s")
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 found = await ends(
-                    self._around.brokers, address, epochs, committed_only=committed_only
+                    self._around.brokers, address, epochs, moments, committed_only=committed_only
                 )
         except TimeoutError:
             pass

@@ -1,7 +1,7 @@
 """Where partitions begin and end, asked of one broker for many at once."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from asyncconsumer.errors import BrokerError, MalformedResponse
 from asyncconsumer.model import Address, TopicPartition
@@ -15,9 +15,11 @@ from asyncconsumer.wire.messages import (
     ListOffsetsRequest,
 )
 
+_NOT_ASKED: Final = -1
+
 
 class Ends(NamedTuple):
-    """The first offset of a log, and the one behind the last."""
+    """The first offset of a log, and the one behind the last; -1 for what was not asked."""
 
     earliest: int
     latest: int
@@ -27,20 +29,24 @@ async def ends(
     brokers: Brokers,
     address: Address,
     partitions: Mapping[TopicPartition, int],
+    moments: Collection[int],
     *,
     committed_only: bool,
 ) -> dict[TopicPartition, Ends | BrokerError]:
-    """The ends of partitions that this broker leads, each with the leader epoch that we know."""
-    found = []
-    for moment in (EARLIEST, LATEST):
+    """The ends of partitions that this broker leads, each with the leader epoch that we know.
+
+    `moments` has EARLIEST, or LATEST, or both: each is a request.
+    """
+    found: dict[int, dict[TopicPartition, int | BrokerError]] = {}
+    for moment in sorted(moments):
         rows: dict[str, list[ListedOffset]] = {}
         for (topic, partition), epoch in partitions.items():
             rows.setdefault(topic, []).append(ListedOffset(partition, moment, epoch))
         level = READ_COMMITTED if committed_only else READ_UNCOMMITTED
         request = ListOffsetsRequest(rows, level)
         answer = await brokers.request(address, Traffic.CONTROL, request)
-        found.append(_read(answer.to_object()["topics"] or ()))
-    return {one: _both(one, *(answer.get(one) for answer in found)) for one in partitions}
+        found[moment] = _read(answer.to_object()["topics"] or ())
+    return {one: _ends_of(one, found) for one in partitions}
 
 
 def _read(topics: Iterable[Mapping[str, object]]) -> dict[TopicPartition, int | BrokerError]:
@@ -53,12 +59,15 @@ def _read(topics: Iterable[Mapping[str, object]]) -> dict[TopicPartition, int | 
     return found
 
 
-def _both(
-    partition: TopicPartition, earliest: int | BrokerError | None, latest: int | BrokerError | None
+def _ends_of(
+    partition: TopicPartition, found: Mapping[int, Mapping[TopicPartition, int | BrokerError]]
 ) -> Ends | BrokerError:
-    for one in (earliest, latest):
-        if isinstance(one, BrokerError):
-            return one
-    if not (isinstance(earliest, int) and isinstance(latest, int)):
-        raise MalformedResponse("ListOffsets", -1, 0, f"an answer without {partition}")
-    return Ends(earliest, latest)
+    offsets: dict[int, int] = {}
+    for moment, answer in found.items():
+        offset = answer.get(partition)
+        if offset is None:
+            raise MalformedResponse("ListOffsets", -1, 0, f"an answer without {partition}")
+        if isinstance(offset, BrokerError):
+            return offset
+        offsets[moment] = offset
+    return Ends(offsets.get(EARLIEST, _NOT_ASKED), offsets.get(LATEST, _NOT_ASKED))

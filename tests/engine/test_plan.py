@@ -1,0 +1,146 @@
+"""Asking a broker for thousands of partitions again and again: only what changed is told."""
+
+import struct
+from uuid import UUID
+
+import pytest
+
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.config import FetchConfig
+from asyncconsumer.fetch.ask import Ask
+from asyncconsumer.fetch.cursor import Cursor, Wanted
+from asyncconsumer.fetch.incremental import FetchSession
+from asyncconsumer.fetch.plan import Plan
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.connection import RawAnswer
+
+pytestmark = pytest.mark.fast
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+NOTHING_CAME = RawAnswer(17, memoryview(struct.pack(">ihi", 0, 0, 77) + b"\x01\x00"))
+UNIT = 1000
+
+
+def at(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+class Broker:
+    """What a session tells its broker, request by request."""
+
+    def __init__(self, session: FetchSession) -> None:
+        self.session = session
+
+    def told(self) -> tuple[dict[int, int], list[int]]:
+        """The offsets by partition of the next request, and what it has forgotten."""
+        versions = {1: (4, 17)}
+        message = self.session.request(FetchConfig(), versions, max_wait_ms=1, max_bytes=1)
+        values = message.prepare(versions)
+        self.session.understand(NOTHING_CAME)
+        rows = [row for topic in values.topics for row in topic["partitions"]]
+        forgotten = [number for topic in values.forgotten for number in topic["partitions"]]
+        return {row.partition: row.fetch_offset for row in rows}, forgotten
+
+
+def test_a_session_tells_only_what_changed() -> None:
+    session = FetchSession()
+    broker = Broker(session)
+    for number in range(1000):
+        session.want(at(number), Ask(0, UNIT, 0, OLD))
+    assert broker.told() == (dict.fromkeys(range(1000), 0), [])
+    session.want(at(7), Ask(5, UNIT, 0, OLD))
+    session.want(at(8), Ask(0, UNIT, 0, OLD))  # as before
+    session.drop(at(9))
+    assert broker.told() == ({7: 5}, [9])
+    assert broker.told() == ({}, [])
+    session.want(at(7), Ask(0, UNIT, 0, NEW))  # of the new topic of that name
+    assert broker.told() == ({7: 0}, [7])
+    session.drop(at(7))
+    session.want(at(7), Ask(0, UNIT, 0, NEW))  # before anybody was told
+    assert broker.told() == ({}, [])
+
+
+def test_a_session_that_starts_over_tells_everything_that_is_wanted() -> None:
+    session = FetchSession()
+    broker = Broker(session)
+    for number in range(3):
+        session.want(at(number), Ask(0, UNIT, 0, OLD))
+    broker.told()
+    session.want(at(0), Ask(5, UNIT, 0, OLD))
+    session.drop(at(1))
+    session.reset()
+    told, forgotten = broker.told()
+    assert list(told.items()) == [(2, 0), (0, 5)]  # what something came for is last in the line
+    assert forgotten == []
+
+
+class Engine:
+    """A plan with cursors for two channels that share a budget."""
+
+    def __init__(self) -> None:
+        self.budget = Budget(10 * UNIT)
+        self.channels = Channel(self.budget), Channel(self.budget)
+        self.session = FetchSession()
+        self.broker = Broker(self.session)
+        self.plan = Plan(self.budget)
+        self.cursors = [
+            Cursor.of(at(number), Wanted(self.channels[number % 2], 0)) for number in range(4)
+        ]
+        for cursor in self.cursors:
+            self.plan.add(cursor)
+
+    def told(self) -> tuple[dict[int, int], list[int]] | None:
+        return self.broker.told() if self.plan.tell(self.session, UNIT, UNIT) else None
+
+    def fill(self, channel: int, size: int) -> None:
+        self.budget.take(size)
+        self.channels[channel].fill += size
+
+
+def test_a_plan_looks_only_at_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    assert engine.told() == (dict.fromkeys(range(4), 0), [])
+    looked_at: list[int] = []
+    ask = Cursor.ask
+
+    def noted(self: Cursor, max_bytes: int) -> Ask:
+        looked_at.append(self.partition.partition)
+        return ask(self, max_bytes)
+
+    monkeypatch.setattr(Cursor, "ask", noted)
+    engine.cursors[2].advance(9, 0)
+    engine.plan.changed(engine.cursors[2])
+    engine.cursors[3].paused = True
+    engine.plan.changed(engine.cursors[3])
+    assert engine.told() == ({2: 9}, [3])
+    assert looked_at == [2]
+
+
+def test_partitions_of_a_full_channel_are_left_out_until_it_has_room() -> None:
+    engine = Engine()
+    engine.told()
+    engine.fill(0, 6 * UNIT)
+    assert engine.told() == ({}, [0, 2])
+    assert engine.plan.held_back
+    engine.fill(1, 4 * UNIT)
+    assert engine.told() is None  # nobody has room: nothing to ask for, and nothing to forget
+    engine.fill(1, -4 * UNIT)
+    engine.fill(0, -6 * UNIT)
+    assert engine.told() == ({0: 0, 2: 0}, [])
+    assert not engine.plan.held_back
+
+
+def test_who_was_asked_for_is_known_by_its_version() -> None:
+    engine = Engine()
+    engine.told()
+    first = engine.cursors[0]
+    engine.plan.remove(first)
+    first.take_away()
+    assert engine.plan.asked[first.partition].version != first.version  # an answer is on its way
+    engine.plan.add(first)
+    engine.told()
+    assert engine.plan.asked[first.partition] == (first, first.version)
+    engine.plan.remove(first)
+    engine.told()
+    assert first.partition not in engine.plan.asked
