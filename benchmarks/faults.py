@@ -275,7 +275,7 @@ class Result(NamedTuple):
         print(f"\n{self.case}")
         print(f"  {'':24}{'silent, s':>10}{'longer than the cluster, s':>30}")
         for who, seconds in self.seconds.items():
-            longer = "" if who == CLUSTER else f"{self.longer(who):.2f}"
+            longer = "" if who in (CLUSTER, WRITER) else f"{self.longer(who):.2f}"
             print(f"  {who:24}{seconds:>10.2f}{longer:>30}")
         kept = "kept" if self.longer(OURS) <= self.allowed else "MISSED"
         print(f"  at most {self.allowed:g} s longer than the cluster: {kept}")

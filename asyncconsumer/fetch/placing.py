@@ -8,6 +8,7 @@ from typing import Final
 from asyncconsumer.config import EngineConfig
 from asyncconsumer.errors import (
     BrokerError,
+    ConnectionLost,
     ConsumerError,
     CorruptMessage,
     CorruptRecords,
@@ -289,7 +290,8 @@ class Placing:
     def _send_home(self, cursor: Cursor, error: ConsumerError) -> None:
         """It needs a place, and if that is the same again, not at once."""
         cursor.take_away()
-        cursor.refused_at = cursor.place
+        # after a lost connection it is `Brokers` that keeps us from trying too often
+        cursor.refused_at = None if isinstance(error, ConnectionLost) else cursor.place
         self._finder.add(cursor)
         self._bear(cursor, error)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -193,6 +194,11 @@ def cluster_chaos(world: World) -> list[Callable[[], object]]:
         if len(cluster.view.places) > 1:
             cluster.kill(node())
 
+    def go_stale() -> None:
+        # with racks a replica may be read, and no real leader lacks what a replica has
+        if cluster.brokers[1].place.rack is None:
+            cluster.go_stale(node())
+
     def code() -> int:
         return chance.choice((3, 5, 6, 9, 56, 70, 71, 74, 75, 78))
 
@@ -211,7 +217,7 @@ def cluster_chaos(world: World) -> list[Callable[[], object]]:
         lambda: heal(cluster, node()),
         lambda: cluster.drop_sessions(node()),
         lambda: cluster.slow(node(), chance.random()),
-        lambda: cluster.go_stale(node()),
+        go_stale,
         lambda: cluster.throttle(node(), chance.random()),
         lambda: cluster.fail_next(1, code()),
         lambda: cluster.fail_next(3, 5),
@@ -222,7 +228,10 @@ def cluster_chaos(world: World) -> list[Callable[[], object]]:
 async def run_schedule(seed: int, *, steps: int = 40) -> None:
     """Faults, reconciles and readers as the seed says; then calm, and everything must be read."""
     chance = Random(seed)
-    async with FakeCluster(Random(seed + 1), sessions=chance.choice((0, 1, 1000))) as cluster:
+    racks, rack = (("x", "y", "z"), "y") if chance.random() < 0.3 else (None, "")
+    async with FakeCluster(
+        Random(seed + 1), sessions=chance.choice((0, 1, 1000)), racks=racks
+    ) as cluster:
         cluster.add_topic("a", 4)
         cluster.add_topic("b", 2, replicas=2)
         session = Session(
@@ -232,8 +241,9 @@ async def run_schedule(seed: int, *, steps: int = 40) -> None:
             max_buffered_bytes=BUDGET, num_consumer_fetchers=chance.choice((1, 1, 2))
         )
         async with session:
+            fetch = replace(FETCH, client_rack=rack)
             manager = FetchManager(
-                session.brokers, session.cluster, FETCH, config, randomness=Random(seed + 3)
+                session.brokers, session.cluster, fetch, config, randomness=Random(seed + 3)
             )
             async with manager:
                 await _play(World(cluster, manager, chance), steps)

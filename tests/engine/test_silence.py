@@ -1,0 +1,56 @@
+"""How soon reading goes on after a broker falls silent, on virtual time."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.cluster import FakeCluster
+
+pytestmark = pytest.mark.fast
+
+AT = TopicPartition("a", 0)
+
+
+async def silence(seed: int, fenced_after: float) -> float:
+    """Freeze the leader, elect another so much later; seconds from there to the next record."""
+    async with FakeCluster(Random(seed)) as cluster:
+        cluster.add_topic("a", 1)
+        session = Session(
+            cluster.config(), patience_ms=0, randomness=Random(seed), opener=cluster.open
+        )
+        async with session:
+            manager = FetchManager(
+                session.brokers,
+                session.cluster,
+                FetchConfig(),
+                EngineConfig(),
+                randomness=Random(seed),
+            )
+            async with manager:
+                channel = manager.channel()
+                manager.reconcile({AT: Wanted(channel, 0)})
+                records = aiter(Stream(channel))
+                cluster.append(*AT, 1)
+                await anext(records)
+                cluster.freeze(1)
+                await asyncio.sleep(fenced_after)
+                cluster.move_leader(AT, 2)
+                cluster.append(*AT, 1)
+                elected = asyncio.get_running_loop().time()
+                await anext(records)
+                return asyncio.get_running_loop().time() - elected
+
+
+@pytest.mark.parametrize("fenced_after", [2, 5, 5.4, 5.8, 6.2, 7, 9, 12, 40])
+def test_who_leads_after_a_frozen_broker_is_found_within_a_second(fenced_after: float) -> None:
+    """Its connection is given up in between, and opening another one takes 5 s to fail."""
+    for seed in range(10):
+        assert run(silence(seed, fenced_after), seed=seed) <= 1
