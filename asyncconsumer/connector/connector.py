@@ -180,7 +180,7 @@ class ConsumerConnector:
             return {}
         ours = group.rebalancer.finished() if offsets is None else dict(offsets)
         ours = {one: at for one, at in ours.items() if one in group.rebalancer.reading}
-        await group.committer.commit(ours)
+        await group.committer.commit(ours, rewind=offsets is not None)
         return ours
 
     @property

@@ -35,7 +35,7 @@ class Broker:
     def told(self) -> tuple[dict[int, int], list[int]]:
         """The offsets by partition of the next request, and what it has forgotten."""
         versions = {1: (4, 17)}
-        message = self.session.request(FetchConfig(), versions, max_wait_ms=1, max_bytes=1)
+        message = self.session.request(FetchConfig(), versions, max_wait_ms=1, rack="", max_bytes=1)
         values = message.prepare(versions)
         self.session.understand(NOTHING_CAME)
         rows = [row for topic in values.topics for row in topic["partitions"]]

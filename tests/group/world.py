@@ -127,7 +127,7 @@ class World:
         self._made = 0
 
     def config(self, name: str) -> ClassicConfig:
-        options = {
+        options: dict[str, Any] = {
             "zookeeper_connect": self.zookeeper.connect,
             "bootstrap_servers": self.cluster.bootstrap_servers,
             "group_id": GROUP,
