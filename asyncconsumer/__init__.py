@@ -1,6 +1,8 @@
 """An asyncio-native Kafka consumer framework, with its data pipeline on Spark."""
 
+from asyncconsumer.connector import ConsumerConnector, RebalanceListener
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, CorruptRecords
+from asyncconsumer.group.filters import Blacklist, Whitelist
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.ranges import OffsetRange, RangeReader
 from asyncconsumer.simple import SimpleConsumer
@@ -10,14 +12,18 @@ from asyncconsumer.wire.messages import EARLIEST, LATEST
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Blacklist",
     "ClosedError",
     "ConfigError",
+    "ConsumerConnector",
     "ConsumerError",
     "CorruptRecords",
     "OffsetRange",
     "RangeReader",
+    "RebalanceListener",
     "Record",
     "SimpleConsumer",
     "TopicPartition",
+    "Whitelist",
 ]
 __version__ = "0.1.0"

@@ -18,6 +18,7 @@ from asyncconsumer.connector.listener import RebalanceListener
 from asyncconsumer.connector.outside import Outside
 from asyncconsumer.connector.routes import Routes
 from asyncconsumer.errors import ConfigError, ConsumerError, StreamsExist
+from asyncconsumer.fetch.events import Recreated, Skipped, Truncated
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.filters import Subscription, TopicFilter
@@ -281,6 +282,7 @@ class ConsumerConnector:
         )
         group = self._group = _Group(membership, committer, rebalancer, routes, [])
         self._scope.start(committer.run(), "commit")
+        self._scope.start(self._follow_logs(committer), "follow logs")
         if config.auto_commit_enable:
             self._scope.start(self._commit_now_and_then(group), "auto-commit")
         self._follower = self._scope.start(self._follow(group), "rebalance")
@@ -299,8 +301,9 @@ class ConsumerConnector:
             config.group_id,
             self._kafka.brokers,
             self._kafka.cluster,
-            patience_ms=30_000,
+            patience_ms=config.commit_patience_ms,
             randomness=self._outside.randomness,
+            claimed=lambda: asyncio.get_running_loop().time() < membership.deadline,
         )
         return DualOffsets(in_kafka, in_zookeeper) if config.dual_commit_enabled else in_kafka
 
@@ -313,6 +316,13 @@ class ConsumerConnector:
             for stream in group.routes.all():
                 stream.channel.close(error)
             group.rebalancer.rebalanced.set()
+
+    async def _follow_logs(self, committer: Committer) -> None:
+        """Where a log is another than it was, offsets that were committed mean nothing any more."""
+        with self._manager.events.listen() as heard:
+            async for event in heard:
+                if isinstance(event, Skipped | Truncated | Recreated):
+                    committer.forget([event.partition])
 
     async def _commit_now_and_then(self, group: _Group) -> None:
         while True:

@@ -1,5 +1,6 @@
 """A group's offsets in Kafka, kept by its coordinator. Nothing here joins the group."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final, TypeVar
@@ -7,7 +8,7 @@ from typing import Any, Final, TypeVar
 from aiokafka.protocol.api import Request, Response
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
-from asyncconsumer.errors import BrokerError, ConsumerError
+from asyncconsumer.errors import BrokerError, ConsumerError, NothingClaimed
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
@@ -22,7 +23,11 @@ _GROUP: Final = 0  # a kind of coordinator; the other is for transactions
 
 
 class KafkaOffsets:
-    """Reads and commits the offsets of one group, wherever its coordinator is now."""
+    """Reads and commits the offsets of one group, wherever its coordinator is now.
+
+    Where the group is coordinated elsewhere, Kafka takes a commit from anybody: `claimed` then says
+    whether partitions are still ours, and is asked before each try.
+    """
 
     def __init__(
         self,
@@ -32,7 +37,9 @@ class KafkaOffsets:
         *,
         patience_ms: int,
         randomness: Random,
+        claimed: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._claimed = claimed
         self.group = group
         self._brokers = brokers
         self._cluster = cluster
@@ -56,14 +63,23 @@ class KafkaOffsets:
         for (topic, partition), offset in offsets.items():
             rows.setdefault(topic, []).append(Commit(partition, offset))
         message = OffsetCommitRequest(self.group, rows)
-        await self._ask(message, lambda response: self._committed(response, offsets))
+        read = functools.partial(self._committed, offsets=offsets)
+        await self._ask(message, read, claimed=self._claimed)
 
-    async def _ask(self, message: Request, read: Callable[[Response], T]) -> T:
+    async def _ask(
+        self,
+        message: Request,
+        read: Callable[[Response], T],
+        claimed: Callable[[], bool] = lambda: True,
+    ) -> T:
         patience = Patience(self._patience_ms, self._randomness)
         while True:
             try:
                 address = self._coordinator or await self._find_coordinator()
-                return read(await self._brokers.request(address, Traffic.GROUP, message))
+                connection = await self._brokers.connection(address, Traffic.GROUP)
+                if not claimed():
+                    raise NothingClaimed(self.group)
+                return read(await connection.request(message))
             except ConsumerError as error:
                 self._coordinator = None
                 await patience.bear(error)

@@ -11,6 +11,7 @@ from aiozk.protocol import WORLD_READABLE
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     NoAuth,
+    NothingClaimed,
     PartlyCommitted,
     SessionExpired,
     UnknownTopicOrPartition,
@@ -130,6 +131,25 @@ async def test_one_topic_that_is_not_there_stops_no_other(kafka_zk: KafkaWithZoo
         assert await patient.load([good]) == {good: 1}
         with pytest.raises(UnknownTopicOrPartition):
             await offsets.commit({missing: 1})
+
+
+async def test_what_is_not_claimed_is_not_committed(kafka_zk: KafkaWithZooKeeper) -> None:
+    group, at = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
+    claims = iter((True, False))
+    config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
+    async with Session(config, patience_ms=0) as way:
+        offsets = KafkaOffsets(
+            group,
+            way.brokers,
+            way.cluster,
+            patience_ms=10_000,
+            randomness=Random(0),
+            claimed=lambda: next(claims),
+        )
+        await offsets.commit({at: 1})
+        with pytest.raises(NothingClaimed):
+            await offsets.commit({at: 2})
+        assert await offsets.load([at]) == {at: 1}
 
 
 async def test_a_group_moves_from_zookeeper_to_kafka_and_back(
