@@ -1,5 +1,6 @@
 """`asyncconsumer demo`: what the project does, on real servers, in a minute."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +9,9 @@ from aiokafka import AIOKafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from asyncconsumer.connector import ConsumerConnector
 from asyncconsumer.simple import SimpleConsumer
+from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.progress import fetching
 from asyncconsumer.testing.servers import (
     DEFAULT_KAFKA,
@@ -33,6 +36,7 @@ async def show() -> None:
         classic = Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect)
         async with _told(console, f"{classic.title} (ZooKeeper mode)", classic):
             await _produce_and_show(console, classic)
+            await _share_a_group(console, zookeeper.connect)
     console.print("[green]done[/]: every server is stopped, nothing is left running")
 
 
@@ -75,3 +79,48 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
         f"read {read:,} in {time.monotonic() - produced:.1f} s"
     )
     console.print(last)
+
+
+async def _share_a_group(console: Console, zookeeper: str) -> None:
+    """Two members of a classic group: they share a topic, one leaves, the other takes over."""
+    first, second = (
+        ConsumerConnector(
+            zookeeper_connect=zookeeper,
+            group_id="billing",
+            consumer_id=name,
+            auto_offset_reset="smallest",
+        )
+        for name in ("alice", "bob")
+    )
+    async with first, asyncio.TaskGroup() as tasks:
+        one = _Reader(tasks, await first.create_message_streams({"orders": 1}))
+        async with second:
+            joined = time.monotonic()
+            other = _Reader(tasks, await second.create_message_streams({"orders": 1}))
+            console.print(
+                f"  a second member joined its group in {time.monotonic() - joined:.2f} s"
+            )
+            while len(one.seen | other.seen) < _RECORDS:  # noqa: ASYNC110 - a demo may look
+                await asyncio.sleep(0.02)
+            shares = Table("member", "records", "partitions", title="one group, two members")
+            for name, reader in (("alice", one), ("bob", other)):
+                partitions = sorted({partition for partition, _ in reader.seen})
+                shares.add_row(name, f"{len(reader.seen):,}", ", ".join(map(str, partitions)))
+            console.print(shares)
+        await first.shutdown()
+
+
+class _Reader:
+    """Reads all streams of a member, and keeps where each record was."""
+
+    def __init__(
+        self, tasks: asyncio.TaskGroup, streams: dict[str, list[MessageStream[bytes, bytes]]]
+    ) -> None:
+        self.seen: set[tuple[int, int]] = set()
+        for of_topic in streams.values():
+            for stream in of_topic:
+                tasks.create_task(self._read(stream))
+
+    async def _read(self, stream: MessageStream[bytes, bytes]) -> None:
+        async for record in stream:
+            self.seen.add((record.partition, record.offset))
