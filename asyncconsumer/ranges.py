@@ -1,20 +1,27 @@
-"""One partition from offset to offset, without a group: what a Spark task reads.
+"""Partitions from offset to offset, without a group: what a Spark task reads.
 
 async with RangeReader(bootstrap_servers) as reader:
     async for batch in reader.read(OffsetRange("orders", 0, 100, 200)).arrow(): ...
+    async with reader.read_all(ranges) as stream:
+        async for batch in stream.arrow(): ...
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from asyncconsumer.config import split, whole_number
+from asyncconsumer.config import EngineConfig, split
 from asyncconsumer.errors import ConfigError, OffsetNotThere
+from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.fetch.stream import PartitionStream
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.tasks.many import each
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 
@@ -40,11 +47,17 @@ class RangeReader:
         bootstrap_servers: str | Sequence[str],
         *,
         retry_timeout_ms: int = 60_000,
+        max_buffered_bytes: int = 32 * 2**20,
         **options: Any,  # noqa: ANN401 - checked by the configs that take them
     ) -> None:
         options["bootstrap_servers"] = bootstrap_servers
-        whole_number("retry_timeout_ms", retry_timeout_ms, 0)
-        connection, self._fetch_config = split(options, own=("retry_timeout_ms",))
+        self._engine_config = EngineConfig(
+            auto_offset_reset="none",
+            retry_timeout_ms=retry_timeout_ms,
+            max_buffered_bytes=max_buffered_bytes,
+        )
+        own = ("retry_timeout_ms", "max_buffered_bytes")
+        connection, self._fetch_config = split(options, own=own)
         self._session = Session(connection, patience_ms=retry_timeout_ms)
 
     async def __aenter__(self) -> Self:
@@ -67,10 +80,42 @@ class RangeReader:
             earliest = (await list_offset(leaders, at, EARLIEST)).offset
             raise OffsetNotThere(*at, end, earliest, latest)
 
+    @asynccontextmanager
+    async def read_all(self, wanted: Iterable[OffsetRange]) -> AsyncIterator[Stream]:
+        """Many ranges, each of another partition, as one stream that ends when all have ended.
+
+        All are fetched at once, in few requests, within ``max_buffered_bytes``; each comes in its
+        order.
+        """
+        ranges: dict[TopicPartition, OffsetRange] = {}
+        for one in wanted:
+            _check(one)
+            if ranges.setdefault(TopicPartition(one.topic, one.partition), one) is not one:
+                raise ConfigError(f"{one}: there is another range of that partition; read it apart")
+        await each(
+            ((at, one.end) for at, one in ranges.items() if one.start < one.end),
+            lambda place: self._check_end(*place),
+        )
+        session = self._session
+        manager = FetchManager(
+            session.brokers,
+            session.cluster,
+            self._fetch_config,
+            self._engine_config,
+            randomness=session.randomness,
+        )
+        async with manager:
+            channel = manager.channel()
+            manager.reconcile(
+                {at: Wanted(channel, one.start, end=one.end) for at, one in ranges.items()}
+            )
+            if not ranges:
+                channel.close()
+            yield Stream(channel)
+
     def read(self, wanted: OffsetRange) -> PartitionStream:
         """The records of a range: with ``async for``, or as `chunks()`, or as `arrow()` batches."""
-        if not 0 <= wanted.start <= wanted.end or wanted.partition < 0 or not wanted.topic:
-            raise ConfigError(f"{wanted}: need a topic, a partition, and 0 <= start <= end")
+        _check(wanted)
         at = TopicPartition(wanted.topic, wanted.partition)
 
         async def open_reader(lane: int) -> PartitionReader:
@@ -86,3 +131,8 @@ class RangeReader:
             )
 
         return self._session.stream(open_reader)
+
+
+def _check(wanted: OffsetRange) -> None:
+    if not 0 <= wanted.start <= wanted.end or wanted.partition < 0 or not wanted.topic:
+        raise ConfigError(f"{wanted}: need a topic, a partition, and 0 <= start <= end")

@@ -12,7 +12,7 @@ from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.cursor import Cursor, Wanted
 from asyncconsumer.fetch.events import Events, Stalled
-from asyncconsumer.fetch.fetcher import Surroundings
+from asyncconsumer.fetch.fetcher import Finish, Surroundings
 from asyncconsumer.fetch.leaders import LeaderFinder
 from asyncconsumer.fetch.placing import Placing
 from asyncconsumer.fetch.pool import FetcherPool
@@ -109,6 +109,8 @@ class FetchManager:
                 if not there.finished:
                     self._finder.add(there)
             self._pause(there, paused=want.paused)
+        for channel in {want.channel for want in wanted.values() if want.end is not None}:
+            self._close_finished(channel)  # those that were finished before they began
 
     def progress(self) -> dict[TopicPartition, Progress]:
         """How far each partition is that is wanted."""
@@ -148,7 +150,16 @@ class FetchManager:
 
     async def _hear_reports(self) -> None:
         while True:
-            self._placing.hear(await self._around.reports.get())
+            report = await self._around.reports.get()
+            self._placing.hear(report)
+            if isinstance(report, Finish):
+                self._close_finished(report.cursor.channel)
+
+    def _close_finished(self, channel: Channel) -> None:
+        """A channel of which everything wanted has an end ends when all have come to it."""
+        wanted = [cursor for cursor in self._cursors.values() if cursor.channel is channel]
+        if wanted and all(cursor.finished for cursor in wanted):
+            channel.close()
 
     async def _keep_watch(self) -> None:
         """Look at everything now and then, for what happens when nothing happens."""

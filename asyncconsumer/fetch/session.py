@@ -28,7 +28,7 @@ class Session:
         opener: Opener = open_connection,
         randomness: Random | None = None,
     ) -> None:
-        randomness = randomness or Random()  # noqa: S311 - for jitter and shuffling
+        randomness = self.randomness = randomness or Random()  # noqa: S311 - jitter, shuffling
         self.brokers = Brokers(config, randomness=randomness, opener=opener)
         self.cluster = Cluster(self.brokers, randomness=randomness)
         self.leaders = Leaders(

@@ -12,8 +12,12 @@ from tests.helpers import delete_records, until
 
 
 async def offsets(reader: RangeReader, wanted: OffsetRange) -> list[int]:
+    """What a range has, read by itself and through the engine."""
     async with asyncio.timeout(60):
-        return [record.offset async for record in reader.read(wanted)]
+        alone = [record.offset async for record in reader.read(wanted)]
+        async with reader.read_all([wanted]) as stream:
+            assert [record.offset async for record in stream] == alone
+        return alone
 
 
 async def rows(reader: RangeReader, wanted: OffsetRange, *, copy: bool) -> list[int]:
@@ -107,3 +111,42 @@ async def test_a_range_that_makes_no_sense_is_refused() -> None:
     for start, end in ((-1, 5), (5, 4)):
         with pytest.raises(ConfigError, match="0 <= start <= end"):
             reader.read(OffsetRange("t", 0, start, end))
+
+
+async def test_many_ranges_are_one_stream_that_ends_with_the_last(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic(partitions=3)
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(300):
+            await producer.send(topic, b"%d" % number, partition=number % 3)
+        await producer.flush()
+    wanted = [
+        OffsetRange(topic, 0, 10, 90),
+        OffsetRange(topic, 1, 0, 100),
+        OffsetRange(topic, 2, 5, 5),
+    ]
+    async with asyncio.timeout(60), RangeReader(kafka.bootstrap_servers) as reader:
+        found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        async with reader.read_all(wanted) as stream:
+            async for record in stream:
+                found[record.partition].append(record.offset)
+        assert found == {one.partition: list(range(one.start, one.end)) for one in wanted}
+        async with reader.read_all(wanted) as stream:
+            rows = [batch.num_rows async for batch in stream.arrow()]
+        assert sum(rows) == 180
+        async with reader.read_all([]) as stream:
+            assert [record async for record in stream] == []
+        with pytest.raises(OffsetNotThere):
+            async with reader.read_all([OffsetRange(topic, 0, 0, 101)]):
+                pass
+        await delete_records(kafka, topic, 0, 50)
+        with pytest.raises(OffsetNotThere, match="50"):
+            await _read_through(reader, wanted)
+        with pytest.raises(ConfigError, match="another range"):
+            async with reader.read_all([wanted[0], OffsetRange(topic, 0, 0, 1)]):
+                pass
+
+
+async def _read_through(reader: RangeReader, wanted: list[OffsetRange]) -> None:
+    async with reader.read_all(wanted) as stream:
+        async for _record in stream:
+            pass
