@@ -18,7 +18,7 @@ async def load(cluster: KafkaCluster, servers: str) -> AsyncIterator[Load]:
     async with engine(servers, stall_timeout_ms=2000) as found:
         async with Load(found, cluster.bootstrap_servers, topic, PARTITIONS) as running:
             yield running
-        assert not found.manager.stalled()
+        await until(lambda: not found.manager.stalled())
 
 
 async def test_a_leader_is_killed_and_comes_back(kafka_cluster: KafkaCluster) -> None:

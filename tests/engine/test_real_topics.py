@@ -264,7 +264,7 @@ async def test_brokers_that_cannot_be_reached_are_told(kafka_cluster: KafkaClust
             proxy.black_hole()
         await until(lambda: at in found.manager.stalled())
         assert "does not answer" in found.manager.stalled()[at].reason
-        assert [type(event) for event in found.events] == [Stalled]
+        await until(lambda: [type(event) for event in found.events] == [Stalled])
         for proxy in kafka_cluster.proxies.values():
             proxy.heal()
         await write(kafka_cluster.bootstrap_servers, at, NEW)
