@@ -1,19 +1,27 @@
 """Asking a broker for thousands of partitions again and again: only what changed is told."""
 
 import struct
+from random import Random
 from uuid import UUID
 
 import pytest
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.config import FetchConfig
+from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.fetch.ask import Ask
 from asyncconsumer.fetch.cursor import Cursor, Wanted
+from asyncconsumer.fetch.fetcher import Fetcher, Report
 from asyncconsumer.fetch.incremental import FetchSession
+from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.plan import Plan
+from asyncconsumer.fetch.session import Session
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.cluster import FakeCluster
+from tests.engine.world import FETCH
 
 pytestmark = pytest.mark.fast
 
@@ -144,3 +152,48 @@ def test_who_was_asked_for_is_known_by_its_version() -> None:
     engine.plan.remove(first)
     engine.told()
     assert first.partition not in engine.plan.asked
+
+
+def test_when_nobody_had_room_for_a_while_nothing_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine()
+    engine.told()
+    monkeypatch.setattr(Cursor, "ask", None)
+    engine.fill(0, 10 * UNIT)
+    assert engine.told() is None
+    engine.fill(0, -10 * UNIT)
+    assert engine.told() == ({}, [])
+
+
+async def read_all(refusals: list[Report], monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Fetcher._report
+
+    def noted(self: Fetcher, told: Report) -> None:
+        refusals.append(told)
+        report(self, told)
+
+    monkeypatch.setattr(Fetcher, "_report", noted)
+    async with FakeCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 2)
+        session = Session(
+            cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
+        )
+        async with session:
+            manager = FetchManager(
+                session.brokers, session.cluster, FETCH, EngineConfig(), randomness=Random(3)
+            )
+            async with manager:
+                channel = manager.channel()
+                manager.reconcile({at(number): Wanted(channel, 0) for number in range(2)})
+                records = aiter(Stream(channel))
+                for number in (0, 1, 0, 1, 0):
+                    cluster.append(*at(number), 40, batches=4, size=50)
+                    for _ in range(40):
+                        await anext(records)
+
+
+def test_the_next_request_goes_on_behind_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals: list[Report] = []  # what comes twice is refused, and read again in the right place
+    run(read_all(refusals, monkeypatch), seed=1, lag=0.001, limit=1000)
+    assert refusals == []
