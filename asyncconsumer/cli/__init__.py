@@ -7,9 +7,10 @@ def main() -> None:
     """Run the command line, or say what to install for it."""
     try:
         from asyncconsumer.cli.app import run
-    except ImportError as missing:
+
+        code = run()
+    except ModuleNotFoundError as missing:  # consumers need one extra, real servers both
         sys.exit(
-            f"asyncconsumer: the command line needs {missing.name}: "
-            "pip install 'asyncconsumer[cli,testing]'"
+            f"asyncconsumer: this needs {missing.name}: pip install 'asyncconsumer[cli,testing]'"
         )
-    sys.exit(run())
+    sys.exit(code)

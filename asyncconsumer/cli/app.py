@@ -1,18 +1,15 @@
 """The commands, and how errors leave the program: one sentence, and an exit code that is not 0."""
 
-import asyncio
-import signal
-from collections.abc import Callable, Coroutine
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from asyncconsumer.cli import demo as demonstration
-from asyncconsumer.cli import servers
+from asyncconsumer.cli import screen
+from asyncconsumer.cli.groups_app import groups_app
+from asyncconsumer.cli.running import until_stopped
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.testing.servers import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, LAST_WITH_ZOOKEEPER
 from asyncconsumer.wire import accel
 
 app = typer.Typer(
@@ -24,6 +21,7 @@ app = typer.Typer(
 servers_app = typer.Typer(
     help="Real Kafka and ZooKeeper on this machine, from their Maven jars.", no_args_is_help=True
 )
+app.add_typer(groups_app, name="groups")
 app.add_typer(servers_app, name="servers")
 
 
@@ -32,34 +30,9 @@ def run() -> int:
     try:
         app(standalone_mode=True)
     except ConsumerError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"error: {error}", style="red", markup=False
-        )
+        screen.say(f"error: {error}", "red")
         return 1
     return 0
-
-
-def until_stopped(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `main`; Ctrl-C, SIGTERM and a closed terminal end it in good order."""
-    received: list[signal.Signals] = []
-
-    async def guarded() -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def stop(number: signal.Signals) -> None:
-            if not received:  # a second one, while it stops, changes nothing
-                task.cancel()
-            received.append(number)
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, stop, number)
-        await main()
-
-    try:
-        asyncio.run(guarded())
-    except asyncio.CancelledError:
-        raise typer.Exit(128 + received[0]) from None
 
 
 @app.command()
@@ -71,6 +44,8 @@ def version() -> None:
 @app.command()
 def demo() -> None:
     """Start real servers and show what the project does."""
+    from asyncconsumer.cli import demo as demonstration  # servers take an extra, consumers do not
+
     until_stopped(demonstration.show)
 
 
@@ -79,13 +54,13 @@ def up(
     *,
     kafka: Annotated[
         str | None,
-        typer.Option(help=f"Kafka's version: {DEFAULT_KAFKA}, {LAST_WITH_ZOOKEEPER}, ..."),
+        typer.Option(help="Kafka's version, e.g. 3.9.2; by default the newest one tried."),
     ] = None,
     brokers: Annotated[int, typer.Option(help="How many Kafka brokers, 1 to 3.")] = 1,
     zookeeper: Annotated[
         bool, typer.Option("--zookeeper", help="Start ZooKeeper: alone, or with --kafka.")
     ] = False,
-    zookeeper_version: Annotated[str, typer.Option()] = DEFAULT_ZOOKEEPER,
+    zookeeper_version: Annotated[str | None, typer.Option()] = None,
     nodes: Annotated[int, typer.Option(help="How many ZooKeeper nodes, 1 or 3.")] = 1,
     port: Annotated[
         int | None, typer.Option(help="The first broker's port (without Kafka: ZooKeeper's).")
@@ -100,10 +75,12 @@ def up(
 
     Kafka 3.x with --zookeeper keeps its state in that ZooKeeper; Kafka 4.x runs beside it.
     """
+    from asyncconsumer.cli import servers
+
     wanted = servers.Wanted(
-        kafka=kafka if kafka or zookeeper else DEFAULT_KAFKA,
+        kafka=kafka if kafka or zookeeper else servers.DEFAULT_KAFKA,
         brokers=brokers,
-        zookeeper=zookeeper_version if zookeeper else None,
+        zookeeper=(zookeeper_version or servers.DEFAULT_ZOOKEEPER) if zookeeper else None,
         nodes=nodes,
         port=port,
         secure=secure,
@@ -115,8 +92,10 @@ def up(
 @servers_app.command()
 def fetch(
     kafka: Annotated[list[str] | None, typer.Option(help="May be given several times.")] = None,
-    zookeeper: Annotated[str, typer.Option(help="ZooKeeper's version.")] = DEFAULT_ZOOKEEPER,
+    zookeeper: Annotated[str | None, typer.Option(help="ZooKeeper's version.")] = None,
 ) -> None:
     """Fill the cache of jars, so that servers start without a network."""
-    versions = kafka or [DEFAULT_KAFKA, LAST_WITH_ZOOKEEPER]
-    until_stopped(lambda: servers.fetch(versions, zookeeper))
+    from asyncconsumer.cli import servers
+
+    versions = kafka or [servers.DEFAULT_KAFKA, servers.LAST_WITH_ZOOKEEPER]
+    until_stopped(lambda: servers.fetch(versions, zookeeper or servers.DEFAULT_ZOOKEEPER))

@@ -11,8 +11,18 @@ from rich.console import Console
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.progress import fetching
-from asyncconsumer.testing.servers import SECURE, Kafka, ZooKeeper, maven
+from asyncconsumer.testing.servers import (
+    DEFAULT_KAFKA,
+    DEFAULT_ZOOKEEPER,
+    LAST_WITH_ZOOKEEPER,
+    SECURE,
+    Kafka,
+    ZooKeeper,
+    maven,
+)
 from asyncconsumer.testing.servers.listeners import PASSWORDS
+
+__all__ = ["DEFAULT_KAFKA", "DEFAULT_ZOOKEEPER", "LAST_WITH_ZOOKEEPER", "Wanted", "fetch", "up"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,104 @@
+"""The way to a group's servers: ZooKeeper, and the brokers that it, or the user, names."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from asyncconsumer.cli.running import quiet_zookeeper
+from asyncconsumer.config import ConnectionConfig, ZooKeeperConfig
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.offsets.dual import DualOffsets
+from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.offsets.store import OffsetStore
+from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
+from asyncconsumer.zk.registry import read_brokers, read_topics
+from asyncconsumer.zk.session import ZooKeeperSession
+
+_PATIENCE_MS: Final = 10_000  # somebody sits in front of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """Where they are."""
+
+    zookeeper: str
+    bootstrap_servers: str | None = None
+
+
+class Reach:
+    """Both at once, and the stores of offsets in them."""
+
+    def __init__(self, zookeeper: ZooKeeperSession, kafka: Session, *, by_zookeeper: bool) -> None:
+        self.zookeeper = zookeeper
+        self.kafka = kafka
+        self._by_zookeeper = by_zookeeper
+
+    async def topic_names(self) -> list[str]:
+        """All topics there are."""
+        if self._by_zookeeper:
+            return sorted((await read_topics(self.zookeeper)).found)
+        return await self.kafka.cluster.topic_names()
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The partitions of those that are there."""
+        wanted = list(topics)
+        if self._by_zookeeper:
+            return (await read_topics(self.zookeeper, wanted)).found
+        metadata = await self.kafka.cluster.refresh(wanted)
+        return {
+            name: tuple(sorted(topic.partitions))
+            for name in wanted
+            if (topic := metadata.topics.get(name)) is not None and topic.error is None
+        }
+
+    def store(self, group: str, kind: str) -> OffsetStore:
+        """Where a group keeps its offsets: zookeeper, kafka, or dual, which is both."""
+        if kind == "zookeeper":
+            return offsets_in(self.zookeeper, group)
+        in_kafka = KafkaOffsets(
+            group,
+            self.kafka.brokers,
+            self.kafka.cluster,
+            patience_ms=_PATIENCE_MS,
+            randomness=Random(),  # noqa: S311 - for jitter
+        )
+        if kind == "kafka":
+            return in_kafka
+        return DualOffsets(in_kafka, offsets_in(self.zookeeper, group))
+
+
+def offsets_in(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
+    """A group's offsets in ZooKeeper, claimed by nobody: we are no member."""
+    return ZooKeeperOffsets(
+        zookeeper, group, epoch=lambda: zookeeper.epoch, patience_ms=_PATIENCE_MS
+    )
+
+
+@asynccontextmanager
+async def zookeeper_of(servers: Servers) -> AsyncIterator[ZooKeeperSession]:
+    """A session that sees all that was written before."""
+    quiet_zookeeper(quiet=True)
+    config = ZooKeeperConfig(zookeeper_connect=servers.zookeeper)
+    async with ZooKeeperSession(config, randomness=Random()) as session:  # noqa: S311 - for jitter
+        await session.sync()
+        yield session
+
+
+@asynccontextmanager
+async def reach_of(servers: Servers, zookeeper: ZooKeeperSession) -> AsyncIterator[Reach]:
+    """The brokers as well, as told, or as ZooKeeper tells."""
+    seeds = servers.bootstrap_servers
+    if seeds is None:
+        brokers = (await read_brokers(zookeeper)).found.values()
+        seeds = ",".join(str(at) for one in brokers if (at := one.address()) is not None)
+        if not seeds:
+            raise ConfigError(
+                f"ZooKeeper at {servers.zookeeper} names no broker that speaks PLAINTEXT: start "
+                "one, check the chroot, or give --bootstrap-servers"
+            )
+    config = ConnectionConfig(bootstrap_servers=seeds)
+    async with Session(config, patience_ms=_PATIENCE_MS) as kafka:
+        yield Reach(zookeeper, kafka, by_zookeeper=servers.bootstrap_servers is None)

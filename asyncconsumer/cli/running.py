@@ -1,0 +1,50 @@
+"""How the program runs, and how it is stopped."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import typer
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def quiet_zookeeper(*, quiet: bool) -> None:
+    """Whether failed tries to connect are told while there are more; the last one always is."""
+    logging.getLogger("asyncconsumer.zk").setLevel(logging.ERROR if quiet else logging.NOTSET)
+
+
+def until_stopped(main: Callable[[], Coroutine[Any, Any, None]], *, meant: bool = False) -> None:
+    """Run `main`; Ctrl-C, SIGTERM and a closed terminal end it in good order.
+
+    The exit code tells of the signal, unless to be stopped is how it is `meant` to end. Then it
+    is 0, and a second signal, while it stops, ends the program at once.
+    """
+    received: list[signal.Signals] = []
+
+    async def guarded() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def stop(number: signal.Signals) -> None:
+            if not received:
+                task.cancel()
+                if meant:
+                    for one in handled:
+                        loop.remove_signal_handler(one)
+                        signal.signal(one, signal.SIG_DFL)
+            received.append(number)
+
+        # what our parent has us ignore is not ours to hear: nohup, or a shell's background
+        handled = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        for number in handled:
+            loop.add_signal_handler(number, stop, number)
+        await main()
+
+    try:
+        asyncio.run(guarded())
+    except asyncio.CancelledError:
+        if not meant:
+            raise typer.Exit(128 + received[0]) from None

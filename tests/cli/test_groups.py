@@ -1,0 +1,350 @@
+"""`asyncconsumer groups` on a real ZooKeeper and a real broker."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+import typer
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
+from asyncconsumer.cli import group_changes, groups
+from asyncconsumer.cli.group_changes import Consent, NotAsWritten
+from asyncconsumer.cli.reach import Servers, offsets_in, reach_of, zookeeper_of
+from asyncconsumer.config import ZooKeeperConfig
+from asyncconsumer.errors import UnknownTopicOrPartition
+from asyncconsumer.testing.handles import KafkaWithZooKeeper
+from asyncconsumer.zk.paths import GroupPaths
+from asyncconsumer.zk.recipes import ensure_path
+from asyncconsumer.zk.session import ZooKeeperSession
+from tests.group.nodes import nodes_of
+from tests.helpers import delete_records
+
+LOOK = Consent(yes=False, force=False)
+DO = Consent(yes=True, force=False)
+INSIST = Consent(yes=True, force=True)
+
+
+class World:
+    """A topic with records, and a group that has read some of them."""
+
+    def __init__(self, kafka: KafkaWithZooKeeper, topic: str, group: str) -> None:
+        self.kafka, self.topic, self.group = kafka, topic, group
+        self.servers = Servers(zookeeper=kafka.zookeeper_connect)
+
+    def partition(self, number: int) -> TopicPartition:
+        return TopicPartition(self.topic, number)
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        async with self.session() as session:
+            named = {self.partition(number): offset for number, offset in offsets.items()}
+            await offsets_in(session, self.group).commit(named)
+
+    async def commit_to_kafka(self, offsets: Mapping[int, int]) -> None:
+        async with SimpleConsumer(self.kafka.bootstrap_servers) as simple:
+            named = {self.partition(number): offset for number, offset in offsets.items()}
+            await simple.commit_offsets(self.group, named)
+
+    async def in_zookeeper(self) -> dict[int, int]:
+        async with nodes_of(self.kafka.zookeeper_connect, self.group) as nodes:
+            found = await nodes.offsets()
+        return {partition.partition: offset for partition, offset in found.items()}
+
+    async def in_kafka(self) -> dict[int, int | None]:
+        async with SimpleConsumer(self.kafka.bootstrap_servers) as simple:
+            every = [self.partition(number) for number in range(3)]
+            found = await simple.fetch_offsets(self.group, every)
+        return {one.partition: offset for one, offset in found.items() if offset is not None}
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[ZooKeeperSession]:
+        config = ZooKeeperConfig(zookeeper_connect=self.kafka.zookeeper_connect)
+        async with ZooKeeperSession(config, randomness=Random(1)) as session:
+            yield session
+
+    @asynccontextmanager
+    async def member(
+        self, name: str, subscription: Any, pattern: str = "static", owning: Mapping[int, int] = {}
+    ) -> AsyncIterator[str]:
+        """Somebody in the group, by what is in ZooKeeper: `owning` has the stream of each."""
+        paths = GroupPaths(self.group)
+        registration = {"version": 1, "subscription": subscription, "pattern": pattern}
+        async with self.session() as session:
+            await ensure_path(session, paths.ids, b"")
+            await ensure_path(session, paths.topic_owners(self.topic))
+            data = json.dumps(registration).encode()
+            await session.create(f"{paths.ids}/{self.group}_{name}", data, ephemeral=True)
+            for number, stream in owning.items():
+                thread = f"{self.group}_{name}-{stream}"
+                path = paths.owner(self.partition(number))
+                await session.create(path, thread.encode(), ephemeral=True)
+            yield f"{self.group}_{name}"
+
+
+@pytest.fixture
+async def world(kafka_zk: KafkaWithZooKeeper) -> World:
+    """Three partitions of 0, 10 and 20 records; the group has read 4 of the second."""
+    topic = await kafka_zk.topic(partitions=3)
+    for number, count in ((1, 10), (2, 20)):
+        await _fill(kafka_zk, topic, number, count)
+    made = World(kafka_zk, topic, kafka_zk.group())
+    await made.commit({1: 4})
+    return made
+
+
+async def _fill(kafka: KafkaWithZooKeeper, topic: str, partition: int, count: int) -> None:
+
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(count):
+            await producer.send(
+                topic, b"%d" % number, partition=partition, timestamp_ms=1000 + number
+            )
+        await producer.flush()
+
+
+async def described(world: World, capsys: pytest.CaptureFixture[str], storage: str) -> Any:
+    await groups.describe(world.servers, world.group, storage, as_json=True)
+    return json.loads(capsys.readouterr().out)
+
+
+def rows(told: Any, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in names) for row in told["partitions"]]
+
+
+async def test_groups_are_listed_with_their_live_members(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with world.member("a", {world.topic: 1}), world.member("b", {world.topic: 1}):
+        await groups.list_groups(world.servers, as_json=True)
+        counts = {one["group"]: one["members"] for one in json.loads(capsys.readouterr().out)}
+        assert counts[world.group] == 2
+        await groups.list_groups(world.servers, as_json=False)
+        (line,) = [one for one in capsys.readouterr().out.splitlines() if world.group in one]
+        assert line.split("│")[2].strip() == "2"
+
+
+async def test_a_group_is_described(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {"(?!" + world.topic + ").*": 1}
+    async with (
+        world.member("host.example-1794788271647-c7641df", {world.topic: 2}, owning={0: 0, 1: 1}),
+        world.member("idle", {world.topic: 1}, "white_list") as idle,
+        world.member("else", other, "black_list") as elsewhere,
+    ):
+        told = await described(world, capsys, "zookeeper")
+        busy = f"{world.group}_host.example-1794788271647-c7641df"
+        seen = rows(told, "partition", "zookeeper_offset", "kafka_offset", "end_offset", "lag")
+        assert seen == [(0, None, None, 0, None), (1, 4, None, 10, 6), (2, None, None, 20, None)]
+        assert rows(told, "owner", "host", "pattern") == [
+            (f"{busy}-0", "host.example", "static"),
+            (f"{busy}-1", "host.example", "static"),
+            (None, None, None),
+        ]
+        assert {one["consumer_id"]: one["has_partitions"] for one in told["members"]} == {
+            busy: True,
+            idle: False,
+            elsewhere: False,
+        }
+        assert told["notes"] == []
+
+        await groups.describe(world.servers, world.group, "zookeeper", as_json=False)
+        text = capsys.readouterr().out
+        lines = {line.split("│")[2].strip(): line for line in text.splitlines() if "│" in line}
+        assert f"{busy}-1" in lines["1"]
+        assert "nobody" in lines["2"]
+        assert f"without partitions: {idle}, white_list" in text
+
+
+async def test_offsets_of_both_stores_are_shown_and_the_larger_counts(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await world.commit_to_kafka({1: 7, 2: 5})
+    told = await described(world, capsys, "dual")
+    assert rows(told, "partition", "zookeeper_offset", "kafka_offset", "lag") == [
+        (1, 4, 7, 3),
+        (2, None, 5, 15),
+    ]
+    told = await described(world, capsys, "kafka")
+    assert rows(told, "partition", "zookeeper_offset", "kafka_offset", "lag") == [
+        (1, None, 7, 3),
+        (2, None, 5, 15),
+    ]
+
+
+async def test_what_others_have_written_is_shown_and_does_not_steer(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with (
+        world.member("[red]odd[green]\N{NO-BREAK SPACE}", {world.topic: 1}, owning={0: 0}),
+        world.member("broken", "no subscription"),
+    ):
+        await groups.describe(world.servers, world.group, "zookeeper", as_json=False)
+        out, err = capsys.readouterr()
+        assert "_[red]odd[green]\N{REPLACEMENT CHARACTER}-0" in out
+        assert "a registration needs a pattern and a subscription" in err
+
+
+async def test_brokers_out_of_reach_hide_only_what_they_know(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncconsumer.cli.reach._PATIENCE_MS", 1)
+    world.servers = Servers(zookeeper=world.servers.zookeeper, bootstrap_servers="127.0.0.1:1")
+    told = await described(world, capsys, "zookeeper")
+    assert rows(told, "partition", "zookeeper_offset", "end_offset") == [(1, 4, None)]
+    assert "without what brokers know" in told["notes"][0]
+
+
+async def test_a_group_that_is_not_there_is_named(world: World) -> None:
+    for name, problem in (("nobody", "there is no group 'nobody'"), ("a/b", "is no name")):
+        with pytest.raises(ConfigError, match=problem):
+            await groups.describe(world.servers, name, "zookeeper", as_json=True)
+
+
+@pytest.mark.parametrize("by_zookeeper", [True, False])
+async def test_topics_are_told_by_zookeeper_or_by_brokers(world: World, by_zookeeper: bool) -> None:
+    seeds = None if by_zookeeper else world.kafka.bootstrap_servers
+    servers = Servers(zookeeper=world.servers.zookeeper, bootstrap_servers=seeds)
+    async with zookeeper_of(servers) as session, reach_of(servers, session) as reach:
+        assert world.topic in await reach.topic_names()
+        assert await reach.partitions([world.topic, "none"]) == {world.topic: (0, 1, 2)}
+
+
+async def test_an_ensemble_without_brokers_says_so(world: World) -> None:
+    async with world.session() as session:
+        await ensure_path(session, f"/{world.group}")
+    servers = Servers(zookeeper=f"{world.servers.zookeeper}/{world.group}")
+    async with zookeeper_of(servers) as session:
+        with pytest.raises(ConfigError, match="names no broker that speaks PLAINTEXT"):
+            async with reach_of(servers, session):
+                pass
+
+
+# --- reset -------------------------------------------------------------------------------------
+
+
+async def reset(world: World, to: str, *topics: str, storage: str = "zookeeper") -> dict[int, int]:
+    """Carry it out; what ZooKeeper has then."""
+    named = topics or (world.topic,)
+    await group_changes.reset(world.servers, world.group, named, to, storage, DO)
+    return await world.in_zookeeper()
+
+
+@pytest.mark.parametrize(
+    ("to", "then"),
+    [
+        ("earliest", {0: 0, 1: 2, 2: 0}),
+        ("latest", {0: 0, 1: 10, 2: 20}),
+        ("5", {0: 0, 1: 5, 2: 5}),
+        ("15", {0: 0, 1: 10, 2: 15}),
+        ("1", {0: 0, 1: 2, 2: 1}),
+        ("1970-01-01T00:00:01.007Z", {0: 0, 1: 7, 2: 7}),
+        ("1970-01-01T00:00:01.012Z", {0: 0, 1: 10, 2: 12}),
+    ],
+)
+async def test_offsets_are_reset(world: World, to: str, then: dict[int, int]) -> None:
+    await delete_records(world.kafka, world.topic, 1, 2)  # the log of the second begins at 2
+    assert await reset(world, to) == then
+
+
+async def test_only_the_partitions_that_are_named_are_reset(world: World) -> None:
+    assert await reset(world, "latest", f"{world.topic}:2") == {1: 4, 2: 20}
+    assert await reset(world, "+3", f"{world.topic}:1") == {1: 7, 2: 20}
+    assert await reset(world, "-4", f"{world.topic}:1,2") == {1: 3, 2: 16}
+    with pytest.raises(ConfigError, match=r"\[0\] has no committed offset to count from"):
+        await reset(world, "-1")
+    with pytest.raises(UnknownTopicOrPartition):
+        await reset(world, "latest", f"{world.topic}:3")
+    assert await world.in_zookeeper() == {1: 3, 2: 16}
+
+
+async def test_the_plan_is_shown_and_nothing_is_done_without_yes(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        await group_changes.reset(
+            world.servers, world.group, [f"{world.topic}:1"], "100", "zookeeper", LOOK
+        )
+    assert ended.value.exit_code == 1
+    assert await world.in_zookeeper() == {1: 4}
+    out, err = capsys.readouterr()
+    (line,) = [one for one in out.splitlines() if world.topic in one]
+    assert [part.strip() for part in line.split("│")[2:6]] == [
+        "1",
+        "4",
+        "10",
+        "100 is not in the log, which has 0 to 10",
+    ]
+    assert "nothing was changed" in err
+
+
+async def test_a_group_with_live_members_is_left_alone_unless_forced(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with world.member("a", {world.topic: 1}) as name:
+        with pytest.raises(ConfigError, match=rf"has live members \({name}\)"):
+            await reset(world, "latest")
+        assert await world.in_zookeeper() == {1: 4}
+        await group_changes.reset(
+            world.servers, world.group, [world.topic], "latest", "zookeeper", INSIST
+        )
+        assert await world.in_zookeeper() == {0: 0, 1: 10, 2: 20}
+        assert f"the group has live members ({name})" in capsys.readouterr().err
+
+
+async def test_both_stores_are_reset_together(world: World) -> None:
+    await world.commit_to_kafka({1: 9})
+    assert (await reset(world, "2", f"{world.topic}:1", storage="dual")) == {1: 2}
+    assert await world.in_kafka() == {1: 2}
+    await world.commit_to_kafka({1: 1})  # ZooKeeper is ahead: what is loaded stays, Kafka does not
+    assert (await reset(world, "2", f"{world.topic}:1", storage="dual")) == {1: 2}
+    assert await world.in_kafka() == {1: 2}
+    assert (await reset(world, "5", f"{world.topic}:1", storage="kafka")) == {1: 2}
+    assert await world.in_kafka() == {1: 5}
+
+
+async def test_a_commit_of_somebody_else_meanwhile_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = group_changes._verify
+
+    async def late(*arguments: Any) -> None:
+        await world.commit({1: 6})
+        await verify(*arguments)
+
+    monkeypatch.setattr(group_changes, "_verify", late)
+    with pytest.raises(NotAsWritten, match=r"was set to 10 in zookeeper, and 6 is there"):
+        await reset(world, "latest", f"{world.topic}:1")
+
+
+# --- migrate -----------------------------------------------------------------------------------
+
+
+async def test_offsets_are_copied_where_the_other_store_is_not_further(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await world.commit({0: 0, 2: 8})
+    await world.commit_to_kafka({1: 6, 2: 3})
+    with pytest.raises(typer.Exit):
+        await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", LOOK)
+    assert await world.in_kafka() == {1: 6, 2: 3}
+    await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", DO)
+    assert await world.in_kafka() == {0: 0, 1: 6, 2: 8}
+    assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 8}
+    capsys.readouterr()
+    await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", LOOK)
+    assert "there is nothing to change" in capsys.readouterr().err
+
+    await group_changes.migrate(world.servers, world.group, "kafka", "zookeeper", DO)
+    assert await world.in_zookeeper() == {0: 0, 1: 6, 2: 8}
+
+
+async def test_migration_needs_two_stores_and_a_quiet_group(world: World) -> None:
+    with pytest.raises(ConfigError, match="name two stores"):
+        await group_changes.migrate(world.servers, world.group, "kafka", "kafka", DO)
+    with pytest.raises(ConfigError, match="not in 'disk'"):
+        await group_changes.migrate(world.servers, world.group, "disk", "kafka", DO)
+    async with world.member("a", {world.topic: 1}):
+        with pytest.raises(ConfigError, match="has live members"):
+            await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", DO)

@@ -1,0 +1,79 @@
+"""Standard output: in order, never on the event loop, and not for ever."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from asyncconsumer.cli.output import Output
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    read, write = os.pipe()
+    yield read, write
+    for end in (read, write):
+        try:
+            os.close(end)
+        except OSError:
+            continue  # the test has closed it
+
+
+async def test_everything_is_written_in_order_before_the_end(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    async with Output(write) as output:
+        for number in range(100):
+            output.put(b"%d\n" % number)
+    os.close(write)
+    with open(read, "rb", closefd=False) as file:
+        assert [int(line) for line in file] == list(range(100))
+
+
+async def test_a_slow_reader_holds_up_nobody_else(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    much = bytes(2**20)
+    async with Output(write) as output:
+        written = output.put(much)
+        await asyncio.sleep(0)  # the loop runs
+        assert not written.done()
+        got = 0
+        while got < len(much):
+            got += len(await asyncio.to_thread(os.read, read, 2**20))
+        assert await written is None
+
+
+async def test_a_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    os.set_blocking(write, False)
+    async with Output(write) as output:
+        written = output.put(bytes(2**18))
+        got = 0
+        while got < 2**18:
+            got += len(await asyncio.to_thread(os.read, read, 2**20))
+        assert await written is None
+
+
+async def test_a_reader_that_is_gone_is_told_and_nothing_more_is_written(
+    pipe: tuple[int, int],
+) -> None:
+    read, write = pipe
+    os.close(read)
+    async with Output(write) as output:
+        assert isinstance(await output.put(b"x"), BrokenPipeError)
+        assert isinstance(await output.put(b"y"), BrokenPipeError)
+
+
+@pytest.mark.allow_leftovers("a thread that is stuck is left behind on purpose")
+async def test_a_reader_that_does_not_read_does_not_keep_us(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = pipe
+    monkeypatch.setattr("asyncconsumer.cli.output._GRACE", 0.05)
+    async with Output(write) as output:
+        stuck = output.put(bytes(2**20))
+    assert not stuck.done()
+    os.close(read)  # frees the thread
+    output._thread.join()
