@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from asyncconsumer.cli import screen
+from asyncconsumer.cli.consume_command import consume
 from asyncconsumer.cli.groups_app import groups_app
 from asyncconsumer.cli.running import until_stopped
 from asyncconsumer.errors import ConsumerError
@@ -21,6 +22,7 @@ app = typer.Typer(
 servers_app = typer.Typer(
     help="Real Kafka and ZooKeeper on this machine, from their Maven jars.", no_args_is_help=True
 )
+app.command()(consume)
 app.add_typer(groups_app, name="groups")
 app.add_typer(servers_app, name="servers")
 

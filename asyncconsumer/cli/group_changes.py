@@ -10,8 +10,10 @@ import typer
 from asyncconsumer.cli import screen
 from asyncconsumer.cli.group_state import SeenGroup, read_group
 from asyncconsumer.cli.groups import rows_of
-from asyncconsumer.cli.reach import Reach, Servers, reach_of, zookeeper_of
+from asyncconsumer.cli.properties import storage_of
+from asyncconsumer.cli.reach import Reach, reach_of, zookeeper_of
 from asyncconsumer.cli.target import Target, chosen, parse_target, parse_topic
+from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.model import TopicPartition
@@ -52,34 +54,22 @@ class NotAsWritten(ConsumerError):
         )
 
 
-async def reset(
-    servers: Servers,
-    group: str,
-    topics: Sequence[str],
-    to: str,
-    storage: str,
-    consent: Consent,
-) -> None:
+async def reset(config: ClassicConfig, topics: Sequence[str], to: str, consent: Consent) -> None:
     """Set a group's offsets of some topics, where they are kept."""
-    target = parse_target(to)
+    target, storage = parse_target(to), storage_of(config)
     wanted = [parse_topic(one)[0] for one in topics]
-    async with _group(servers, group, consent) as (reach, seen):
+    async with _group(config, consent) as (reach, seen):
         partitions = chosen(topics, await reach.partitions(wanted))
-        committed = await reach.store(group, storage).load(partitions)
+        committed = await reach.store(seen.name, storage).load(partitions)
         steps = await _steps(reach, target, committed)
         await _carry_out(reach, seen, steps, storage, consent)
 
 
-async def migrate(
-    servers: Servers, group: str, source: str, destination: str, consent: Consent
-) -> None:
+async def migrate(config: ClassicConfig, source: str, destination: str, consent: Consent) -> None:
     """Copy a group's offsets from one store to the other, where the other is not further."""
-    for given in (source, destination):
-        if given not in ("zookeeper", "kafka"):
-            raise ConfigError(f"offsets are in zookeeper or in kafka, not in {given!r}")
     if source == destination:
         raise ConfigError(f"--from and --to are both {source}: name two stores")
-    async with _group(servers, group, consent) as (reach, seen):
+    async with _group(config, consent) as (reach, seen):
         steps = []
         for row in await rows_of(reach, seen, "dual", []):
             here, there = row.zookeeper, row.kafka
@@ -87,24 +77,21 @@ async def migrate(
                 here, there = there, here
             if here is not None:
                 further = there is not None and there >= here
-                steps.append(
-                    Step(row.partition, there, max(here, there or 0), "is there" if further else "")
-                )
+                why = "it is as far, or further" if further else ""
+                steps.append(Step(row.partition, there, max(here, there or 0), why))
         await _carry_out(reach, seen, steps, destination, consent)
 
 
 @asynccontextmanager
-async def _group(
-    servers: Servers, group: str, consent: Consent
-) -> AsyncIterator[tuple[Reach, SeenGroup]]:
-    async with zookeeper_of(servers) as session:
-        seen = await read_group(session, group)
+async def _group(config: ClassicConfig, consent: Consent) -> AsyncIterator[tuple[Reach, SeenGroup]]:
+    async with zookeeper_of(config) as session:
+        seen = await read_group(session, config.group_id)
         if seen.members and not consent.force:
             raise ConfigError(
-                f"group {group!r} has live members ({_some(seen.members)}), which commit as well: "
-                "stop them first, or give --force"
+                f"group {seen.name!r} has live members ({_some(seen.members)}), which commit as "
+                "well: stop them first, or give --force"
             )
-        async with reach_of(servers, session) as reach:
+        async with reach_of(config, session) as reach:
             yield reach, seen
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from asyncconsumer.cli import screen
 from asyncconsumer.cli.group_state import SeenGroup, SeenMember, count_members, read_group
-from asyncconsumer.cli.reach import Reach, Servers, reach_of, zookeeper_of
+from asyncconsumer.cli.properties import storage_of
+from asyncconsumer.cli.reach import Reach, reach_of, zookeeper_of
+from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.model import TopicPartition
@@ -52,9 +54,9 @@ class Row:
         }
 
 
-async def list_groups(servers: Servers, *, as_json: bool) -> None:
+async def list_groups(config: ClassicConfig, *, as_json: bool) -> None:
     """Print all groups, and how many live members each has."""
-    async with zookeeper_of(servers) as session:
+    async with zookeeper_of(config) as session:
         groups = await count_members(session)
     if as_json:
         screen.print_json([{"group": name, "members": n} for name, n in groups.items()])
@@ -65,14 +67,15 @@ async def list_groups(servers: Servers, *, as_json: bool) -> None:
     screen.console().print(table if groups else "no groups")
 
 
-async def describe(servers: Servers, group: str, storage: str, *, as_json: bool) -> None:
+async def describe(config: ClassicConfig, *, as_json: bool) -> None:
     """Print a group's partitions, offsets, lag, owners and members."""
-    async with zookeeper_of(servers) as session:
-        seen = await read_group(session, group)
+    storage = storage_of(config)
+    async with zookeeper_of(config) as session:
+        seen = await read_group(session, config.group_id)
         notes = [f"left out: {one.trouble}" for one in seen.members.values() if one.trouble]
         rows = known_rows(seen, seen.offsets.keys() | seen.owners.keys())
         try:
-            async with reach_of(servers, session) as reach:
+            async with reach_of(config, session) as reach:
                 rows = await rows_of(reach, seen, storage, notes)
         except ConsumerError as error:  # what ZooKeeper has is worth seeing all the same
             notes.append(f"without what brokers know: {error}")

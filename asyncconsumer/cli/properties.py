@@ -1,10 +1,11 @@
 """Options of the classic consumer by their own names: from a file, and from the command line."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
 
 _MOST: Final = 2**20
@@ -12,6 +13,52 @@ _NAME: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DO
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SECRET: Final = re.compile(r"password|secret|jaas|token|auth\b", re.IGNORECASE)
+
+_NO_TEXT: Final = ("ssl.context", "zookeeper.ssl.context", "sasl.oauth.token.provider")
+_OPTIONS: Final = {"zookeeper.connect": "--zookeeper HOST:PORT", "group.id": "--group GROUP"}
+
+
+def gathered(
+    file: Path | None, given: Iterable[str], options: Mapping[str, str | None]
+) -> dict[str, str]:
+    """All properties: what the command line says counts more than the file."""
+    found = {} if file is None else read_file(file)
+    found |= from_options(given)
+    found |= {name: value for name, value in options.items() if value is not None}
+    for name in _NO_TEXT:
+        if name in found:
+            raise ConfigError(f"{name} is no text, so the command line cannot take it")
+    return found
+
+
+def config_of(properties: Mapping[str, str]) -> ClassicConfig:
+    """The same as a config; what is missing is asked for by the name of its option."""
+    for name, option in _OPTIONS.items():
+        if properties.get(name, "").strip():
+            continue
+        if name == "zookeeper.connect" and properties.get("bootstrap.servers"):
+            raise ConfigError(
+                "groups that Kafka's brokers coordinate are not there yet: give --zookeeper as well"
+            )
+        raise ConfigError(f"{name} is missing: give {option}, or a file that has it")
+    return ClassicConfig.from_properties(properties)
+
+
+def storage_properties(storage: str | None) -> dict[str, str]:
+    """What `--offsets-storage` stands for: the classic consumer has two properties for it."""
+    if storage is None:
+        return {}
+    found = {"offsets.storage": "zookeeper" if storage == "zookeeper" else "kafka"}
+    if storage != "zookeeper":
+        found["dual.commit.enabled"] = str(storage == "dual").lower()
+    return found
+
+
+def storage_of(config: ClassicConfig) -> str:
+    """In one word: zookeeper, kafka, or dual, which is both."""
+    if config.offsets_storage == "kafka" and config.dual_commit_enabled:
+        return "dual"
+    return config.offsets_storage
 
 
 def read_file(path: Path) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from asyncconsumer.cli.running import quiet_zookeeper
-from asyncconsumer.config import ConnectionConfig, ZooKeeperConfig
+from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.offsets.dual import DualOffsets
@@ -18,14 +17,6 @@ from asyncconsumer.zk.registry import read_brokers, read_topics
 from asyncconsumer.zk.session import ZooKeeperSession
 
 _PATIENCE_MS: Final = 10_000  # somebody sits in front of it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
-    """Where they are."""
-
-    zookeeper: str
-    bootstrap_servers: str | None = None
 
 
 class Reach:
@@ -78,27 +69,27 @@ def offsets_in(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
 
 
 @asynccontextmanager
-async def zookeeper_of(servers: Servers) -> AsyncIterator[ZooKeeperSession]:
+async def zookeeper_of(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]:
     """A session that sees all that was written before."""
     quiet_zookeeper(quiet=True)
-    config = ZooKeeperConfig(zookeeper_connect=servers.zookeeper)
-    async with ZooKeeperSession(config, randomness=Random()) as session:  # noqa: S311 - for jitter
+    randomness = Random()  # noqa: S311 - for jitter
+    async with ZooKeeperSession(config.zookeeper(), randomness=randomness) as session:
         await session.sync()
         yield session
 
 
 @asynccontextmanager
-async def reach_of(servers: Servers, zookeeper: ZooKeeperSession) -> AsyncIterator[Reach]:
+async def reach_of(config: ClassicConfig, zookeeper: ZooKeeperSession) -> AsyncIterator[Reach]:
     """The brokers as well, as told, or as ZooKeeper tells."""
-    seeds = servers.bootstrap_servers
-    if seeds is None:
+    seeds: list[str] = []
+    if not config.bootstrap_servers:
+        protocol = config.security_protocol
         brokers = (await read_brokers(zookeeper)).found.values()
-        seeds = ",".join(str(at) for one in brokers if (at := one.address()) is not None)
+        seeds = [str(at) for one in brokers if (at := one.address(protocol)) is not None]
         if not seeds:
             raise ConfigError(
-                f"ZooKeeper at {servers.zookeeper} names no broker that speaks PLAINTEXT: start "
-                "one, check the chroot, or give --bootstrap-servers"
+                f"ZooKeeper at {config.zookeeper_connect} names no broker that speaks {protocol}: "
+                "start one, check the chroot, or give --bootstrap-servers"
             )
-    config = ConnectionConfig(bootstrap_servers=seeds)
-    async with Session(config, patience_ms=_PATIENCE_MS) as kafka:
-        yield Reach(zookeeper, kafka, by_zookeeper=servers.bootstrap_servers is None)
+    async with Session(config.connection(seeds), patience_ms=_PATIENCE_MS) as kafka:
+        yield Reach(zookeeper, kafka, by_zookeeper=bool(seeds))

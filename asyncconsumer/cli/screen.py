@@ -8,8 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-STORAGES: Final = ("zookeeper", "kafka", "dual")
-
 _AS_WIDE_AS_IT_IS: Final = 10_000
 
 

@@ -13,8 +13,9 @@ from aiokafka import AIOKafkaProducer
 from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
 from asyncconsumer.cli import group_changes, groups
 from asyncconsumer.cli.group_changes import Consent, NotAsWritten
-from asyncconsumer.cli.reach import Servers, offsets_in, reach_of, zookeeper_of
-from asyncconsumer.config import ZooKeeperConfig
+from asyncconsumer.cli.properties import storage_properties
+from asyncconsumer.cli.reach import offsets_in, reach_of, zookeeper_of
+from asyncconsumer.config import ClassicConfig, ZooKeeperConfig
 from asyncconsumer.errors import UnknownTopicOrPartition
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
 from asyncconsumer.zk.paths import GroupPaths
@@ -33,7 +34,15 @@ class World:
 
     def __init__(self, kafka: KafkaWithZooKeeper, topic: str, group: str) -> None:
         self.kafka, self.topic, self.group = kafka, topic, group
-        self.servers = Servers(zookeeper=kafka.zookeeper_connect)
+
+    def config(self, storage: str = "zookeeper", **given: str) -> ClassicConfig:
+        properties = {
+            "zookeeper.connect": self.kafka.zookeeper_connect,
+            "group.id": self.group,
+            **storage_properties(storage),
+            **{name.replace("_", "."): value for name, value in given.items()},
+        }
+        return ClassicConfig.from_properties(properties)
 
     def partition(self, number: int) -> TopicPartition:
         return TopicPartition(self.topic, number)
@@ -105,8 +114,10 @@ async def _fill(kafka: KafkaWithZooKeeper, topic: str, partition: int, count: in
         await producer.flush()
 
 
-async def described(world: World, capsys: pytest.CaptureFixture[str], storage: str) -> Any:
-    await groups.describe(world.servers, world.group, storage, as_json=True)
+async def described(
+    world: World, capsys: pytest.CaptureFixture[str], storage: str, **given: str
+) -> Any:
+    await groups.describe(world.config(storage, **given), as_json=True)
     return json.loads(capsys.readouterr().out)
 
 
@@ -118,10 +129,10 @@ async def test_groups_are_listed_with_their_live_members(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with world.member("a", {world.topic: 1}), world.member("b", {world.topic: 1}):
-        await groups.list_groups(world.servers, as_json=True)
+        await groups.list_groups(world.config(), as_json=True)
         counts = {one["group"]: one["members"] for one in json.loads(capsys.readouterr().out)}
         assert counts[world.group] == 2
-        await groups.list_groups(world.servers, as_json=False)
+        await groups.list_groups(world.config(), as_json=False)
         (line,) = [one for one in capsys.readouterr().out.splitlines() if world.group in one]
         assert line.split("│")[2].strip() == "2"
 
@@ -149,7 +160,7 @@ async def test_a_group_is_described(world: World, capsys: pytest.CaptureFixture[
         }
         assert told["notes"] == []
 
-        await groups.describe(world.servers, world.group, "zookeeper", as_json=False)
+        await groups.describe(world.config(), as_json=False)
         text = capsys.readouterr().out
         lines = {line.split("│")[2].strip(): line for line in text.splitlines() if "│" in line}
         assert f"{busy}-1" in lines["1"]
@@ -180,7 +191,7 @@ async def test_what_others_have_written_is_shown_and_does_not_steer(
         world.member("[red]odd[green]\N{NO-BREAK SPACE}", {world.topic: 1}, owning={0: 0}),
         world.member("broken", "no subscription"),
     ):
-        await groups.describe(world.servers, world.group, "zookeeper", as_json=False)
+        await groups.describe(world.config(), as_json=False)
         out, err = capsys.readouterr()
         assert "_[red]odd[green]\N{REPLACEMENT CHARACTER}-0" in out
         assert "a registration needs a pattern and a subscription" in err
@@ -190,23 +201,20 @@ async def test_brokers_out_of_reach_hide_only_what_they_know(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncconsumer.cli.reach._PATIENCE_MS", 1)
-    world.servers = Servers(zookeeper=world.servers.zookeeper, bootstrap_servers="127.0.0.1:1")
-    told = await described(world, capsys, "zookeeper")
+    told = await described(world, capsys, "zookeeper", bootstrap_servers="127.0.0.1:1")
     assert rows(told, "partition", "zookeeper_offset", "end_offset") == [(1, 4, None)]
     assert "without what brokers know" in told["notes"][0]
 
 
 async def test_a_group_that_is_not_there_is_named(world: World) -> None:
-    for name, problem in (("nobody", "there is no group 'nobody'"), ("a/b", "is no name")):
-        with pytest.raises(ConfigError, match=problem):
-            await groups.describe(world.servers, name, "zookeeper", as_json=True)
+    with pytest.raises(ConfigError, match="there is no group 'nobody' in ZooKeeper at"):
+        await groups.describe(world.config(group_id="nobody"), as_json=True)
 
 
 @pytest.mark.parametrize("by_zookeeper", [True, False])
 async def test_topics_are_told_by_zookeeper_or_by_brokers(world: World, by_zookeeper: bool) -> None:
-    seeds = None if by_zookeeper else world.kafka.bootstrap_servers
-    servers = Servers(zookeeper=world.servers.zookeeper, bootstrap_servers=seeds)
-    async with zookeeper_of(servers) as session, reach_of(servers, session) as reach:
+    config = world.config(bootstrap_servers="" if by_zookeeper else world.kafka.bootstrap_servers)
+    async with zookeeper_of(config) as session, reach_of(config, session) as reach:
         assert world.topic in await reach.topic_names()
         assert await reach.partitions([world.topic, "none"]) == {world.topic: (0, 1, 2)}
 
@@ -214,10 +222,10 @@ async def test_topics_are_told_by_zookeeper_or_by_brokers(world: World, by_zooke
 async def test_an_ensemble_without_brokers_says_so(world: World) -> None:
     async with world.session() as session:
         await ensure_path(session, f"/{world.group}")
-    servers = Servers(zookeeper=f"{world.servers.zookeeper}/{world.group}")
-    async with zookeeper_of(servers) as session:
+    config = world.config(zookeeper_connect=f"{world.kafka.zookeeper_connect}/{world.group}")
+    async with zookeeper_of(config) as session:
         with pytest.raises(ConfigError, match="names no broker that speaks PLAINTEXT"):
-            async with reach_of(servers, session):
+            async with reach_of(config, session):
                 pass
 
 
@@ -227,7 +235,7 @@ async def test_an_ensemble_without_brokers_says_so(world: World) -> None:
 async def reset(world: World, to: str, *topics: str, storage: str = "zookeeper") -> dict[int, int]:
     """Carry it out; what ZooKeeper has then."""
     named = topics or (world.topic,)
-    await group_changes.reset(world.servers, world.group, named, to, storage, DO)
+    await group_changes.reset(world.config(storage), named, to, DO)
     return await world.in_zookeeper()
 
 
@@ -263,9 +271,7 @@ async def test_the_plan_is_shown_and_nothing_is_done_without_yes(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
-        await group_changes.reset(
-            world.servers, world.group, [f"{world.topic}:1"], "100", "zookeeper", LOOK
-        )
+        await group_changes.reset(world.config(), [f"{world.topic}:1"], "100", LOOK)
     assert ended.value.exit_code == 1
     assert await world.in_zookeeper() == {1: 4}
     out, err = capsys.readouterr()
@@ -286,9 +292,7 @@ async def test_a_group_with_live_members_is_left_alone_unless_forced(
         with pytest.raises(ConfigError, match=rf"has live members \({name}\)"):
             await reset(world, "latest")
         assert await world.in_zookeeper() == {1: 4}
-        await group_changes.reset(
-            world.servers, world.group, [world.topic], "latest", "zookeeper", INSIST
-        )
+        await group_changes.reset(world.config(), [world.topic], "latest", INSIST)
         assert await world.in_zookeeper() == {0: 0, 1: 10, 2: 20}
         assert f"the group has live members ({name})" in capsys.readouterr().err
 
@@ -327,24 +331,22 @@ async def test_offsets_are_copied_where_the_other_store_is_not_further(
     await world.commit({0: 0, 2: 8})
     await world.commit_to_kafka({1: 6, 2: 3})
     with pytest.raises(typer.Exit):
-        await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", LOOK)
+        await group_changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
     assert await world.in_kafka() == {1: 6, 2: 3}
-    await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", DO)
+    await group_changes.migrate(world.config(), "zookeeper", "kafka", DO)
     assert await world.in_kafka() == {0: 0, 1: 6, 2: 8}
     assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 8}
     capsys.readouterr()
-    await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", LOOK)
+    await group_changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
     assert "there is nothing to change" in capsys.readouterr().err
 
-    await group_changes.migrate(world.servers, world.group, "kafka", "zookeeper", DO)
+    await group_changes.migrate(world.config(), "kafka", "zookeeper", DO)
     assert await world.in_zookeeper() == {0: 0, 1: 6, 2: 8}
 
 
 async def test_migration_needs_two_stores_and_a_quiet_group(world: World) -> None:
     with pytest.raises(ConfigError, match="name two stores"):
-        await group_changes.migrate(world.servers, world.group, "kafka", "kafka", DO)
-    with pytest.raises(ConfigError, match="not in 'disk'"):
-        await group_changes.migrate(world.servers, world.group, "disk", "kafka", DO)
+        await group_changes.migrate(world.config(), "kafka", "kafka", DO)
     async with world.member("a", {world.topic: 1}):
         with pytest.raises(ConfigError, match="has live members"):
-            await group_changes.migrate(world.servers, world.group, "zookeeper", "kafka", DO)
+            await group_changes.migrate(world.config(), "zookeeper", "kafka", DO)

@@ -15,6 +15,7 @@ class GroupNodes:
 
     def __init__(self, client: aiozk.ZKClient, group: str) -> None:
         self._client = client
+        self.group = group
         self._root = f"/consumers/{group}"
 
     async def members(self) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,130 @@
+"""What makes no sense on the command line is one sentence, and an exit code of 1."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from asyncconsumer import ConfigError
+from asyncconsumer.cli.app import app
+
+pytestmark = pytest.mark.fast
+
+PROGRAM = [sys.executable, "-c", "from asyncconsumer.cli import main; main()"]
+NOWHERE = ["--zookeeper", "127.0.0.1:1", "--property", "zookeeper.connection.timeout.ms=200"]
+HERE = ["--zookeeper", "127.0.0.1:1", "--group", "g"]
+
+
+def problem(*arguments: str) -> str:
+    """What is wrong with them."""
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, ConfigError), result.output
+    return str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([*HERE], "nothing is given: say what to read with one of --topic"),
+        ([*HERE, "--topic", "t", "--whitelist", "t"], "--topic and --whitelist is given"),
+        ([*HERE, "--whitelist", "t", "--blacklist", "t"], "--whitelist and --blacklist is given"),
+        ([*HERE, "--whitelist", "("], "Whitelist('(') is no regular expression"),
+        ([*HERE, "--blacklist", "*"], "Blacklist('*') is no regular expression"),
+        ([*HERE, "--topic", "a/b"], "topic 'a/b' is no name that Kafka takes"),
+        ([*HERE, "--topic", "t", "--format", "%q"], "the format '%q' has '%q'"),
+        (["--topic", "t", "--group", "g"], "zookeeper.connect is missing: give --zookeeper"),
+        (["--topic", "t", "--zookeeper", "z"], "group.id is missing: give --group"),
+        (["--topic", "t", "--bootstrap-servers", "k"], "brokers coordinate are not there yet"),
+        (["--topic", "t", "--zookeeper", "z:a", "--group", "g"], "zookeeper_connect has 'z:a'"),
+        (["--topic", "t", "--zookeeper", "z", "--group", "a/b"], "group_id must be of a-z"),
+        (
+            [*HERE, "--topic", "t", "--property", "zookeeper.sesion.timeout.ms=1"],
+            "'zookeeper.sesion.timeout.ms': did you mean zookeeper.session.timeout.ms?",
+        ),
+        (
+            [*HERE, "--topic", "t", "--property", "fetch.min.bytes=many"],
+            "fetch.min.bytes must be a whole number, got 'many'",
+        ),
+        (
+            [*HERE, "--topic", "t", "--property", "sasl.plain.password=hunter2"],
+            "--property sasl.plain.password: others can see",
+        ),
+        ([*HERE, "--topic", "t", "--property", "ssl.context=x"], "ssl.context is no text"),
+        ([*HERE, "--topic", "t", "--properties", "none"], "--properties none: No such file"),
+    ],
+)
+def test_consume_says_what_is_wrong(arguments: list[str], told: str) -> None:
+    assert told in problem("consume", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["describe", "a/b", "--zookeeper", "z"], "group_id must be of a-z"),
+        (["describe", "g"], "zookeeper.connect is missing"),
+        (["list", "--zookeeper", ""], "zookeeper.connect is missing"),
+        (["reset", "g", "--zookeeper", "z", "--topic", "t", "--to", "x"], "--to 'x': give"),
+        (["reset", "g", "--zookeeper", "z", "--topic", "t:x", "--to", "1"], "--topic 't:x': name"),
+        (["migrate", "g", "--zookeeper", "z", "--from", "kafka", "--to", "kafka"], "name two"),
+    ],
+)
+def test_groups_says_what_is_wrong(arguments: list[str], told: str) -> None:
+    assert told in problem("groups", *arguments)
+
+
+def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text("zookeeper.connect=from-the-file:bad\ngroup.id=g\n")
+    given = ["consume", "--topic", "t", "--properties", str(file)]
+    assert "'from-the-file:bad'" in problem(*given)
+    assert "'from-a-property:bad'" in problem(
+        *given, "--property", "zookeeper.connect=from-a-property:bad"
+    )
+    assert "'from-an-option:bad'" in problem(
+        *given, "--property", "zookeeper.connect=x:1", "--zookeeper", "from-an-option:bad"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume", *NOWHERE, "--group", "g", "--topic", "t"],
+        ["groups", "list", "--zookeeper", "127.0.0.1:1", "--properties", "quick.properties"],
+    ],
+)
+def test_zookeeper_out_of_reach_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "quick.properties").write_text("zookeeper.connection.timeout.ms=200\n")
+    result = subprocess.run(
+        [*PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: no session with ZooKeeper at 127.0.0.1:1 within 0.2 s")
+    assert "Check zookeeper_connect" in line
+
+
+def test_consumers_do_not_need_what_servers_need() -> None:
+    code = (
+        "import sys; sys.modules.update(jgo=None, trustme=None, psutil=None, platformdirs=None);"
+        "sys.argv = ['asyncconsumer', *sys.argv[1:]]; from asyncconsumer.cli import main; main()"
+    )
+    for arguments, ended, told in (
+        (["consume", "--help"], 0, ""),
+        (["servers", "up"], 1, "asyncconsumer: this needs "),
+    ):
+        result = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (result.returncode, result.stderr[: len(told)]) == (ended, told), result.stderr

@@ -1,0 +1,133 @@
+"""The printer alone: what it prints of which stream, when it ends, and what it says to commit."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from asyncconsumer import ConsumerError, CorruptRecords, TopicPartition
+from asyncconsumer.cli.consume import Printer, Wanted
+from asyncconsumer.cli.format import Format
+from asyncconsumer.errors import ConsumerRebalanceFailed
+from asyncconsumer.wire.accel import Record
+
+if TYPE_CHECKING:
+    from asyncconsumer.streams.stream import Stream
+
+pytestmark = pytest.mark.fast
+
+ZERO = TopicPartition("t", 0)
+
+
+class Chunk:
+    """Stands in for the records of a fetch; damage comes behind them, again and again."""
+
+    topic = "t"
+
+    def __init__(self, offsets: Iterable[int], partition: int = 0, *, damage: bool = False) -> None:
+        self.partition = partition
+        self._found = [Record("t", partition, one, value=b"%d" % one) for one in offsets]
+        self._damage = damage
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        if self._found:
+            return self._found.pop(0)
+        if self._damage:
+            raise CorruptRecords("t", self.partition, 7, "for a test")
+        raise StopIteration
+
+
+class Source:
+    """Stands in for a stream: what it has to give, then nothing, or the end."""
+
+    def __init__(self, *things: Chunk | ConsumerError, ends: bool = True) -> None:
+        self._things = list(things)
+        self._ends = ends
+        self.done: dict[TopicPartition, int] = {}
+
+    async def chunks(self) -> AsyncIterator[Any]:
+        while self._things:
+            thing = self._things.pop(0)
+            if isinstance(thing, ConsumerError):
+                raise thing
+            yield thing
+        if not self._ends:
+            await asyncio.Event().wait()
+
+    def finished(self) -> dict[TopicPartition, int]:
+        return self.done
+
+
+def printer(max_messages: int | None = None, timeout_ms: int | None = None) -> Printer:
+    return Printer(
+        Wanted(
+            topics=["t"],
+            streams=1,
+            format=Format("%p:%s "),
+            max_messages=max_messages,
+            timeout_ms=timeout_ms,
+            quiet=True,
+        )
+    )
+
+
+async def printed(capture: pytest.CaptureFixture[str], one: Printer, *sources: Source) -> str:
+    await one.run(cast("list[Stream]", sources))
+    return capture.readouterr().out
+
+
+def left(one: Printer, *sources: Source) -> dict[TopicPartition, int]:
+    return one.unfinished(cast("list[Stream]", sources))
+
+
+async def test_what_is_printed_and_not_taken_for_finished_is_to_be_committed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    one, source = printer(), Source(Chunk([3, 4]), Chunk([9], 1), Chunk([]), Chunk([5, 7]))
+    assert await printed(capfd, one, source) == "0:3 0:4 1:9 0:5 0:7 "
+    assert left(one, source) == {ZERO: 8, TopicPartition("t", 1): 10}
+    source.done = {ZERO: 5, TopicPartition("t", 1): 12}  # 10 and 11 are no records
+    assert left(one, source) == {ZERO: 8}
+    one.forget([ZERO])
+    assert left(one, source) == {}
+
+
+async def test_enough_is_enough_of_all_streams_together(capfd: pytest.CaptureFixture[str]) -> None:
+    one = printer(max_messages=3)
+    sources = [Source(Chunk([0, 1]), ends=False), Source(Chunk([0, 1], 1), ends=False)]
+    out = await printed(capfd, one, *sources)
+    assert len(out.split()) == 3
+    assert sum(left(one, *sources).values()) == 3
+
+
+async def test_what_is_sound_is_printed_before_the_damage_is_told(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    one, source = printer(), Source(Chunk([5, 6], damage=True), ends=False)
+    with pytest.raises(CorruptRecords):
+        await one.run(cast("list[Stream]", [source]))
+    assert capfd.readouterr().out == "0:5 0:6 "
+    assert left(one, source) == {ZERO: 7}
+
+
+async def test_a_rebalance_that_fails_for_now_is_told_and_reading_goes_on(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source(Chunk([1]), ConsumerRebalanceFailed("me", 4, "in the way"), Chunk([2]))
+    assert await printed(capfd, printer(), source) == "0:1 0:2 "
+    assert "me can't rebalance after 4 tries" in caplog.text
+
+
+async def test_when_nothing_comes_for_so_long_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    one, source = printer(timeout_ms=50), Source(Chunk([1]), ends=False)
+    assert await printed(capfd, one, source) == "0:1 "
+    assert left(one, source) == {ZERO: 2}
+
+
+async def test_an_error_of_a_stream_is_raised(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConsumerError, match="of no use"):
+        await printed(capfd, printer(), Source(ends=False), Source(ConsumerError("of no use")))
