@@ -1,11 +1,16 @@
 """The README's examples run."""
 
+import asyncio
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from asyncconsumer.testing.handles import KafkaWithZooKeeper
+from tests.helpers import produce
 
 pytest_plugins = ["pytester"]
 
@@ -13,6 +18,9 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 PROGRAMS = [example for example in EXAMPLES if "asyncio.run(" in example]
 TESTS = [example for example in EXAMPLES if "def test_" in example]
+
+CONSOLE = "".join(re.findall(r"```console\n(.*?)```", README, re.DOTALL)).replace("\\\n", "")
+COMMANDS = re.findall(r"\$ asyncconsumer ((?:consume|groups) .*)", CONSOLE)
 
 
 def test_every_example_is_a_program_or_a_test() -> None:
@@ -33,3 +41,31 @@ def test_a_test_passes(example: str, pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     assert result.ret == 0
     assert result.parseoutcomes()["passed"] >= 1
+
+
+async def test_the_commands_on_groups_run(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic = await kafka_zk.topic(partitions=3)
+    await produce(
+        topic, [b"%d" % n for n in range(60)], bootstrap_servers=kafka_zk.bootstrap_servers
+    )
+    group = kafka_zk.group()
+    names = {"localhost:2181": kafka_zk.zookeeper_connect, "orders": topic, "billing": group}
+    printed = []
+    for command in COMMANDS:
+        for written, real in names.items():
+            command = re.sub(rf"\b{written}\b", real, command)
+        program = [sys.executable, "-c", "from asyncconsumer.cli import main; main()"]
+        ran = await asyncio.to_thread(
+            subprocess.run,
+            [*program, *shlex.split(command)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        printed.append(ran.stdout)
+    first, listed, described, _, second, migrated = printed
+    assert sorted(map(int, first.split())) == list(range(60))
+    assert group in listed
+    assert described.count(topic) == 3 == migrated.count(topic)
+    assert [line.split()[0] for line in second.splitlines()] == [topic] * 10
