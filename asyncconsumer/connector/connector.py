@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -17,6 +17,7 @@ from asyncconsumer.config import ClassicConfig
 from asyncconsumer.connector.listener import RebalanceListener
 from asyncconsumer.connector.outside import Outside
 from asyncconsumer.connector.routes import Routes
+from asyncconsumer.connector.seeds import Seeds
 from asyncconsumer.errors import ConfigError, ConsumerError, StreamsExist
 from asyncconsumer.fetch.events import Recreated, Skipped, Truncated
 from asyncconsumer.fetch.manager import FetchManager
@@ -35,8 +36,6 @@ from asyncconsumer.rebalancer import Listeners, Rebalancer
 from asyncconsumer.streams.messages import Decoder, MessageStream
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.zk.paths import BROKER_IDS
-from asyncconsumer.zk.registry import read_brokers
 from asyncconsumer.zk.session import ZooKeeperSession
 
 K = TypeVar("K")
@@ -97,9 +96,11 @@ class ConsumerConnector:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._zookeeper)
-            seeds = await self._seeds()
+            seeds = Seeds(self._zookeeper, self.config.security_protocol)
+            told = self.config.bootstrap_servers  # then ZooKeeper is not asked
+            found = () if told else [str(address) for address in await seeds.first()]
             self._kafka = Session(
-                self.config.connection(seeds),
+                self.config.connection(found),
                 patience_ms=30_000,
                 randomness=self._outside.randomness,
                 opener=self._outside.open_broker,
@@ -114,6 +115,8 @@ class ConsumerConnector:
             )
             await stack.enter_async_context(self._manager)
             await stack.enter_async_context(self._scope)
+            if not told:
+                self._scope.start(seeds.follow(self._kafka.cluster), "follow brokers")
             self._stack = stack.pop_all()
         return self
 
@@ -188,6 +191,11 @@ class ConsumerConnector:
     def consumer_id(self) -> str | None:
         """What we are called in the group; None before there are streams."""
         return None if self._group is None else self._group.membership.consumer_id
+
+    @property
+    def rebalances(self) -> int:
+        """How often a share was claimed so far; what only turned out to be the same is not one."""
+        return 0 if self._group is None else self._group.membership.rebalances
 
     async def shutdown(self) -> None:
         """Commit, leave the group, and end all streams. Harmless when done before."""
@@ -333,23 +341,6 @@ class ConsumerConnector:
                 await group.committer.commit(group.rebalancer.finished())
             except ConsumerError as error:
                 _log.warning("group %s, auto-commit: %s", self.config.group_id, error)
-
-    # --- brokers ---------------------------------------------------------------------------------
-
-    async def _seeds(self) -> Sequence[str]:
-        """Where to find brokers: as told, or as ZooKeeper tells, as soon as there is one."""
-        if self.config.bootstrap_servers:
-            return self.config.bootstrap_servers
-        protocol = self.config.security_protocol
-        with self._zookeeper.watch_children(BROKER_IDS) as watch:
-            while True:
-                await watch.changed.wait()
-                await watch.read()
-                brokers = (await read_brokers(self._zookeeper)).found.values()
-                found = [str(at) for one in brokers if (at := one.address(protocol)) is not None]
-                if found:
-                    return found
-                _log.warning("ZooKeeper names no broker that speaks %s: waiting for one", protocol)
 
 
 def _check_count(count: object, of: str) -> None:

@@ -37,6 +37,7 @@ class Cluster:
         self._brokers = brokers
         self._randomness = randomness
         self._metadata = Metadata()
+        self._seeds = list(brokers.config.addresses)
         self._wanted: set[str] = set()
         self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # the one on its way
         self._next: asyncio.Task[Metadata | ConsumerError] | None = None  # the one to join
@@ -59,6 +60,10 @@ class Cluster:
         """What is known now."""
         return self._metadata
 
+    def learn_seeds(self, addresses: Iterable[Address]) -> None:
+        """From now on ask these, and no longer the bootstrap servers, besides brokers we know."""
+        self._seeds = list(addresses)
+
     def leader(self, partition: TopicPartition) -> Leader:
         """Who leads it, as far as is known now, or the BrokerError that says why nobody does."""
         return self._metadata.leader(partition)
@@ -78,7 +83,7 @@ class Cluster:
         return sorted(name for name, topic in metadata.topics.items() if topic.error is None)
 
     async def ask_any(self, message: Request) -> Response:
-        """The answer of any broker: those known in random order, then the bootstrap servers."""
+        """The answer of any broker: those known in random order, then the seeds."""
         errors: list[ConsumerError] = []
         for address in self._candidates():
             try:
@@ -105,7 +110,7 @@ class Cluster:
 
     def _candidates(self) -> list[Address]:
         known = [broker.address for broker in self._metadata.brokers.values()]
-        seeds = [one for one in self._brokers.config.addresses if one not in known]
+        seeds = [one for one in self._seeds if one not in known]
         self._randomness.shuffle(known)
         self._randomness.shuffle(seeds)
         # those in trouble last: there may be somebody whom we need not wait for
