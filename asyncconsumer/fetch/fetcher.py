@@ -191,7 +191,8 @@ class Fetcher:
         wait = config.fetch_max_wait_ms
         if plan.somebody_reads or around.expecting():
             wait = min(wait, _SHORT_WAIT_MS)
-        most = min(config.fetch_max_bytes, max(self._unit, around.budget.limit // 8))
+        budget = around.budget
+        most = min(config.fetch_max_bytes, max(self._unit, budget.limit // 8), budget.free)
         message = self._session.request(
             config,
             connection.versions,
@@ -200,7 +201,7 @@ class Fetcher:
             rack=self._rack(),
         )
         answer = connection.send_raw(message)
-        around.budget.take(most)
+        budget.take(most)
         return _Flight(answer, most)
 
     def _rack(self) -> str:
