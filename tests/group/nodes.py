@@ -16,14 +16,14 @@ class GroupNodes:
     """The nodes of one group."""
 
     def __init__(self, client: aiozk.ZKClient, group: str) -> None:
-        self._client = client
+        self.client = client
         self._root = f"/consumers/{group}"
 
     async def members(self) -> dict[str, dict[str, Any]]:
         """The registrations by consumer id."""
         path = f"{self._root}/ids"
         names = await self._children(path)
-        return {name: json.loads(await self._client.get_data(f"{path}/{name}")) for name in names}
+        return {name: json.loads(await self.client.get_data(f"{path}/{name}")) for name in names}
 
     async def owners(self) -> dict[TopicPartition, str]:
         """The thread that owns each partition."""
@@ -50,7 +50,7 @@ class GroupNodes:
             for partition in await self._children(f"{self._root}/{kind}/{topic}"):
                 path = f"{self._root}/{kind}/{topic}/{partition}"
                 try:
-                    node = await self._client.get(path)
+                    node = await self.client.get(path)
                 except aiozk.exc.NoNode:
                     continue  # gone since it was listed
                 found[TopicPartition(topic, int(partition))] = node
@@ -58,7 +58,7 @@ class GroupNodes:
 
     async def _children(self, path: str) -> list[str]:
         try:
-            return sorted(await self._client.get_children(path))
+            return sorted(await self.client.get_children(path))
         except aiozk.exc.NoNode:
             return []
 
