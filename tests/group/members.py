@@ -12,7 +12,7 @@ from asyncconsumer.connector import ConsumerConnector
 from asyncconsumer.group.assign import Group, Member, by_range
 from asyncconsumer.group.filters import TopicFilter
 from asyncconsumer.streams.messages import MessageStream
-from asyncconsumer.testing.handles import KafkaWithZooKeeper
+from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from asyncconsumer.testing.servers import ScalaConsumer
 from tests.helpers import produce
 
@@ -37,12 +37,11 @@ class Ours:
             self.values[record.value] += 1
 
 
-def connector_of(
-    kafka: KafkaWithZooKeeper, group: str, name: str, **options: Any
-) -> ConsumerConnector:
+def connector_of(kafka: KafkaHandle, group: str, name: str, **options: Any) -> ConsumerConnector:
     """With options that make a test quick."""
+    if isinstance(kafka, KafkaWithZooKeeper):
+        options.setdefault("zookeeper_connect", kafka.zookeeper_connect)
     return ConsumerConnector(
-        zookeeper_connect=options.pop("zookeeper_connect", kafka.zookeeper_connect),
         group_id=group,
         consumer_id=name,
         **{
@@ -57,7 +56,7 @@ def connector_of(
 
 @asynccontextmanager
 async def member(
-    kafka: KafkaWithZooKeeper,
+    kafka: KafkaHandle,
     group: str,
     topics: dict[str, int] | TopicFilter,
     name: str,
@@ -84,12 +83,12 @@ def numbers(topic: str, count: int, start: int = 0) -> list[bytes]:
     return [f"{topic}-{n}".encode() for n in range(start, start + count)]
 
 
-async def send(kafka: KafkaWithZooKeeper, topic: str, count: int, start: int = 0) -> None:
+async def send(kafka: KafkaHandle, topic: str, count: int, start: int = 0) -> None:
     await produce(topic, numbers(topic, count, start), bootstrap_servers=kafka.bootstrap_servers)
 
 
 @asynccontextmanager
-async def steadily(kafka: KafkaWithZooKeeper, topic: str) -> AsyncIterator[list[bytes]]:
+async def steadily(kafka: KafkaHandle, topic: str) -> AsyncIterator[list[bytes]]:
     """Send a few hundred records a second for as long as the block lasts: those sent so far."""
     sent: list[bytes] = []
     leaving = asyncio.Event()
