@@ -59,11 +59,15 @@ async def test_a_registration_that_makes_no_sense_is_reported_and_ignored(
 
 async def test_a_name_that_is_taken_is_refused(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
-    async with member(kafka_zk, group, {topic: 1}, "same") as first:
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        member(kafka_zk, group, {topic: 1}, "same") as first,
+    ):
         async with connector_of(kafka_zk, group, "same") as second:
             with pytest.raises(MemberExists, match=f"{group}_same"):
                 await second.create_message_streams({topic: 1})
-        await send(kafka_zk, topic, 5)  # the first one is none the worse for it
+        assert list(await nodes.members()) == [first.id]  # which is none the worse for it
+        await send(kafka_zk, topic, 5)
         await until(lambda: all_of(numbers(topic, 5), first))
 
 

@@ -1,4 +1,4 @@
-"""A connector that is shut down at any moment leaves nothing behind, though its session lives on."""
+"""A connector that is shut down at any moment leaves nothing behind; its session may live on."""
 
 import asyncio
 from random import Random
