@@ -15,7 +15,7 @@ class Budget:
         self.limit = limit
         self.used = 0
         self.peak = 0
-        self._bells: set[asyncio.Event] = set()
+        self._bells: dict[asyncio.Event, None] = {}
 
     @property
     def free(self) -> int:
@@ -37,8 +37,8 @@ class Budget:
 
     def ring(self, bell: asyncio.Event) -> None:
         """Set the event the next time that something is given back."""
-        self._bells.add(bell)
+        self._bells.setdefault(bell)
 
     def silence(self, bell: asyncio.Event) -> None:
         """Forget the event: nobody waits for it any more."""
-        self._bells.discard(bell)
+        self._bells.pop(bell, None)

@@ -18,7 +18,7 @@ from asyncconsumer.connector.listener import RebalanceListener
 from asyncconsumer.connector.outside import Outside
 from asyncconsumer.connector.routes import Routes
 from asyncconsumer.connector.seeds import Seeds
-from asyncconsumer.errors import ConfigError, ConsumerError, StreamsExist
+from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, StreamsExist
 from asyncconsumer.fetch.events import Recreated, Skipped, Truncated
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
@@ -53,6 +53,11 @@ class _Group(NamedTuple):
     rebalancer: Rebalancer
     routes: Routes
     failures: list[ConsumerError]  # what ended the rebalancing, if something did
+
+    def fail(self, error: ConsumerError) -> None:
+        """There will be no first share, if there was none yet: whoever waits for it must know."""
+        self.failures.append(error)
+        self.rebalancer.rebalanced.set()
 
 
 class ConsumerConnector:
@@ -205,6 +210,7 @@ class ConsumerConnector:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait({self._follower})
+        group.fail(ClosedError("the connector was shut down"))
         try:
             async with asyncio.timeout(_GRACE):
                 await group.rebalancer.stop()
@@ -320,10 +326,9 @@ class ConsumerConnector:
         try:
             await group.rebalancer.run()
         except ConsumerError as error:
-            group.failures.append(error)
             for stream in group.routes.all():
                 stream.channel.close(error)
-            group.rebalancer.rebalanced.set()
+            group.fail(error)
 
     async def _follow_logs(self, committer: Committer) -> None:
         """Where a log is another than it was, offsets that were committed mean nothing any more."""

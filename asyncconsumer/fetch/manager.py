@@ -60,13 +60,20 @@ class FetchManager:
             budget=self.budget,
             config=fetch,
             reports=asyncio.Queue(),
-            expecting=lambda: bool(self._finder.homeless),
+            expecting=self._expecting,
         )
         self._pool = FetcherPool(self._around, config.num_consumer_fetchers, self._scope)
         self._placing = Placing(
             self._around, config, self._pool, self._finder, self.events, self._scope
         )
         self._stalls = Stalls(config.stall_timeout_ms / 1000)
+
+    def _expecting(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return any(
+            one.troubled_since is None or now - one.troubled_since < 5
+            for one in self._finder.homeless.values()
+        )
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()

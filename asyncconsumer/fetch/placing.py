@@ -150,6 +150,8 @@ class Placing:
                 broker = metadata.brokers[node_id]
             else:
                 cursor.replica = None
+                if _now() < until:
+                    cursor.shuns_replicas_until = _now() + _SHUN_SECONDS
         return Place(broker.node_id, broker.address, leader.epoch)
 
     def _start_anew(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:

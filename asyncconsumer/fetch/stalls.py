@@ -72,7 +72,7 @@ def _reason(sight: Sight) -> str | None:
         return f"it has no broker to be read from: {trouble}"
     if fetcher in late:
         return f"the broker {fetcher.node_id} at {fetcher.address} does not answer"
-    if cursor.offset >= cursor.high_watermark:
+    if 0 <= cursor.high_watermark <= cursor.offset:
         return None  # nothing to read, as far as its broker has told
     if not cursor.channel.has_room():
         return f"no room: its stream holds {cursor.channel.fill} bytes, and others hold the rest"

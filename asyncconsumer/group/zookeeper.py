@@ -73,6 +73,7 @@ class ZooKeeperMembership:
         self._bell = bell
         self._members = session.watch_children(self._paths.ids, bell)
         self._owned: dict[TopicPartition, str] = {}  # the thread that reads each
+        self._loose: set[TopicPartition] = set()  # owner nodes of ours that may be there besides
         self._seen: dict[str, set[int]] = {}  # partitions of each topic, when it was first seen
         self._epoch: int | None = None  # of the session in which we registered
 
@@ -110,9 +111,12 @@ class ZooKeeperMembership:
             except SessionExpired:
                 self._epoch = None
                 lost, self._owned = frozenset(self._owned), {}
+                self._loose.clear()
                 _log.warning("%s lost its session: %d partitions", self._who, len(lost))
                 yield Assignment(lost=lost)
-            except ConnectionLoss as error:
+            except ConsumerError as error:
+                if not error.retriable:
+                    raise
                 _log.warning("%s has no connection to ZooKeeper: %s", self._who, error)
                 await asyncio.sleep(min(1.0, self._config.backoff_ms / 1000))
 
@@ -144,10 +148,11 @@ class ZooKeeperMembership:
     async def _shares(self) -> AsyncIterator[Assignment]:
         """Our share in this session, whenever it changes."""
         assert self._epoch is not None
-        tries, told = 0, False
+        tries, told = 0, bool(self._owned)  # if a connection broke, what we have was told before
         while True:
             self._bell.clear()
             self._check_session(self._epoch)
+            await self._tidy(self._epoch)
             everyone = await self._divide()
             mine = {one: who for one, who in everyone.items() if consumer_of(who) == self._who}
             keep = {one: who for one, who in self._owned.items() if mine.get(one) == who}
@@ -257,23 +262,39 @@ class ZooKeeperMembership:
             raise SessionExpired(self._paths.ids, f"the session of epoch {epoch} is over")
 
     async def leave(self) -> None:
-        """Give up everything, also our place in the group. Nothing is claimed again."""
-        epoch, self._epoch = self._epoch, None
+        """Give up everything, also our place in the group. Nothing is claimed again.
+
+        Whatever was being done was cut short: what may have come of it is given up as well.
+        """
+        registered, self._epoch = self._epoch, None
         owned, self._owned = self._owned, {}
         self._members.close()
-        if epoch is None:
+        epoch = self._session.epoch if registered is None else registered
+        if self._session.is_over(epoch):
             return
         await self._release(owned, epoch)
-        path = self._paths.member(self._who)
-        await delete_ephemeral_owned(self._session, path, epoch=epoch)
+        await self._tidy(epoch)
+        path, sure = self._paths.member(self._who), registered is not None
+        await delete_ephemeral_owned(self._session, path, epoch=epoch, sure=sure)
 
     # --- owners ----------------------------------------------------------------------------------
 
-    async def _release(self, partitions: Collection[TopicPartition], epoch: int) -> None:
-        await each(partitions, lambda one: self._let_go(one, epoch))
+    async def _release(
+        self, partitions: Collection[TopicPartition], epoch: int, *, sure: bool = True
+    ) -> None:
+        """Delete their owner nodes; if that is cut short, they stay loose."""
 
-    async def _let_go(self, partition: TopicPartition, epoch: int) -> None:
-        await delete_ephemeral_owned(self._session, self._paths.owner(partition), epoch=epoch)
+        async def let_go(one: TopicPartition) -> None:
+            path = self._paths.owner(one)
+            await delete_ephemeral_owned(self._session, path, epoch=epoch, sure=sure)
+
+        self._loose.update(partitions)
+        await each(partitions, let_go)
+        self._loose.difference_update(partitions)
+
+    async def _tidy(self, epoch: int) -> None:
+        """Delete what claims and releases that were cut short may have left."""
+        await self._release(list(self._loose), epoch, sure=False)
 
     async def _claim(
         self, shares: Mapping[TopicPartition, str], epoch: int
@@ -289,9 +310,11 @@ class ZooKeeperMembership:
             except NodeExists as error:
                 in_the_way[one] = error
 
+        self._loose.update(shares)
         await each(shares, claim)
         if in_the_way:
             await self._release(claimed, epoch)
+        self._loose.difference_update(shares)
         return in_the_way
 
     async def _own(self, partition: TopicPartition, thread: str, epoch: int) -> None:

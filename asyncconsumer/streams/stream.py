@@ -46,6 +46,8 @@ class Stream:
         self._held: Chunk | None = None
         self._finished: dict[TopicPartition, int] = {}
         self._records = accel.AsyncRecords(self._refill, clock)
+        if fence is not None:
+            self._records.deadline = float("-inf")
 
     def __aiter__(self) -> accel.AsyncRecords:
         return self._records

@@ -48,20 +48,22 @@ async def delete_if_there(
             raise
 
 
-async def delete_ephemeral_owned(session: ZooKeeperSession, path: str, *, epoch: int) -> None:
+async def delete_ephemeral_owned(
+    session: ZooKeeperSession, path: str, *, epoch: int, sure: bool = True
+) -> None:
     """Delete a node that we created in the session of an epoch; until it is gone.
 
     A delete whose answer was lost may have been done, and another may have a node there by now:
-    so it is not sent again before the node was seen to be still ours.
+    so it is not sent again before the node was seen to be still ours. Nor is it sent at all before
+    that if we are not `sure` to have created it.
     """
-    sent = False
     while True:
         try:
-            if sent:
+            if not sure:
                 there = await _settled(session, path)
                 if there is None or there.stat.ephemeral_owner != session.session_id:
                     return
-            sent = True
+            sure = False
             await session.delete(path, epoch=epoch)
         except NoNode:
             return

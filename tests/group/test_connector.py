@@ -1,184 +1,285 @@
-"""The classic connector on a fake ZooKeeper and a fake Kafka."""
+"""The classic connector on real servers: what it gives, commits and tells, and what it bears."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from random import Random
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
-from asyncconsumer.config import ClassicConfig
-from asyncconsumer.connector import ConsumerConnector, Outside
-from asyncconsumer.errors import ConfigError, ConsumerTimeout, StreamsExist
+from asyncconsumer.connector import ConsumerConnector, RebalanceListener
+from asyncconsumer.errors import (
+    ConsumerRebalanceFailed,
+    ConsumerTimeout,
+    MemberExists,
+    StreamsExist,
+)
+from asyncconsumer.group.filters import Whitelist
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.messages import MessageStream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster, Told
-from asyncconsumer.testing.zookeeper import FakeZooKeeper
-
-pytestmark = pytest.mark.fast
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+from asyncconsumer.testing.handles import KafkaWithZooKeeper
+from tests.group.members import all_of, connector_of, equal, member, numbers, send, shares
+from tests.group.nodes import GroupNodes, nodes_of
+from tests.helpers import until
 
 
-class Fakes:
-    """A ZooKeeper, a broker with a topic, and connectors to them."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self.cluster = cluster
-        self.zookeeper = FakeZooKeeper(1, randomness=Random(1))
-
-    def connector(self, name: str = "m", **options: Any) -> ConsumerConnector:
-        loop = asyncio.get_running_loop()
-        config = ClassicConfig(
-            zookeeper_connect=self.zookeeper.connect,
-            bootstrap_servers=self.cluster.bootstrap_servers,
-            group_id="g",
-            consumer_id=name,
-            **{"auto_offset_reset": "smallest", "auto_commit_interval_ms": 1000, **options},
-        )
-        outside = Outside(
-            open_broker=self.cluster.open,
-            open_zookeeper=self.zookeeper.open,
-            randomness=Random(2),
-            clock=loop.time,
-        )
-        return ConsumerConnector(config, outside=outside)
-
-    def committed(self, at: TopicPartition) -> int | None:
-        node = self.zookeeper.tree.nodes.get(f"/consumers/g/offsets/{at.topic}/{at.partition}")
-        return None if node is None or not node.data else int(node.data)
-
-    def owner(self, at: TopicPartition) -> str | None:
-        node = self.zookeeper.tree.nodes.get(f"/consumers/g/owners/{at.topic}/{at.partition}")
-        return None if node is None or not node.data else node.data.decode()
+async def one_stream(connector: ConsumerConnector, topic: str) -> MessageStream[bytes, bytes]:
+    streams: dict[str, list[MessageStream[bytes, bytes]]]
+    streams = await connector.create_message_streams({topic: 1})
+    return streams[topic][0]
 
 
-@asynccontextmanager
-async def fakes(partitions: int = 2) -> AsyncIterator[Fakes]:
-    async with FakeCluster(Random(3), brokers=1) as cluster:
-        cluster.add_topic("t", partitions)
-        yield Fakes(cluster)
+async def take(stream: MessageStream[Any, Any], count: int) -> list[Any]:
+    """So many values; the last is still in hand."""
+    async with asyncio.timeout(60):
+        records = aiter(stream)
+        return [(await anext(records)).value for _ in range(count)]
 
 
-async def only(streams: dict[str, list[MessageStream[Any, Any]]]) -> MessageStream[Any, Any]:
-    ((stream,),) = streams.values()
-    return stream
+# --- others in the group -------------------------------------------------------------------------
 
 
-@simulated(range(10))
-async def test_streams_are_read_committed_and_end_with_the_shutdown() -> None:
-    async with fakes() as world:
-        world.cluster.append("t", 0, 5)
-        world.cluster.append("t", 1, 5)
-        async with world.connector() as connector:
-            streams: Any = await connector.create_message_streams({"t": 2})
-            assert world.owner(T0) == "g_m-0"
-            assert world.owner(T1) == "g_m-1"
-            first, second = streams["t"]
-            told = [Told.of((await anext(aiter(first))).value).offset for _ in range(5)]
-            assert told == [0, 1, 2, 3, 4]
-            assert await connector.commit_offsets() == {T0: 4}  # the last one is still in hand
-            await anext(aiter(second))
-            await connector.shutdown()
-            await connector.shutdown()
-            assert [record async for record in first] == []
-            assert [record async for record in second] == []
-        assert (world.committed(T0), world.committed(T1)) == (4, 0)
-        assert (world.owner(T0), world.zookeeper.sessions) == (None, [])
+async def test_a_registration_that_makes_no_sense_is_reported_and_ignored(
+    kafka_zk: KafkaWithZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
+        async with member(kafka_zk, group, {topic: 1}, "a") as ours:
+            await nodes.client.create(f"/consumers/{group}/ids/{group}_bad", b'{"pattern":')
+            await until(lambda: f"{group}_bad" in caplog.text)
+            async with member(kafka_zk, group, {topic: 1}, "b") as other:
+                both = shares(topic, 2, (ours.id, 1), (other.id, 1))
+                await until(lambda: equal(nodes.owners(), both))
+                await send(kafka_zk, topic, 20)
+                await until(lambda: all_of(numbers(topic, 20), ours, other))
+        assert "a member of group" in caplog.text
 
 
-@simulated(range(10))
-async def test_a_new_topic_of_the_same_name_is_committed_anew() -> None:
-    async with fakes(1) as world:
-        world.cluster.append("t", 0, 10)
-        async with world.connector() as connector:
-            stream: Any = await only(await connector.create_message_streams({"t": 1}))
-            for _ in range(10):
-                await anext(aiter(stream))
-            await asyncio.sleep(3)
-            assert world.committed(T0) == 9
-            world.cluster.recreate_topic("t")
-            world.cluster.append("t", 0, 3)
-            for _ in range(3):
-                assert Told.of((await anext(aiter(stream))).value).incarnation == 2
-            await asyncio.sleep(3)
-            assert world.committed(T0) == 2
+async def test_a_name_that_is_taken_is_refused(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic, group = await kafka_zk.topic(), kafka_zk.group()
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        member(kafka_zk, group, {topic: 1}, "same") as first,
+    ):
+        async with connector_of(kafka_zk, group, "same") as second:
+            with pytest.raises(MemberExists, match=f"{group}_same"):
+                await second.create_message_streams({topic: 1})
+        assert list(await nodes.members()) == [first.id]  # which is none the worse for it
+        await send(kafka_zk, topic, 5)
+        await until(lambda: all_of(numbers(topic, 5), first))
 
 
-@simulated(range(10))
-async def test_decoders_make_messages_and_leave_none_alone() -> None:
-    async with fakes(1) as world:
-        world.cluster.append("t", 0, 1)
-        async with world.connector() as connector:
-            streams: Any = await connector.create_message_streams(
-                {"t": 1}, key_decoder=json.loads, value_decoder=lambda value: value.split(b"/")[0]
-            )
-            message = await anext(aiter(streams["t"][0]))
-            assert (message.topic, message.offset, message.key, message.value) == (
-                "t",
-                0,
-                None,
-                b"t",
-            )
+async def test_a_partition_that_somebody_holds_is_told_of_and_taken_when_it_is_free(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
+    await send(kafka_zk, topic, 20)
+    where = f"/consumers/{group}/owners/{topic}/0"
+    held = {TopicPartition(topic, 0): "somebody-0"}
+    few: Any = {"rebalance_max_retries": 2, "rebalance_backoff_ms": 200}
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        connector_of(kafka_zk, group, "o", **few) as connector,
+    ):
+        await nodes.client.ensure_path(where.rpartition("/")[0])
+        await nodes.client.create(where, b"somebody-0")
+        stream = await one_stream(connector, topic)
+        for _ in range(2):  # it goes on, and tells again
+            with pytest.raises(ConsumerRebalanceFailed, match="owned by another"):
+                await take(stream, 1)
+            assert await nodes.owners() == held, "all that is due to us, or nothing"
+        await nodes.client.delete(where)
+        got: set[bytes] = set()
+        while len(got) < 20:
+            try:
+                got.update(await take(stream, 1))
+            except ConsumerRebalanceFailed:
+                continue  # it was on its way
+        assert got == set(numbers(topic, 20))
 
 
-@simulated(range(10))
-async def test_a_stream_with_a_timeout_can_be_read_on() -> None:
-    async with fakes(1) as world, world.connector(consumer_timeout_ms=500) as connector:
-        stream: Any = await only(await connector.create_message_streams({"t": 1}))
-        for _ in range(2):
-            with pytest.raises(ConsumerTimeout, match="500 ms"):
-                await anext(aiter(stream))
-        world.cluster.append("t", 0, 1)
-        assert (await anext(aiter(stream))).offset == 0
+# --- streams -------------------------------------------------------------------------------------
 
 
-@simulated(range(10))
-async def test_what_was_fetched_ahead_can_be_cleared_and_comes_again() -> None:
-    async with fakes(1) as world:
-        world.cluster.append("t", 0, 5)
-        async with world.connector() as connector:
-            stream: Any = await only(await connector.create_message_streams({"t": 1}))
-            for _ in range(3):
-                await anext(aiter(stream))
-            stream.clear()
-            assert (await anext(aiter(stream))).offset == 2  # it was in hand, and not finished
-
-
-@simulated(range(10))
-async def test_a_stream_too_many_waits_and_ends_with_the_shutdown() -> None:
-    async with fakes(1) as world, world.connector() as connector:
-        streams: Any = await connector.create_message_streams({"t": 2, "missing": 1})
-        async with asyncio.TaskGroup() as group:
-            for stream in (*streams["t"], *streams["missing"]):
-
-                async def read(stream: MessageStream[Any, Any] = stream) -> None:
-                    assert [record async for record in stream] == []
-
-                group.create_task(read())
-            await asyncio.sleep(5)
-            await connector.shutdown()
-
-
-@simulated(range(3))
-async def test_streams_are_made_once_and_counts_are_checked() -> None:
-    async with fakes(1) as world, world.connector() as connector:
-        with pytest.raises(ConfigError, match="needs a topic"):
-            await connector.create_message_streams({})
-        with pytest.raises(ConfigError, match="0 streams of topic 't'"):
-            await connector.create_message_streams({"t": 0})
-        await connector.create_message_streams({"t": 1})
+async def test_streams_of_no_topic_wait_and_end_with_the_connector(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
+    group = kafka_zk.group()
+    async with connector_of(kafka_zk, group, "o") as connector:
+        streams: list[MessageStream[bytes, bytes]]
+        streams = await connector.create_message_streams_by_filter(Whitelist(f"{group}.*"), 2)
         with pytest.raises(StreamsExist):
             await connector.create_message_streams({"t": 1})
-        assert connector.consumer_id == "g_m"
+        async with asyncio.timeout(60), asyncio.TaskGroup() as readers:
+            ends = [readers.create_task(take_all(stream)) for stream in streams]
+            await asyncio.sleep(0)
+            await connector.shutdown()
+        assert [end.result() for end in ends] == [[], []]
+        await connector.shutdown()  # harmless
 
 
-def test_options_or_a_config_but_not_both() -> None:
-    config = ClassicConfig(zookeeper_connect="zk", group_id="g")
-    with pytest.raises(ConfigError, match="not both"):
-        ConsumerConnector(config, group_id="h")
-    named = ConsumerConnector.from_properties({"zookeeper.connect": "zk", "group.id": "h"})
-    assert named.config.group_id == "h"
+async def take_all(stream: MessageStream[Any, Any]) -> list[Any]:
+    return [record.value async for record in stream]
+
+
+async def test_a_stream_without_records_times_out_and_can_be_read_on(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
+    topic = await kafka_zk.topic()
+    async with connector_of(kafka_zk, kafka_zk.group(), "o", consumer_timeout_ms=300) as connector:
+        stream = await one_stream(connector, topic)
+        for start in (0, 5):
+            with pytest.raises(ConsumerTimeout):
+                await take(stream, 1)
+            await send(kafka_zk, topic, 5, start)
+            assert await take(stream, 5) == numbers(topic, 5, start)
+
+
+async def test_decoders_make_messages_and_leave_what_is_missing(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
+    topic = await kafka_zk.topic()
+    async with AIOKafkaProducer(bootstrap_servers=kafka_zk.bootstrap_servers) as producer:
+        await producer.send_and_wait(topic, b'{"n": 1}', key=b"7")
+        await producer.send_and_wait(topic, None, key=b"8")
+        await producer.send_and_wait(topic, b"[2]")
+    async with connector_of(kafka_zk, kafka_zk.group(), "o") as connector:
+        streams: dict[str, list[MessageStream[int, Any]]] = await connector.create_message_streams(
+            {topic: 1}, key_decoder=int, value_decoder=json.loads
+        )
+        found = []
+        async for message in streams[topic][0]:
+            found.append((message.offset, message.key, message.value))
+            assert (message.topic, message.partition) == (topic, 0)
+            assert message.timestamp == message.record.timestamp > 0
+            if len(found) == 3:
+                break
+    assert found == [(0, 7, {"n": 1}), (1, 8, None), (2, None, [2])]
+
+
+async def test_a_cleared_stream_reads_again_from_what_is_finished(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
+    topic = await kafka_zk.topic()
+    await send(kafka_zk, topic, 10)
+    async with connector_of(kafka_zk, kafka_zk.group(), "o") as connector:
+        stream = await one_stream(connector, topic)
+        assert await take(stream, 4) == numbers(topic, 4)
+        stream.clear()  # the fourth was in hand, and so it was not finished
+        assert await take(stream, 7) == numbers(topic, 7, 3)
+
+
+# --- commits -------------------------------------------------------------------------------------
+
+
+async def test_offsets_that_are_given_are_committed_as_they_are_of_what_is_ours(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
+    topic, group = await kafka_zk.topic(), kafka_zk.group()
+    await send(kafka_zk, topic, 10)
+    ours, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    manual: Any = {"auto_commit_enable": False}
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
+        async with connector_of(kafka_zk, group, "o", **manual) as connector:
+            assert await connector.commit_offsets() == {}
+            stream = await one_stream(connector, topic)
+            await take(stream, 8)
+            assert await connector.commit_offsets() == {ours: 7}
+            assert await nodes.offsets() == {ours: 7}
+            assert await connector.commit_offsets({ours: 3, other: 5}) == {ours: 3}
+        assert await nodes.offsets() == {ours: 3}, "and the end commits nothing without auto-commit"
+        async with connector_of(kafka_zk, group, "o", **manual) as connector:
+            stream = await one_stream(connector, topic)
+            assert await take(stream, 7) == numbers(topic, 7, 3)
+
+
+async def test_offsets_are_written_only_when_they_changed(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    servers = kafka_zk.bootstrap_servers
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        AIOKafkaProducer(bootstrap_servers=servers) as producer,
+    ):
+        often: Any = {"auto_commit_interval_ms": 20}
+        async with member(kafka_zk, group, {topic: 1}, "o", **often):
+            for n in range(1, 6):
+                await producer.send_and_wait(topic, b"%d" % n, partition=0)
+                await until(partial(_equal_offsets, nodes, {first: n}))
+            await producer.send_and_wait(topic, b"b", partition=1)
+            await until(partial(_equal_offsets, nodes, {first: 5, second: 1}))
+        once_each = {first: 4, second: 0}
+        assert await nodes.commits() == once_each, "the first value made its node"
+        async with member(kafka_zk, group, {topic: 1}, "o", **often) as ours:
+            await ours.connector.commit_offsets({first: 5, second: 1})
+        assert await nodes.commits() == once_each, "loaded, and not written again"
+
+
+async def _equal_offsets(nodes: GroupNodes, expected: dict[TopicPartition, int]) -> bool:
+    return await nodes.offsets() == expected
+
+
+# --- listeners -----------------------------------------------------------------------------------
+
+
+class Diary(RebalanceListener):
+    """What it was told, and what ZooKeeper said at that moment."""
+
+    def __init__(self, nodes: GroupNodes) -> None:
+        self.lines: list[tuple[str, set[int]]] = []
+        self.owners: list[dict[TopicPartition, str]] = []
+        self.offsets: list[dict[TopicPartition, int]] = []
+        self._nodes = nodes
+
+    async def before_releasing_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        await self._write("releasing", partitions)
+
+    async def before_starting_fetchers(
+        self, consumer_id: str, owners: Mapping[TopicPartition, str]
+    ) -> None:
+        mine = {one for one, who in owners.items() if who.startswith(f"{consumer_id}-")}
+        await self._write("starting", mine)
+
+    async def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        await self._write("lost", partitions)
+
+    async def _write(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        self.lines.append((what, {one.partition for one in partitions}))
+        self.owners.append(await self._nodes.owners())
+        self.offsets.append(await self._nodes.offsets())
+
+
+async def test_listeners_are_told_in_the_order_of_things(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
+        diary = Diary(nodes)
+        seldom: Any = {"auto_commit_interval_ms": 60_000, "listener": diary}
+        async with member(kafka_zk, group, {topic: 1}, "a", **seldom) as ours:
+            await send(kafka_zk, topic, 20)
+            await until(lambda: all_of(numbers(topic, 20), ours))
+            async with member(kafka_zk, group, {topic: 1}, "b") as other:
+                both = shares(topic, 4, (ours.id, 1), (other.id, 1))
+                await until(lambda: equal(nodes.owners(), both))
+            await until(lambda: len(diary.lines) == 3)
+            session = ours.connector._zookeeper
+            await kafka_zk.zookeeper.expire_session(session.session_id, session.password)
+            await until(lambda: len(diary.lines) == 5)
+            everything = shares(topic, 4, (ours.id, 1))
+            await until(lambda: equal(nodes.owners(), everything))
+            await send(kafka_zk, topic, 20, 20)
+            await until(lambda: all_of(numbers(topic, 40), ours))
+    everyone = {0, 1, 2, 3}
+    assert diary.lines == [
+        ("starting", everyone),
+        ("releasing", {2, 3}),
+        ("starting", everyone),
+        ("lost", everyone),
+        ("starting", everyone),
+        ("releasing", everyone),
+    ]
+    # they are ours before we start, and still when we are about to release
+    assert [len(owned) for owned in diary.owners] == [4, 4, 4, 0, 4, 4]
+    # and are committed by then, without waiting for the auto-commit
+    assert set(diary.offsets[1]) >= {TopicPartition(topic, 2), TopicPartition(topic, 3)}

@@ -1,105 +1,32 @@
 """Our members and Kafka's classic Scala consumer in one group: they share, hand over, commit."""
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.new_partitions import NewPartitions
 
-from asyncconsumer.connector import ConsumerConnector
 from asyncconsumer.group.assign import Group, Member, by_range, round_robin
-from asyncconsumer.group.filters import TopicFilter, Whitelist
+from asyncconsumer.group.filters import Blacklist, Whitelist
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
-from asyncconsumer.testing.servers import ScalaConsumer, ScalaConsumers
-from tests.group.nodes import nodes_of
-from tests.helpers import produce, until
+from asyncconsumer.testing.servers import ScalaConsole, ScalaConsumers
+from tests.group.members import (
+    Ours,
+    all_of,
+    equal,
+    member,
+    numbers,
+    received,
+    send,
+    shares,
+    steadily,
+)
+from tests.group.nodes import Watchful, nodes_of
+from tests.group.own import OwnConsumer
+from tests.helpers import until
 
-
-class Ours:
-    """One of our members, and what it was given."""
-
-    def __init__(self, connector: ConsumerConnector) -> None:
-        self.connector = connector
-        self.values: Counter[bytes] = Counter()
-
-    @property
-    def id(self) -> str:
-        assert self.connector.consumer_id is not None
-        return self.connector.consumer_id
-
-    async def read(self, stream: MessageStream[Any, Any]) -> None:
-        async for record in stream:
-            assert record.value is not None
-            self.values[record.value] += 1
-
-
-@asynccontextmanager
-async def member(
-    kafka: KafkaWithZooKeeper,
-    group: str,
-    topics: dict[str, int] | TopicFilter,
-    name: str,
-    streams: int = 1,
-    **options: Any,
-) -> AsyncIterator[Ours]:
-    connector = ConsumerConnector(
-        zookeeper_connect=kafka.zookeeper_connect,
-        group_id=group,
-        consumer_id=name,
-        **{
-            "auto_offset_reset": "smallest",
-            "auto_commit_interval_ms": 200,
-            "rebalance_backoff_ms": 300,
-            "rebalance_max_retries": 40,
-            **options,
-        },
-    )
-    async with connector, asyncio.TaskGroup() as readers:
-        ours = Ours(connector)
-        if isinstance(topics, TopicFilter):
-            made: list[MessageStream[bytes, bytes]]
-            made = await connector.create_message_streams_by_filter(topics, streams)
-        else:
-            of_topics: dict[str, list[MessageStream[bytes, bytes]]]
-            of_topics = await connector.create_message_streams(topics)
-            made = [stream for of_topic in of_topics.values() for stream in of_topic]
-        for stream in made:
-            readers.create_task(ours.read(stream))
-        yield ours
-        await connector.shutdown()
-
-
-def numbers(topic: str, count: int, start: int = 0) -> list[bytes]:
-    return [f"{topic}-{n}".encode() for n in range(start, start + count)]
-
-
-async def send(kafka: KafkaWithZooKeeper, topic: str, count: int, start: int = 0) -> None:
-    await produce(topic, numbers(topic, count, start), bootstrap_servers=kafka.bootstrap_servers)
-
-
-def received(*members: Ours | ScalaConsumer) -> Counter[bytes]:
-    total: Counter[bytes] = Counter()
-    for one in members:
-        if isinstance(one, Ours):
-            total += one.values
-        else:
-            total.update(record.value or b"" for record in one.records)
-    return total
-
-
-def all_of(values: Iterable[bytes], *members: Ours | ScalaConsumer) -> bool:
-    return set(received(*members)) >= set(values)
-
-
-def shares(topic: str, partitions: int, *threads: tuple[str, int], strategy: Any = by_range) -> Any:
-    members = [Member(who, {topic: count}) for who, count in threads]
-    return strategy(Group(members, {topic: range(partitions)}))
+SHORT_SESSION = {"zookeeper.session.timeout.ms": "3000"}
 
 
 @pytest.mark.parametrize(("strategy", "rule"), [("range", by_range), ("roundrobin", round_robin)])
@@ -115,7 +42,7 @@ async def test_they_divide_partitions_as_two_scala_members_would(
         ours_too: Any = {"partition_assignment_strategy": strategy}
         async with member(kafka_zk, group, {topic: 3}, "o", **ours_too) as ours:
             expected = shares(topic, 8, (scala.consumer_id, 2), (ours.id, 3), strategy=rule)
-            await until(lambda: _equal(nodes.owners(), expected))
+            await until(lambda: equal(nodes.owners(), expected))
             await send(kafka_zk, topic, 80, 80)
             await until(lambda: all_of(numbers(topic, 160), scala, ours))
         # we left: what we had goes back, from where we committed
@@ -125,10 +52,6 @@ async def test_they_divide_partitions_as_two_scala_members_would(
         await until(lambda: all_of(numbers(topic, 240), scala, ours))
         assert max(received(ours).values()) == 1
         assert not set(received(ours)) & set(numbers(topic, 80, 160))
-
-
-async def _equal(read: Any, expected: Any) -> bool:
-    return bool(await read == expected)
 
 
 async def test_a_killed_scala_member_is_replaced_and_nothing_is_lost(
@@ -141,13 +64,13 @@ async def test_a_killed_scala_member_is_replaced_and_nothing_is_lost(
         member(kafka_zk, group, {topic: 1}, "o") as ours,
     ):
         await until(
-            lambda: _equal(nodes.owners(), shares(topic, 4, (scala.consumer_id, 1), (ours.id, 1)))
+            lambda: equal(nodes.owners(), shares(topic, 4, (scala.consumer_id, 1), (ours.id, 1)))
         )
         await send(kafka_zk, topic, 100)
         await until(lambda: all_of(numbers(topic, 100), scala, ours))
         await scala.kill()
         await send(kafka_zk, topic, 100, 100)
-        await until(lambda: _equal(nodes.owners(), shares(topic, 4, (ours.id, 1))))
+        await until(lambda: equal(nodes.owners(), shares(topic, 4, (ours.id, 1))))
         await until(lambda: all_of(numbers(topic, 200), scala, ours))
         assert max(received(ours).values()) == 1
 
@@ -165,7 +88,7 @@ async def test_wildcards_take_topics_that_appear_later(
     ):
         members = [Member(scala.consumer_id, {first: 1}), Member(ours.id, {first: 2})]
         expected = by_range(Group(members, {first: range(2)}))
-        await until(lambda: _equal(nodes.owners(), expected))
+        await until(lambda: equal(nodes.owners(), expected))
         later = f"{first}-later"
         await kafka_zk.server.admin.create_topic(later, partitions=5)
         both = {first: range(2), later: range(5)}
@@ -173,7 +96,7 @@ async def test_wildcards_take_topics_that_appear_later(
             Member(scala.consumer_id, dict.fromkeys(both, 1)),
             Member(ours.id, dict.fromkeys(both, 2)),
         ]
-        await until(lambda: _equal(nodes.owners(), by_range(Group(members, both))))
+        await until(lambda: equal(nodes.owners(), by_range(Group(members, both))))
         await send(kafka_zk, later, 50)
         await until(lambda: all_of(numbers(later, 50), scala, ours))
 
@@ -188,14 +111,14 @@ async def test_partitions_that_are_added_are_divided_too(
         member(kafka_zk, group, {topic: 1}, "o", auto_offset_reset="largest") as ours,
     ):
         threads = (scala.consumer_id, 1), (ours.id, 1)
-        await until(lambda: _equal(nodes.owners(), shares(topic, 2, *threads)))
+        await until(lambda: equal(nodes.owners(), shares(topic, 2, *threads)))
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka_zk.bootstrap_servers)
         await admin.start()
         try:
             await admin.create_partitions({topic: NewPartitions(6)})
         finally:
             await admin.close()
-        await until(lambda: _equal(nodes.owners(), shares(topic, 6, *threads)))
+        await until(lambda: equal(nodes.owners(), shares(topic, 6, *threads)))
         await send(kafka_zk, topic, 60)
         await until(lambda: all_of(numbers(topic, 60), scala, ours))
 
@@ -215,3 +138,129 @@ async def test_both_stores_have_what_either_side_committed(
         await send(kafka_zk, topic, 10, 40)
         await until(lambda: all_of(numbers(topic, 50), scala, ours))
         assert set(received(scala)) == set(numbers(topic, 10, 40))
+
+
+async def test_several_streams_of_several_topics_are_shared_by_both_sides(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    group = kafka_zk.group()
+    wide, narrow = await kafka_zk.topic(partitions=7), await kafka_zk.topic(partitions=3)
+    ones = {wide: 2, narrow: 1}
+    others = {wide: 3, narrow: 2}
+    scala = await scala_consumers.start(group, ones, name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        member(kafka_zk, group, others, "o") as ours,
+    ):
+        members = [Member(scala.consumer_id, ones), Member(ours.id, others)]
+        expected = by_range(Group(members, {wide: range(7), narrow: range(3)}))
+        await until(lambda: equal(nodes.owners(), expected))
+        for topic in ones:
+            await send(kafka_zk, topic, 70)
+        sent = [*numbers(wide, 70), *numbers(narrow, 70)]
+        await until(lambda: all_of(sent, scala, ours))
+        assert received(ours)
+        assert received(scala)
+        assert max(received(ours, scala).values()) == 1
+
+
+async def test_of_a_black_list_both_sides_read_what_it_leaves(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    group = kafka_zk.group()
+    left_out, read = await kafka_zk.topic(partitions=2), await kafka_zk.topic(partitions=4)
+    pattern = f"(?!{read}).*"  # all topics of all tests but one
+    scala = await scala_consumers.start(group, {pattern: 1}, pattern="black_list", name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        member(kafka_zk, group, Blacklist(pattern), "o") as ours,
+    ):
+        await until(
+            lambda: equal(nodes.owners(), shares(read, 4, (scala.consumer_id, 1), (ours.id, 1)))
+        )
+        await send(kafka_zk, left_out, 10)
+        await send(kafka_zk, read, 40)
+        await until(lambda: all_of(numbers(read, 40), scala, ours))
+        assert set(received(scala, ours)) == set(numbers(read, 40))
+        assert received(scala)
+        assert received(ours)
+
+
+async def test_a_console_consumer_is_a_member_like_any_other(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
+        async with member(kafka_zk, group, {topic: 1}, "o") as ours:
+            await send(kafka_zk, topic, 20)
+            await until(lambda: all_of(numbers(topic, 20), ours))
+            console = await scala_consumers.start_console(group, topic)
+            both = (console.consumer_id, 1), (ours.id, 1)
+            await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
+            await send(kafka_zk, topic, 40, 20)
+            await until(lambda: _with_console(console, ours) >= set(numbers(topic, 60)))
+            assert console.values
+        await send(kafka_zk, topic, 40, 60)
+        await until(lambda: _with_console(console, ours) >= set(numbers(topic, 100)))
+        assert max(received(ours).values()) == 1
+        assert not set(received(ours)) & {value.encode() for value in console.values}
+
+
+def _with_console(console: ScalaConsole, ours: Ours) -> set[bytes]:
+    return set(received(ours)) | {value.encode() for value in console.values}
+
+
+async def test_a_member_of_ours_that_is_killed_is_replaced_by_a_scala_one(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    scala = await scala_consumers.start(group, {topic: 1}, name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        OwnConsumer(
+            kafka_zk.zookeeper_connect, group, {topic: 1}, name="o", properties=SHORT_SESSION
+        ) as ours,
+    ):
+        both = (scala.consumer_id, 1), (ours.consumer_id, 1)
+        await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
+        await send(kafka_zk, topic, 100)
+        await until(lambda: all_of(numbers(topic, 100), scala, ours))
+        await ours.kill()
+        await send(kafka_zk, topic, 100, 100)
+        await scala.until_owning([TopicPartition(topic, n) for n in range(4)])
+        await until(lambda: all_of(numbers(topic, 200), scala, ours))
+        assert max(received(ours).values()) == 1
+
+
+async def test_a_member_of_ours_that_stood_still_does_nothing_with_what_it_lost(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    scala = await scala_consumers.start(group, {topic: 1}, name="s")
+    ours = OwnConsumer(
+        kafka_zk.zookeeper_connect, group, {topic: 1}, name="o", properties=SHORT_SESSION
+    )
+    ours.pause = 0.01  # so that there is always something before it that was fetched already
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes, ours:
+        both = shares(topic, 4, (scala.consumer_id, 1), (ours.consumer_id, 1))
+        mine = [one for one, who in both.items() if who.startswith(ours.consumer_id)]
+        await until(lambda: equal(nodes.owners(), both))
+        async with steadily(kafka_zk, topic) as sent, Watchful(nodes) as watchful:
+            await until(lambda: len(ours.records) > 100)
+            ours.freeze()
+            await scala.until_owning([TopicPartition(topic, n) for n in range(4)])
+            taken_ms = await nodes.claimed_ms()
+            ahead = len(scala.records) + 100
+            await until(lambda: len(scala.records) > ahead)
+            ours.thaw()
+            await until(lambda: equal(nodes.owners(), both))
+            regained_ms = await nodes.claimed_ms()
+        await until(lambda: all_of(sent, scala, ours))
+        assert not watchful.steps_back
+        delivered_ms: dict[TopicPartition, list[int]] = {one: [] for one in mine}
+        for record in ours.records:
+            delivered_ms[TopicPartition(record.topic, record.partition)].append(record.at_ms)
+        for one, times in delivered_ms.items():
+            assert min(times) < taken_ms[one]
+            assert max(times) >= regained_ms[one]
+            assert not [at for at in times if taken_ms[one] <= at < regained_ms[one]]

@@ -189,9 +189,9 @@ def test_what_a_member_tells_is_read_as_it_comes(tmp_path: Path) -> None:
     assert (told.owners, told.records) == ({TopicPartition("t", 1): "g_a-0"}, [])
 
     with events.open("a") as file:
-        file.write('"stream":0}\n{"event":"releasing","partitions":{"t":[1]}}\n')
+        file.write('"stream":0,"at_ms":5}\n{"event":"releasing","partitions":{"t":[1]}}\n')
     told.read(events)
-    assert told.records == [ScalaRecord("t", 1, 7, None, b"hi", 0)]
+    assert told.records == [ScalaRecord("t", 1, 7, None, b"hi", 0, 5)]
     assert (told.owners, told.releases) == ({}, [{TopicPartition("t", 1)}])
 
 

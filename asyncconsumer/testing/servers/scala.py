@@ -41,6 +41,7 @@ class ScalaRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     stream: int
+    at_ms: int  # when, since the epoch
 
 
 class _Told:

@@ -107,6 +107,7 @@ public final class ClassicConsumer implements ConsumerRebalanceListener {
         record.put("key", hexadecimal(message.key()));
         record.put("value", hexadecimal(message.message()));
         record.put("stream", stream);
+        record.put("at_ms", System.currentTimeMillis());
         return record;
     }
 

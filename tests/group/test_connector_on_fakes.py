@@ -1,0 +1,184 @@
+"""The classic connector on a fake ZooKeeper and a fake Kafka."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.config import ClassicConfig
+from asyncconsumer.connector import ConsumerConnector, Outside
+from asyncconsumer.errors import ConfigError, ConsumerTimeout, StreamsExist
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.messages import MessageStream
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster import FakeCluster, Told
+from asyncconsumer.testing.zookeeper import FakeZooKeeper
+
+pytestmark = pytest.mark.fast
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Fakes:
+    """A ZooKeeper, a broker with a topic, and connectors to them."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.zookeeper = FakeZooKeeper(1, randomness=Random(1))
+
+    def connector(self, name: str = "m", **options: Any) -> ConsumerConnector:
+        loop = asyncio.get_running_loop()
+        config = ClassicConfig(
+            zookeeper_connect=self.zookeeper.connect,
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            group_id="g",
+            consumer_id=name,
+            **{"auto_offset_reset": "smallest", "auto_commit_interval_ms": 1000, **options},
+        )
+        outside = Outside(
+            open_broker=self.cluster.open,
+            open_zookeeper=self.zookeeper.open,
+            randomness=Random(2),
+            clock=loop.time,
+        )
+        return ConsumerConnector(config, outside=outside)
+
+    def committed(self, at: TopicPartition) -> int | None:
+        node = self.zookeeper.tree.nodes.get(f"/consumers/g/offsets/{at.topic}/{at.partition}")
+        return None if node is None or not node.data else int(node.data)
+
+    def owner(self, at: TopicPartition) -> str | None:
+        node = self.zookeeper.tree.nodes.get(f"/consumers/g/owners/{at.topic}/{at.partition}")
+        return None if node is None or not node.data else node.data.decode()
+
+
+@asynccontextmanager
+async def fakes(partitions: int = 2) -> AsyncIterator[Fakes]:
+    async with FakeCluster(Random(3), brokers=1) as cluster:
+        cluster.add_topic("t", partitions)
+        yield Fakes(cluster)
+
+
+async def only(streams: dict[str, list[MessageStream[Any, Any]]]) -> MessageStream[Any, Any]:
+    ((stream,),) = streams.values()
+    return stream
+
+
+@simulated(range(10))
+async def test_streams_are_read_committed_and_end_with_the_shutdown() -> None:
+    async with fakes() as world:
+        world.cluster.append("t", 0, 5)
+        world.cluster.append("t", 1, 5)
+        async with world.connector() as connector:
+            streams: Any = await connector.create_message_streams({"t": 2})
+            assert world.owner(T0) == "g_m-0"
+            assert world.owner(T1) == "g_m-1"
+            first, second = streams["t"]
+            told = [Told.of((await anext(aiter(first))).value).offset for _ in range(5)]
+            assert told == [0, 1, 2, 3, 4]
+            assert await connector.commit_offsets() == {T0: 4}  # the last one is still in hand
+            await anext(aiter(second))
+            await connector.shutdown()
+            await connector.shutdown()
+            assert [record async for record in first] == []
+            assert [record async for record in second] == []
+        assert (world.committed(T0), world.committed(T1)) == (4, 0)
+        assert (world.owner(T0), world.zookeeper.sessions) == (None, [])
+
+
+@simulated(range(10))
+async def test_a_new_topic_of_the_same_name_is_committed_anew() -> None:
+    async with fakes(1) as world:
+        world.cluster.append("t", 0, 10)
+        async with world.connector() as connector:
+            stream: Any = await only(await connector.create_message_streams({"t": 1}))
+            for _ in range(10):
+                await anext(aiter(stream))
+            await asyncio.sleep(3)
+            assert world.committed(T0) == 9
+            world.cluster.recreate_topic("t")
+            world.cluster.append("t", 0, 3)
+            for _ in range(3):
+                assert Told.of((await anext(aiter(stream))).value).incarnation == 2
+            await asyncio.sleep(3)
+            assert world.committed(T0) == 2
+
+
+@simulated(range(10))
+async def test_decoders_make_messages_and_leave_none_alone() -> None:
+    async with fakes(1) as world:
+        world.cluster.append("t", 0, 1)
+        async with world.connector() as connector:
+            streams: Any = await connector.create_message_streams(
+                {"t": 1}, key_decoder=json.loads, value_decoder=lambda value: value.split(b"/")[0]
+            )
+            message = await anext(aiter(streams["t"][0]))
+            assert (message.topic, message.offset, message.key, message.value) == (
+                "t",
+                0,
+                None,
+                b"t",
+            )
+
+
+@simulated(range(10))
+async def test_a_stream_with_a_timeout_can_be_read_on() -> None:
+    async with fakes(1) as world, world.connector(consumer_timeout_ms=500) as connector:
+        stream: Any = await only(await connector.create_message_streams({"t": 1}))
+        for _ in range(2):
+            with pytest.raises(ConsumerTimeout, match="500 ms"):
+                await anext(aiter(stream))
+        world.cluster.append("t", 0, 1)
+        assert (await anext(aiter(stream))).offset == 0
+
+
+@simulated(range(10))
+async def test_what_was_fetched_ahead_can_be_cleared_and_comes_again() -> None:
+    async with fakes(1) as world:
+        world.cluster.append("t", 0, 5)
+        async with world.connector() as connector:
+            stream: Any = await only(await connector.create_message_streams({"t": 1}))
+            for _ in range(3):
+                await anext(aiter(stream))
+            stream.clear()
+            assert (await anext(aiter(stream))).offset == 2  # it was in hand, and not finished
+
+
+@simulated(range(10))
+async def test_a_stream_too_many_waits_and_ends_with_the_shutdown() -> None:
+    async with fakes(1) as world, world.connector() as connector:
+        streams: Any = await connector.create_message_streams({"t": 2, "missing": 1})
+        async with asyncio.TaskGroup() as group:
+            for stream in (*streams["t"], *streams["missing"]):
+
+                async def read(stream: MessageStream[Any, Any] = stream) -> None:
+                    assert [record async for record in stream] == []
+
+                group.create_task(read())
+            await asyncio.sleep(5)
+            await connector.shutdown()
+
+
+@simulated(range(3))
+async def test_streams_are_made_once_and_counts_are_checked() -> None:
+    async with fakes(1) as world, world.connector() as connector:
+        with pytest.raises(ConfigError, match="needs a topic"):
+            await connector.create_message_streams({})
+        with pytest.raises(ConfigError, match="0 streams of topic 't'"):
+            await connector.create_message_streams({"t": 0})
+        await connector.create_message_streams({"t": 1})
+        with pytest.raises(StreamsExist):
+            await connector.create_message_streams({"t": 1})
+        assert connector.consumer_id == "g_m"
+
+
+def test_options_or_a_config_but_not_both() -> None:
+    config = ClassicConfig(zookeeper_connect="zk", group_id="g")
+    with pytest.raises(ConfigError, match="not both"):
+        ConsumerConnector(config, group_id="h")
+    named = ConsumerConnector.from_properties({"zookeeper.connect": "zk", "group.id": "h"})
+    assert named.config.group_id == "h"

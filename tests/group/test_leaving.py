@@ -1,0 +1,87 @@
+"""A connector that is shut down at any moment leaves nothing behind; its session may live on."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.connector import ConsumerConnector, Outside
+from asyncconsumer.errors import ClosedError
+from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.zookeeper import FakeZooKeeper, Fate
+
+TOPIC, PARTITIONS = "t", 6
+
+
+def connector_on(
+    cluster: FakeCluster, zookeeper: FakeZooKeeper, name: str, seed: int, **options: Any
+) -> ConsumerConnector:
+    loop = asyncio.get_running_loop()
+    outside = Outside(
+        open_broker=cluster.open,
+        open_zookeeper=zookeeper.open,
+        randomness=Random(seed),
+        clock=loop.time,
+    )
+    return ConsumerConnector(
+        outside=outside,
+        zookeeper_connect=zookeeper.connect,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        consumer_id=name,
+        **options,
+    )
+
+
+def left_by(zookeeper: FakeZooKeeper, name: str) -> list[str]:
+    """Nodes that say that it is in the group, or owns something."""
+    return [
+        path
+        for path, node in zookeeper.tree.nodes.items()
+        if path.endswith(f"/g_{name}") or (node.data or b"").startswith(f"g_{name}-".encode())
+    ]
+
+
+async def joined_for(connector: ConsumerConnector, seconds: float) -> None:
+    """Join, and be shut down after so long, wherever it is by then."""
+
+    async def join() -> None:
+        try:
+            await connector.create_message_streams({TOPIC: 1})
+        except ClosedError:
+            return  # it was not in time
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(join())
+        await asyncio.sleep(seconds)
+        await connector.shutdown()
+
+
+async def come_and_go(seed: int, *, breaking: bool) -> None:
+    chance = Random(seed)
+    zookeeper = FakeZooKeeper(randomness=Random(seed))
+    async with FakeCluster(Random(seed), brokers=1) as cluster:
+        cluster.add_topic(TOPIC, PARTITIONS)
+        async with connector_on(cluster, zookeeper, "b", seed) as staying:
+            await staying.create_message_streams({TOPIC: 1})
+            if breaking:
+                fates = [*[Fate.DONE] * 6, Fate.LOST_BEFORE, Fate.LOST_AFTER]
+                zookeeper.on_write = lambda session_id, request: chance.choice(fates)
+            async with connector_on(cluster, zookeeper, "a", seed + 1) as leaving:
+                await joined_for(leaving, chance.uniform(0, 0.04))
+                assert left_by(zookeeper, "a") == []
+                async with asyncio.timeout(30):
+                    while len(left_by(zookeeper, "b")) < 1 + PARTITIONS:
+                        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("breaking", [False, True], ids=["calm", "breaking"])
+def test_a_shutdown_at_any_moment_leaves_nothing_behind(breaking: bool) -> None:
+    for seed in range(60):
+        try:
+            run(come_and_go(seed, breaking=breaking), seed=seed, limit=1000)
+        except BaseException as error:
+            error.add_note(f"This was seed {seed}.")
+            raise
