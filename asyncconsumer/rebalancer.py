@@ -94,6 +94,7 @@ class Rebalancer:
         self._auto_commit = auto_commit
         self._listeners = listeners
         self._reading: dict[TopicPartition, Routed] = {}
+        self._told: dict[TopicPartition, int] = {}  # as finished, the last time
         self._epoch = 0
 
     @property
@@ -102,13 +103,25 @@ class Rebalancer:
         return self._reading
 
     def finished(self) -> dict[TopicPartition, int]:
-        """How far users are done with what they were given, of what is ours."""
-        return {
-            one: offset
-            for stream in {routed.stream for routed in self._reading.values()}
-            for one, offset in stream.finished().items()
-            if one in self._reading and self._reading[one].stream is stream
-        }
+        """How far users are done with what they were given, of what is ours: to be committed.
+
+        Of a partition that nothing was read of it is where reading began, as soon as that is
+        known: who comes after us begins there, and not at what is the end of the log by then.
+        """
+        begun = self._manager.begun()
+        done = {one: offset for one in self._reading if (offset := begun.get(one)) is not None}
+        for stream in {routed.stream for routed in self._reading.values()}:
+            done |= {
+                one: offset
+                for one, offset in stream.finished().items()
+                if one in self._reading and self._reading[one].stream is stream
+            }
+        # a stream goes back only where the log itself did: what was committed means nothing there
+        gone_back = [one for one, offset in done.items() if offset < self._told.get(one, -1)]
+        if gone_back:
+            self._offsets.forget(gone_back)
+        self._told = done
+        return done
 
     async def run(self) -> None:
         """Follow, until the membership ends."""

@@ -1,6 +1,7 @@
 """Where fetchers leave chunks and one stream takes them: bounded by bytes, never by waiting."""
 
 import asyncio
+import copy
 from collections import deque
 from typing import Final
 
@@ -31,7 +32,7 @@ class Channel:
         self._waiting: dict[TopicPartition, deque[Chunk | ConsumerError]] = {}
         self._turns: deque[TopicPartition] = deque()  # those with something, and not held
         self._held: set[TopicPartition] = set()
-        self._in_hand: set[Chunk] = set()
+        self._in_hand: dict[Chunk, bool] = {}  # and whether it is still wanted
         self._readable = asyncio.Event()
         self._ending: ConsumerError | None = None
         self._since_breath = 0
@@ -67,8 +68,10 @@ class Channel:
         if dropped and partition not in self._held:
             self._turns.remove(partition)
         self._held.discard(partition)
-        for chunk in [one for one in self._in_hand if one.partition == partition]:
-            chunk.records.close()  # whoever iterates over it gets no further record
+        for chunk in self._in_hand:
+            if chunk.partition == partition:
+                chunk.records.close()  # whoever iterates over it gets no further record
+                self._in_hand[chunk] = False
         chunks = [one for one in dropped or () if isinstance(one, Chunk)]
         self._give_back(chunks)
         return len(chunks)
@@ -120,7 +123,7 @@ class Channel:
         self.pops += 1
         if isinstance(item, ConsumerError):
             raise item
-        self._in_hand.add(item)
+        self._in_hand[item] = True
         return item
 
     async def pop(self) -> Chunk | None:
@@ -138,16 +141,17 @@ class Channel:
             if isinstance(self._ending, ClosedError):
                 return None
             if self._ending is not None:
-                raise self._ending
+                raise copy.copy(self._ending) from self._ending
             self._readable.clear()
             await self._readable.wait()
             self._since_breath = 0
 
-    def done(self, chunk: Chunk) -> None:
-        """What was popped is used up. Harmless for one that was dropped meanwhile."""
-        if chunk in self._in_hand:
-            self._in_hand.remove(chunk)
+    def done(self, chunk: Chunk) -> bool:
+        """What was popped is used up; False if it was dropped meanwhile. Harmless when repeated."""
+        wanted = self._in_hand.pop(chunk, None)
+        if wanted is not None:
             self._give_back([chunk])
+        return bool(wanted)
 
     # --- both ------------------------------------------------------------------------------------
 
@@ -155,6 +159,11 @@ class Channel:
     def closed(self) -> bool:
         """Whether nothing more may be pushed."""
         return self._ending is not None
+
+    @property
+    def motion(self) -> tuple[int, int]:
+        """What changes whenever its reader takes something, be it one record of many."""
+        return self.pops, sum(chunk.records.next_offset for chunk in self._in_hand)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         """Whether something waits of a partition."""

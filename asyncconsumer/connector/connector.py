@@ -19,7 +19,6 @@ from asyncconsumer.connector.outside import Outside
 from asyncconsumer.connector.routes import Routes
 from asyncconsumer.connector.seeds import Seeds
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, StreamsExist
-from asyncconsumer.fetch.events import Recreated, Skipped, Truncated
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.filters import Subscription, TopicFilter
@@ -296,7 +295,6 @@ class ConsumerConnector:
         )
         group = self._group = _Group(membership, committer, rebalancer, routes, [])
         self._scope.start(committer.run(), "commit")
-        self._scope.start(self._follow_logs(committer), "follow logs")
         if config.auto_commit_enable:
             self._scope.start(self._commit_now_and_then(group), "auto-commit")
         self._follower = self._scope.start(self._follow(group), "rebalance")
@@ -329,13 +327,6 @@ class ConsumerConnector:
             for stream in group.routes.all():
                 stream.channel.close(error)
             group.fail(error)
-
-    async def _follow_logs(self, committer: Committer) -> None:
-        """Where a log is another than it was, offsets that were committed mean nothing any more."""
-        with self._manager.events.listen() as heard:
-            async for event in heard:
-                if isinstance(event, Skipped | Truncated | Recreated):
-                    committer.forget([event.partition])
 
     async def _commit_now_and_then(self, group: _Group) -> None:
         while True:

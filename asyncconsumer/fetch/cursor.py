@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
     offset: int  # or EARLIEST, or LATEST
     epoch: int = 0
     end: int | None = None  # stop before it
-    paused: bool = False  # keep what was fetched, hand out and fetch nothing
+    paused: bool = False  # keep what was fetched and not yet begun with; fetch nothing
     leader_epoch: int = -1  # of the record before `offset`, if known: tells of a truncation
 
 
@@ -70,6 +70,7 @@ class Cursor:
     replica: tuple[int, float] | None = None  # node to read from in place of the leader, till when
     shuns_replicas_until: float = -inf
     high_watermark: int = -1
+    begun: int | None = None  # where reading began, or went on after a jump; once that is known
 
     @classmethod
     def of(cls, partition: TopicPartition, wanted: Wanted) -> "Cursor":
@@ -82,6 +83,7 @@ class Cursor:
             wanted.end,
             wanted.leader_epoch,
             Standing.SURE if wanted.offset >= 0 else Standing.SYMBOLIC,
+            begun=wanted.offset if wanted.offset >= 0 else None,
         )
 
     @property
@@ -113,6 +115,7 @@ class Cursor:
     def jump(self, offset: int, read_epoch: int = -1) -> None:
         """Go on somewhere else; EARLIEST and LATEST must be looked up before."""
         self.offset, self.read_epoch = offset, read_epoch
+        self.begun = offset if offset >= 0 else None
         self.standing = Standing.SURE if offset >= 0 else Standing.SYMBOLIC
 
     def doubt(self) -> None:

@@ -81,6 +81,17 @@ class Surroundings:
     config: FetchConfig
     reports: "asyncio.Queue[Report]"
     expecting: Callable[[], bool]  # whether partitions may be added at any moment
+    fetchers: Callable[[], int]  # how many there are
+
+    @property
+    def share(self) -> int:
+        """What one request may reserve: so much that all fetchers can have one on its way."""
+        return self.budget.limit // max(8, 2 * self.fetchers())
+
+    @property
+    def unit(self) -> int:
+        """Bytes below which it is not worth to ask: smaller and smaller fetches would follow."""
+        return min(self.config.max_partition_fetch_bytes, self.share)
 
 
 class Fetcher:
@@ -183,7 +194,7 @@ class Fetcher:
         """Ask for all that have room; None if there are none, the bell then tells of a change."""
         self._bell.clear()
         around, config, plan = self._around, self._around.config, self._plan
-        somebody = plan.tell(self._session, self._unit, config.max_partition_fetch_bytes)
+        somebody = plan.tell(self._session, around.unit, config.max_partition_fetch_bytes)
         if plan.held_back:
             around.budget.ring(self._bell)
         if not somebody:
@@ -192,7 +203,7 @@ class Fetcher:
         if plan.somebody_reads or around.expecting():
             wait = min(wait, _SHORT_WAIT_MS)
         budget = around.budget
-        most = min(config.fetch_max_bytes, max(self._unit, budget.limit // 8), budget.free)
+        most = min(config.fetch_max_bytes, max(around.unit, around.share), budget.free)
         message = self._session.request(
             config,
             connection.versions,
@@ -212,12 +223,6 @@ class Fetcher:
             if any(now < cursor.shuns_replicas_until for cursor in self._plan.cursors):
                 return ""
         return rack
-
-    @property
-    def _unit(self) -> int:
-        """Bytes below which it is not worth to ask: smaller and smaller fetches would follow."""
-        around = self._around
-        return min(around.config.max_partition_fetch_bytes, around.budget.limit // 8)
 
     # --- answers ---------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The fetcher manager: says which partitions are read, from where, into which channel."""
 
 import asyncio
+import weakref
 from collections.abc import Mapping
 from random import Random
 from types import TracebackType
@@ -32,6 +33,7 @@ class Progress(NamedTuple):
     high_watermark: int  # the end of the log as it was last told, or -1
     node_id: int | None  # of the broker it is read from; None while there is none
     trouble: ConsumerError | None  # why, if it is known
+    begun: int | None  # where reading began, or went on after a jump; None until that is known
 
 
 class FetchManager:
@@ -53,6 +55,7 @@ class FetchManager:
         self.events = Events()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
+        self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._scope = Scope("fetch manager")
         self._finder = LeaderFinder(cluster, config.refresh_leader_backoff_ms, randomness)
         self._around = Surroundings(
@@ -61,6 +64,7 @@ class FetchManager:
             config=fetch,
             reports=asyncio.Queue(),
             expecting=self._expecting,
+            fetchers=lambda: len(self._pool),
         )
         self._pool = FetcherPool(self._around, config.num_consumer_fetchers, self._scope)
         self._placing = Placing(
@@ -69,6 +73,7 @@ class FetchManager:
         self._stalls = Stalls(config.stall_timeout_ms / 1000)
 
     def _expecting(self) -> bool:
+        """Whether a partition may get a place at any moment; not if it has had none for long."""
         now = asyncio.get_running_loop().time()
         return any(
             one.troubled_since is None or now - one.troubled_since < 5
@@ -90,11 +95,16 @@ class FetchManager:
     ) -> None:
         if self._scope.is_open:
             self.reconcile({})
+        self._pool.close()
+        for channel in self._channels:
+            channel.close()  # nothing more will come: whoever waits there finds the end
         await self._scope.__aexit__(kind, error, where)
 
     def channel(self) -> Channel:
         """A new channel that shares the budget."""
-        return Channel(self.budget)
+        channel = Channel(self.budget)
+        self._channels.add(channel)
+        return channel
 
     def reconcile(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
         """From now on read exactly these.
@@ -127,8 +137,15 @@ class FetchManager:
                 cursor.high_watermark,
                 fetcher.node_id if (fetcher := self._pool.of(cursor)) is not None else None,
                 cursor.trouble,
+                cursor.begun,
             )
             for one, cursor in self._cursors.items()
+        }
+
+    def begun(self) -> dict[TopicPartition, int]:
+        """Where the reading of each partition began, or went on after a jump, if that is known."""
+        return {
+            one: cursor.begun for one, cursor in self._cursors.items() if cursor.begun is not None
         }
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:

@@ -172,6 +172,9 @@ class Placing:
             self._start(cursor, place)
 
     def _start(self, cursor: Cursor, place: Place) -> None:
+        if cursor.finished:  # its end is before the beginning of the log
+            self._around.reports.put_nowait(Finish(cursor, cursor.version))
+            return
         fetcher, left = self._pool.at(cursor, place)
         for other in left:  # of a fetcher whose broker has another address now
             self._finder.add(other)

@@ -1,7 +1,6 @@
 """The fetchers there are: one for each broker and fetcher id, made when one is needed."""
 
 import asyncio
-import itertools
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -29,9 +28,11 @@ class FetcherPool:
         self._around = around
         self._per_broker = fetchers_per_broker
         self._scope = scope
-        self._lanes = itertools.count(1)
         self._running: dict[tuple[int, int], _Running] = {}
         self._idle_since: dict[int, float] = {}  # by lane
+
+    def __len__(self) -> int:
+        return len(self._running)
 
     def __iter__(self) -> Iterator[Fetcher]:
         return iter([one.fetcher for one in self._running.values()])
@@ -74,6 +75,11 @@ class FetcherPool:
                     connection.close(ConnectionLost(fetcher.address, reason))
             yield fetcher
 
+    def close(self) -> None:
+        """Close all, at the end."""
+        for key in list(self._running):
+            self._close(key)
+
     def close_idle(self) -> None:
         """Close those that have had no cursor for a while."""
         now = asyncio.get_running_loop().time()
@@ -87,7 +93,7 @@ class FetcherPool:
         return place.node_id, fetcher_id(*cursor.partition, self._per_broker)
 
     def _start(self, key: tuple[int, int], address: Address) -> Fetcher:
-        fetcher = Fetcher(key[0], address, next(self._lanes), self._around)
+        fetcher = Fetcher(key[0], address, self._around.brokers.new_lane(), self._around)
         name = f"fetch from broker {key[0]} at {address}, {key[1]}"
         self._running[key] = _Running(fetcher, self._scope.start(fetcher.run(), name))
         return fetcher

@@ -1,7 +1,6 @@
 """What every reader without a group stands on: connections, metadata, leaders; opened together."""
 
 import functools
-import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from random import Random
@@ -34,12 +33,11 @@ class Session:
         self.leaders = Leaders(
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
         )
-        self._lanes = itertools.count(1)
         self._stack = AsyncExitStack()
 
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
         """A stream with connections of its own, closed when it ends or nobody has it any more."""
-        lane = next(self._lanes)
+        lane = self.brokers.new_lane()
         close = functools.partial(self.brokers.close_lane, lane)
         return PartitionStream(functools.partial(open_reader, lane), close)
 

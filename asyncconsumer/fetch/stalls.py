@@ -22,7 +22,7 @@ class Sight(NamedTuple):
 class _Mark(NamedTuple):
     """What changes when a partition moves, and since when it is as it is."""
 
-    sign: tuple[int, int, int]
+    sign: tuple[int, int, tuple[int, ...]]
     since: float
 
 
@@ -46,7 +46,8 @@ class Stalls:
             cursor = sight.cursor
             partition = cursor.partition
             if (reason := _reason(sight)) is not None:
-                sign = cursor.epoch, cursor.offset, cursor.channel.pops if _unread(cursor) else -1
+                motion = cursor.channel.motion if _unread(cursor) else ()
+                sign = cursor.epoch, cursor.offset, motion
                 mark = before.get(partition)
                 if mark is None or mark.sign != sign:
                     mark = _Mark(sign, now)

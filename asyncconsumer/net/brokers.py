@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+import itertools
 from math import inf
 from random import Random
 from types import TracebackType
@@ -71,6 +72,7 @@ class Brokers:
         self._opened: dict[_Way, _Open] = {}
         self._retired: list[Connection] = []
         self._openings: dict[_Way, asyncio.Task[Connection | ConsumerError]] = {}
+        self._lanes = itertools.count(1)
         self._scope = Scope("brokers")
 
     async def __aenter__(self) -> Self:
@@ -116,6 +118,10 @@ class Brokers:
             name = f"open {address} for {traffic.value}"
             opening = self._openings[way] = self._scope.start(self._open(way), name)
         return await self._scope.outcome(opening)
+
+    def new_lane(self) -> int:
+        """A lane that nobody else has; 0 is for all."""
+        return next(self._lanes)
 
     def close_lane(self, lane: int) -> None:
         """Close the connections of a lane; what is on its way over them is dropped."""

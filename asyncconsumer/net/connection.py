@@ -230,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
     def _watch_idleness(self) -> None:
         allowed = self._config.connections_max_idle_ms / 1000
         idle_for = 0.0 if self._pending else _now() - self.last_heard
-        if idle_for >= allowed:
+        if idle_for >= allowed - 0.001:  # clocks and timers round
             self._end(ClosedError(f"the connection to {self.address} was idle"))
         else:
             loop = asyncio.get_running_loop()

@@ -47,25 +47,28 @@ class MessageStream(Generic[K, V]):
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         if self._key_decoder is None and self._value_decoder is None:
             return cast("AsyncIterator[Message[K, V]]", aiter(self.records))
-        return self._decoded()
+        return self
+
+    async def __anext__(self) -> Message[K, V]:
+        """The next one. Who gives up waiting for it, or is timed out, can ask again."""
+        record = await anext(aiter(self.records))
+        if self._key_decoder is None and self._value_decoder is None:
+            return cast("Message[K, V]", record)
+        as_it_is: Decoder[Any] = _as_it_is
+        key_decoder, value_decoder = self._key_decoder or as_it_is, self._value_decoder or as_it_is
+        return Message(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            None if record.key is None else key_decoder(record.key),
+            None if record.value is None else value_decoder(record.value),
+            record,
+        )
 
     def clear(self) -> None:
         """Forget what was fetched ahead; it is fetched again, from what is finished on."""
         self._clear(self.records)
-
-    async def _decoded(self) -> AsyncIterator[Message[K, V]]:
-        as_it_is: Decoder[Any] = _as_it_is
-        key_decoder, value_decoder = self._key_decoder or as_it_is, self._value_decoder or as_it_is
-        async for record in self.records:
-            yield Message(
-                record.topic,
-                record.partition,
-                record.offset,
-                record.timestamp,
-                None if record.key is None else key_decoder(record.key),
-                None if record.value is None else value_decoder(record.value),
-                record,
-            )
 
 
 def _as_it_is(data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncconsumer.chunks.channel import Channel
@@ -47,7 +48,7 @@ class Stream:
         self._finished: dict[TopicPartition, int] = {}
         self._records = accel.AsyncRecords(self._refill, clock)
         if fence is not None:
-            self._records.deadline = float("-inf")
+            self._records.deadline = -inf  # nothing is certain before it was asked
 
     def __aiter__(self) -> accel.AsyncRecords:
         return self._records
@@ -72,6 +73,7 @@ class Stream:
         """
         async for records in self.chunks():
             while True:
+                await self._waited_at_fence()
                 batch = to_arrow(
                     records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
                 )
@@ -113,8 +115,9 @@ class Stream:
         if chunk is not None and await self._waited_at_fence() and self._held is chunk:
             return chunk.records
         if self._held is not None:
-            self._finished[self._held.partition] = self._held.next_offset
-            self._let_go(self._held)
+            held = self._held
+            if self._let_go(held):
+                self._finished[held.partition] = held.next_offset
         while self._held is None:
             self._held = await self._next()
             if self._held is None:
@@ -145,7 +148,8 @@ class Stream:
         self._records.deadline = self._fence.deadline
         return late
 
-    def _let_go(self, chunk: Chunk) -> None:
+    def _let_go(self, chunk: Chunk) -> bool:
+        """Be done with it; False if it was taken back before."""
         chunk.records.close()
-        self.channel.done(chunk)
         self._held = None
+        return self.channel.done(chunk)

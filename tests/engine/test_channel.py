@@ -150,7 +150,7 @@ async def test_close_reaches_every_reader_and_so_does_an_error() -> None:
             await asyncio.sleep(1)
             channel.close(error)
             channel.close(ConsumerError("a later reason"))
-        assert ends == [error] * 3
+        assert [(type(end), str(end)) for end in ends] == [(type(error), str(error))] * 3
         with pytest.raises(ClosedError):
             channel.push(chunk(A))
         assert channel.closed

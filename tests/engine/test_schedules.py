@@ -81,7 +81,7 @@ def what_is_in_hand_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None:
     drop = Channel.drop
 
     def drop_what_waits(self: Channel, partition: TopicPartition) -> int:
-        in_hand, self._in_hand = self._in_hand, set()
+        in_hand, self._in_hand = self._in_hand, {}
         try:
             return drop(self, partition)
         finally:

@@ -80,7 +80,7 @@ async def test_streams_are_read_committed_and_end_with_the_shutdown() -> None:
             first, second = streams["t"]
             told = [Told.of((await anext(aiter(first))).value).offset for _ in range(5)]
             assert told == [0, 1, 2, 3, 4]
-            assert await connector.commit_offsets() == {T0: 4}  # the last one is still in hand
+            assert await connector.commit_offsets() == {T0: 4, T1: 0}  # the last is still in hand
             await anext(aiter(second))
             await connector.shutdown()
             await connector.shutdown()
@@ -116,13 +116,14 @@ async def test_decoders_make_messages_and_leave_none_alone() -> None:
             streams: Any = await connector.create_message_streams(
                 {"t": 1}, key_decoder=json.loads, value_decoder=lambda value: value.split(b"/")[0]
             )
-            message = await anext(aiter(streams["t"][0]))
-            assert (message.topic, message.offset, message.key, message.value) == (
-                "t",
-                0,
-                None,
-                b"t",
-            )
+            stream = streams["t"][0]
+            told = await anext(aiter(stream))
+            assert (told.topic, told.offset, told.key, told.value) == ("t", 0, None, b"t")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await anext(stream)
+            world.cluster.append("t", 0, 1)
+            assert (await anext(stream)).offset == 1  # who gave up can ask again
 
 
 @simulated(range(10))

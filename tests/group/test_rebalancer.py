@@ -32,6 +32,7 @@ class Scripted:
         self.lost = False
         self.deadline = inf
         self.offsets: dict[TopicPartition, int | None] = {}
+        self.began: dict[TopicPartition, int] = {}
         self.trouble: list[ConsumerError] = []
         self.wanted: Mapping[TopicPartition, Wanted] = {}
         self.streams = [Stream(Channel(Budget(10**6))) for _ in range(2)]
@@ -57,6 +58,9 @@ class Scripted:
     def reconcile(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
         self.wanted = dict(wanted)
         self.log.append(f"read {' '.join(map(str, wanted)) or 'nothing'}")
+
+    def begun(self) -> dict[TopicPartition, int]:
+        return self.began
 
     async def load(
         self, partitions: Collection[TopicPartition]
@@ -203,3 +207,29 @@ async def test_what_was_read_ahead_can_be_forgotten_and_read_again() -> None:
     assert script.wanted[A].offset == 1
     assert script.wanted[A].epoch > before[A].epoch
     assert script.wanted[B] == before[B]
+
+
+@simulated(range(20))
+async def test_where_reading_began_is_committed_though_nothing_was_read() -> None:
+    script = Scripted(Assignment({A: 0}))
+    script.began = {A: 40}  # the end of the log when we came
+    await script.rebalancer.run()
+    script.log.clear()
+    await script.rebalancer.stop()
+    assert "commit t[0]@40" in script.log
+
+
+@simulated(range(20))
+async def test_a_log_that_went_back_may_be_committed_anew() -> None:
+    script = Scripted(Assignment({A: 0}))
+    await script.rebalancer.run()
+    channel, records = script.streams[0].channel, aiter(script.streams[0])
+    channel.push(chunk(A, 100))
+    await anext(records)
+    assert script.rebalancer.finished() == {A: 100}
+    channel.push(chunk(A, 0))
+    script.log.clear()
+    for _ in range(3):
+        await anext(records)
+    assert script.rebalancer.finished() == {A: 0}
+    assert script.log == ["forget 1"]
