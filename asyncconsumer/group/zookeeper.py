@@ -16,7 +16,6 @@ from math import inf
 from typing import Final
 
 from asyncconsumer.errors import (
-    BadZnode,
     ConnectionLoss,
     ConsumerError,
     ConsumerRebalanceFailed,
@@ -30,6 +29,7 @@ from asyncconsumer.group.assign import Assignment as Shares
 from asyncconsumer.group.assign import Group, Member, consumer_of
 from asyncconsumer.group.filters import Subscription
 from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.roster import Roster
 from asyncconsumer.group.strategies import STRATEGIES
 from asyncconsumer.group.topics import Topics
 from asyncconsumer.model import TopicPartition
@@ -71,7 +71,7 @@ class ZooKeeperMembership:
         self._config = config
         self._paths = GroupPaths(config.group_id)
         self._bell = bell
-        self._members = session.watch_children(self._paths.ids, bell)
+        self._members = Roster(session, config.group_id, bell)
         self._owned: dict[TopicPartition, str] = {}  # the thread that reads each
         self._loose: set[TopicPartition] = set()  # owner nodes of ours that may be there besides
         self._seen: dict[str, set[int]] = {}  # partitions of each topic, when it was first seen
@@ -215,7 +215,9 @@ class ZooKeeperMembership:
 
     async def _divide(self) -> Shares:
         """Who should read what, by what ZooKeeper says now."""
-        subscriptions = await self._read_members()
+        subscriptions = await self._members.read()
+        if self._who not in subscriptions:
+            raise SessionExpired(self._paths.member(self._who), "our registration is gone")
         config = self._config
         wildcard = any(one.wildcard for one in subscriptions.values())
         existing = await self._topics.names() if wildcard else []
@@ -230,21 +232,6 @@ class ZooKeeperMembership:
             self._seen.setdefault(topic, set(partitions.get(topic, ())))
         owners = await self._read_owners(partitions) if config.strategy == "sticky" else {}
         return STRATEGIES[config.strategy](Group(members, partitions, owners))
-
-    async def _read_members(self) -> dict[str, Subscription]:
-        names = sorted(await self._members.read() or ())
-        where = [f"{self._paths.ids}/{name}" for name in names]
-        found: dict[str, Subscription] = {}
-        for name, path, node in zip(names, where, await self._session.get_many(where), strict=True):
-            if node is None:
-                continue  # it left meanwhile, and the bell has been rung
-            try:
-                found[name] = registration.read(path, node.data)
-            except BadZnode as error:
-                _log.warning("a member of group %s is ignored: %s", self._config.group_id, error)
-        if self._who not in found:
-            raise SessionExpired(self._paths.member(self._who), "our registration is gone")
-        return found
 
     async def _read_owners(
         self, partitions: Mapping[str, Collection[int]]

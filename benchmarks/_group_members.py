@@ -1,0 +1,86 @@
+"""Members of a group in a process of their own, many of them, without a broker.
+
+`python -m benchmarks._group_members ZOOKEEPER GROUP SUBSCRIPTION NAME...`, SUBSCRIPTION being a
+JSON object of topics and streams. For each line of its input it tells, as a line of JSON, what all
+its members did so far; it ends with its input.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
+
+from asyncconsumer.config import ZooKeeperConfig
+from asyncconsumer.group.filters import Subscription
+from asyncconsumer.group.topics import ZooKeeperTopics
+from asyncconsumer.group.zookeeper import MemberConfig, ZooKeeperMembership
+from asyncconsumer.zk.session import ZooKeeperSession
+
+
+class Joined(NamedTuple):
+    """A member, and the session that it is a member in."""
+
+    session: ZooKeeperSession
+    membership: ZooKeeperMembership
+
+
+async def join(
+    stack: AsyncExitStack, connect: str, group: str, subscription: Subscription, name: str
+) -> Joined:
+    """A member that is not followed yet."""
+    config = ZooKeeperConfig(zookeeper_connect=connect, connection_timeout_ms=60_000)
+    session = ZooKeeperSession(config, randomness=Random())
+    await stack.enter_async_context(session)
+    bell = asyncio.Event()
+    topics = ZooKeeperTopics(session, bell)
+    wanted = MemberConfig(
+        group_id=group, consumer_id=f"{group}_{name}", subscription=subscription, registered_ms=0
+    )
+    return Joined(session, ZooKeeperMembership(session, topics, wanted, bell))
+
+
+async def follow(membership: ZooKeeperMembership, settled: asyncio.Event) -> None:
+    """Take every assignment as it comes: nothing is read, so nothing has to be stopped."""
+    async for _ in membership.assignments():
+        settled.set()
+
+
+async def tell(members: Sequence[Joined]) -> None:
+    """Answer each line of the input."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.readline():
+        told = {
+            "requests": sum(one.session.requests for one in members),
+            "rebalances": sum(one.membership.rebalances for one in members),
+            "sessions": sum(one.session.epoch for one in members),
+            "cpu_s": time.process_time(),
+        }
+        print(json.dumps(told), flush=True)
+
+
+async def run(connect: str, group: str, subscription: str, *names: str) -> None:
+    wanted = Subscription(MappingProxyType(json.loads(subscription)))
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        members = [await join(stack, connect, group, wanted, name) for name in names]
+        settled = [asyncio.Event() for _ in members]
+        following = [
+            tasks.create_task(follow(one.membership, event))
+            for one, event in zip(members, settled, strict=True)
+        ]
+        for event in settled:
+            await event.wait()
+        print("{}", flush=True)
+        await tell(members)
+        for task in following:
+            task.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(run(*sys.argv[1:]))
