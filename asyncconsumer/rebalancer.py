@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, ListenerFailed
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment, Membership
@@ -86,6 +86,8 @@ class Rebalancer:
         listeners: Listeners,
     ) -> None:
         self.rebalanced = asyncio.Event()  # a first assignment was dealt with
+        self.idle = asyncio.Event()  # none is being dealt with: it can be cancelled
+        self.idle.set()
         self._membership = membership
         self._manager = manager
         self._offsets = offsets
@@ -126,11 +128,13 @@ class Rebalancer:
     async def run(self) -> None:
         """Follow, until the membership ends."""
         async for assignment in self._membership.assignments():
+            self.idle.clear()
             await self._let_go(assignment)
             await self._take_up(assignment)
-            if assignment.failure is not None:
-                self._raise(assignment.failure)
+            for stream in self._streams.all():
+                stream.interrupt(assignment.failure)  # an old failure does not matter any more
             self.rebalanced.set()
+            self.idle.set()
 
     def read_again(self, stream: Stream) -> None:
         """Forget what a stream was given ahead, and read it again from what is finished on."""
@@ -165,11 +169,11 @@ class Rebalancer:
         self._reconcile()
         if lost:
             self._offsets.forget(lost)
-            await self._listeners.lost(lost)
+            await _tell("lost", self._listeners.lost(lost))
         if revoked := gone - lost:
             if self._auto_commit:
                 await self._commit({one: done[one] for one in revoked if one in done})
-            await self._listeners.before_releasing(revoked)
+            await _tell("before_releasing", self._listeners.before_releasing(revoked))
             self._offsets.forget(revoked)
 
     async def _take_up(self, assignment: Assignment) -> None:
@@ -180,7 +184,7 @@ class Rebalancer:
         known = await self._load(new)
         if known is None:
             return
-        await self._listeners.before_starting(assignment)
+        await _tell("before_starting", self._listeners.before_starting(assignment))
         self._epoch += 1
         for one in new:
             start = known.get(one)
@@ -214,7 +218,12 @@ class Rebalancer:
     def _reconcile(self) -> None:
         self._manager.reconcile({one: routed.wanted for one, routed in self._reading.items()})
 
-    def _raise(self, failure: ConsumerError) -> None:
-        """Where users wait."""
-        for stream in self._streams.all():
-            stream.fail(failure)
+
+async def _tell(what: str, listening: Awaitable[None]) -> None:
+    """Have a listener told; what it raises is raised where users wait."""
+    try:
+        await listening
+    except ConsumerError:
+        raise
+    except Exception as error:
+        raise ListenerFailed(what, repr(error)) from error

@@ -56,11 +56,11 @@ class Channel:
         self._check_open()
         self._add(partition, error)
 
-    def interrupt(self, error: ConsumerError) -> None:
-        """Raise this to the reader next, before anything else, once."""
-        self._check_open()
+    def interrupt(self, error: ConsumerError | None) -> None:
+        """Raise this to the reader next, before anything else, once; None takes it back."""
         self._interruption = error
-        self._readable.set()
+        if error is not None:
+            self._readable.set()
 
     def drop(self, partition: TopicPartition) -> int:
         """Forget what waits of a partition, and end what is being read of it; how many chunks."""

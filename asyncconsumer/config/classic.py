@@ -76,6 +76,10 @@ class ClassicConfig:
     refresh_leader_backoff_ms: int = 200
     queued_max_message_chunks: int = 2
     max_buffered_bytes: int = 32 * 2**20
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    client_rack: str = ""
+    stall_timeout_ms: int = 10_000
     auto_offset_reset: str = "largest"
     consumer_timeout_ms: int = -1
     exclude_internal_topics: bool = True
@@ -157,6 +161,9 @@ class ClassicConfig:
             fetch_max_bytes=self.fetch_max_bytes,
             fetch_max_wait_ms=self.fetch_wait_max_ms,
             max_partition_fetch_bytes=self.fetch_message_max_bytes,
+            isolation_level=self.isolation_level,
+            check_crcs=self.check_crcs,
+            client_rack=self.client_rack,
         )
 
     def engine(self) -> EngineConfig:
@@ -166,6 +173,7 @@ class ClassicConfig:
             num_consumer_fetchers=self.num_consumer_fetchers,
             refresh_leader_backoff_ms=self.refresh_leader_backoff_ms,
             auto_offset_reset=_RESETS[self.auto_offset_reset],
+            stall_timeout_ms=self.stall_timeout_ms,
         )
 
     def zookeeper(self) -> ZooKeeperConfig:

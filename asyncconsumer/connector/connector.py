@@ -53,6 +53,11 @@ class _Group(NamedTuple):
     routes: Routes
     failures: list[ConsumerError]  # what ended the rebalancing, if something did
 
+    def check(self) -> None:
+        """Raise what ended it, if something did."""
+        if self.failures:
+            raise self.failures[0]
+
     def fail(self, error: ConsumerError) -> None:
         """There will be no first share, if there was none yet: whoever waits for it must know."""
         self.failures.append(error)
@@ -206,19 +211,31 @@ class ConsumerConnector:
         group, self._group = self._group, None
         if group is None:
             return
-        if self._follower is not None:
-            self._follower.cancel()
-            await asyncio.wait({self._follower})
         group.fail(ClosedError("the connector was shut down"))
         try:
             async with asyncio.timeout(_GRACE):
+                await self._stop_following(group)
                 await group.rebalancer.stop()
+                await group.committer.flush()
                 await group.membership.leave()
         except (TimeoutError, ConsumerError) as error:
             _log.warning("left group %s without a word: %r", self.config.group_id, error)
         finally:
             for stream in group.routes.all():
                 stream.channel.close()
+
+    async def _stop_following(self, group: _Group) -> None:
+        """End the rebalancing, not in the middle of a step: a listener may be at work."""
+        follower = self._follower
+        if follower is None:
+            return
+        try:
+            async with asyncio.timeout(_GRACE / 2):
+                await group.rebalancer.idle.wait()
+        except TimeoutError:
+            _log.warning("group %s: a rebalance is broken off", self.config.group_id)
+        follower.cancel()
+        await asyncio.wait({follower})
 
     # --- joining ---------------------------------------------------------------------------------
 
@@ -298,9 +315,13 @@ class ConsumerConnector:
         if config.auto_commit_enable:
             self._scope.start(self._commit_now_and_then(group), "auto-commit")
         self._follower = self._scope.start(self._follow(group), "rebalance")
-        await rebalancer.rebalanced.wait()
-        if group.failures:
-            raise group.failures[0]
+        try:
+            await rebalancer.rebalanced.wait()
+            group.check()
+        except BaseException:
+            await self.shutdown()  # nobody will ever read these streams
+            self._follower = None
+            raise
 
     def _store(self, membership: ZooKeeperMembership) -> OffsetStore:
         config = self.config

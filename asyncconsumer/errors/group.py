@@ -64,3 +64,15 @@ class StreamsExist(ConsumerError):
             f"this connector of group {self.group!r} has its streams already: name all topics in "
             "one call, or make another connector"
         )
+
+
+class ListenerFailed(ConsumerError):
+    """A rebalance listener raised. Its own exception is the cause of this one."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the listener failed in {self.what}: {self.reason}. The consumer has stopped"

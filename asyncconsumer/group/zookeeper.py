@@ -134,14 +134,17 @@ class ZooKeeperMembership:
         if self._epoch is not None:
             self._check_session(self._epoch)  # if it is over, what we had is lost, and said to be
             return
+        await self._enrol(epoch)
+        self._epoch = epoch
+
+    async def _enrol(self, epoch: int) -> None:
         path = self._paths.member(self._who)
         data = registration.write(self._config.subscription, self._config.registered_ms)
-        await ensure_path(session, self._paths.ids, b"")
+        await ensure_path(self._session, self._paths.ids, b"")
         try:
-            await create_ephemeral_owned(session, path, data, epoch=epoch)
+            await create_ephemeral_owned(self._session, path, data, epoch=epoch)
         except NodeExists:
             raise MemberExists(self._config.group_id, self._who) from None
-        self._epoch = epoch
 
     # --- rebalancing -----------------------------------------------------------------------------
 
@@ -217,7 +220,10 @@ class ZooKeeperMembership:
         """Who should read what, by what ZooKeeper says now."""
         subscriptions = await self._members.read()
         if self._who not in subscriptions:
-            raise SessionExpired(self._paths.member(self._who), "our registration is gone")
+            # somebody deleted it by hand; our session, and what we own in it, is still there
+            assert self._epoch is not None
+            await self._enrol(self._epoch)
+            subscriptions = {**subscriptions, self._who: self._config.subscription}
         config = self._config
         wildcard = any(one.wildcard for one in subscriptions.values())
         existing = await self._topics.names() if wildcard else []

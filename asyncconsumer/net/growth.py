@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, TypeAlias
 
@@ -11,6 +12,7 @@ from asyncconsumer.net.metadata import Topic
 from asyncconsumer.tasks.quiet import QuietLog
 
 _log: Final = logging.getLogger(__name__)
+_ENOUGH_DENIALS: Final = 6  # in a row, of brokers chosen by chance, until a topic is believed gone
 
 Partitions: TypeAlias = dict[str, tuple[int, ...]]
 """The numbers of each topic's partitions; a topic that is not there is left out."""
@@ -22,6 +24,7 @@ class Growth:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._seen: dict[str, Topic] = {}
+        self._denied: Counter[str] = Counter()  # how often in a row, of what was seen before
 
     async def ask(self, topics: Iterable[str]) -> Partitions:
         """The partitions of these topics now."""
@@ -30,7 +33,11 @@ class Growth:
         for name in wanted:
             topic, known = metadata.topics.get(name), before.get(name)
             if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
-                continue  # it is not there
+                self._denied[name] += 1
+                if known is not None and self._denied[name] < _ENOUGH_DENIALS:
+                    self._seen[name] = known
+                continue
+            del self._denied[name]
             if topic.error is None and not _is_older(topic, known):
                 self._seen[name] = topic
             elif known is not None:

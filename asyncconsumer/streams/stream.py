@@ -105,8 +105,8 @@ class Stream:
         if self._held is not None:
             self._let_go(self._held)
 
-    def fail(self, error: ConsumerError) -> None:
-        """Raise this where the user waits for the next, once."""
+    def interrupt(self, error: ConsumerError | None) -> None:
+        """Raise this where the user waits for the next, once; None takes it back."""
         self.channel.interrupt(error)
 
     async def _refill(self) -> accel.Records | None:

@@ -76,7 +76,7 @@ async def test_a_forgotten_partition_is_neither_read_on_nor_committed() -> None:
 
 async def test_a_failure_is_raised_once_where_the_user_waits() -> None:
     _, stream = stream_of(0)
-    stream.fail(ConsumerError("a rebalance failed"))
+    stream.interrupt(ConsumerError("a rebalance failed"))
     with pytest.raises(ConsumerError):
         await anext(aiter(stream))
     assert (await anext(aiter(stream))).offset == 0
