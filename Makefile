@@ -50,6 +50,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.engine $(ARGS)
 	$(say) 'benchmarks: faults'
 	@$(BIN)/python -m benchmarks.faults $(ARGS)
+	$(say) 'benchmarks: groups'
+	@$(BIN)/python -m benchmarks.groups $(ARGS)
 
 fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
 	$(say) 'fuzz: the decoders agree, and only typed errors come out'

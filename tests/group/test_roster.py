@@ -12,6 +12,7 @@ from asyncconsumer.group.roster import Roster
 from asyncconsumer.testing.clock import run
 from asyncconsumer.testing.handles import ZooKeeperHandle
 from asyncconsumer.testing.zookeeper import FakeZooKeeper
+from asyncconsumer.zk.calls import Stat
 from asyncconsumer.zk.paths import GroupPaths
 from asyncconsumer.zk.recipes import ensure_path
 from asyncconsumer.zk.session import ZooKeeperSession
@@ -92,6 +93,38 @@ async def test_only_those_who_came_are_read(
         assert caplog.text.count("is ignored") == 1
         await group.leave("m05")
         await until(bell.is_set)
+
+
+async def come_between(patch: pytest.MonkeyPatch) -> None:
+    zookeeper = FakeZooKeeper(randomness=Random(1))
+    config = ZooKeeperConfig(zookeeper_connect=zookeeper.connect)
+    async with (
+        ZooKeeperSession(config, randomness=Random(1), opener=zookeeper.open) as writer,
+        ZooKeeperSession(config, randomness=Random(2), opener=zookeeper.open) as session,
+    ):
+        group = Group(writer, "g")
+        roster = Roster(session, "g", asyncio.Event())
+        await group.begin()
+        await group.join("m", "a")
+        exists = session.exists
+
+        async def late(path: str, *, watch: bool = False) -> Stat | None:
+            await group.join("x", "a")
+            await group.join("y", "a")
+            return await exists(path, watch=watch)
+
+        with patch.context() as now:
+            now.setattr(session, "exists", late)
+            await roster.read()  # what it counts has happened after it read the names
+        await group.leave("m")
+        await group.join("m", "b")  # and now the count alone does not tell
+        assert found(await roster.read()) == group.there
+
+
+def test_what_comes_between_two_reads_is_not_counted_as_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(come_between(monkeypatch))
 
 
 async def churn(seed: int) -> None:

@@ -1,0 +1,124 @@
+"""A group of many members that read nothing, in a few processes; ZooKeeper alone is needed."""
+
+import asyncio
+import json
+import secrets
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from asyncconsumer.group.assign import Group, Member, by_range
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.zk import paths
+from asyncconsumer.zk.paths import GroupPaths
+from asyncconsumer.zk.recipes import ensure_path
+from asyncconsumer.zk.session import ZooKeeperSession
+from benchmarks._child import Figures
+
+TOPICS, PROCESSES, EACH = 4, 2, 10  # partitions for each member
+NEWCOMER: Final = "m000a"  # sorts near the front: nearly everybody's share is another then
+
+
+class Crowd:
+    """The group, and the processes that its members are in."""
+
+    def __init__(self, session: ZooKeeperSession, connect: str, members: int) -> None:
+        self._session = session
+        self._connect = connect
+        self._group = f"crowd-{members}-{secrets.token_hex(3)}"
+        size = members * EACH // TOPICS
+        self._topics = {f"{self._group}-{number}": size for number in range(TOPICS)}
+        self._names = [f"m{number:03}" for number in range(members)]
+        self._processes: list[Process] = []
+
+    async def form(self, stack: AsyncExitStack) -> None:
+        """Have everybody join."""
+        await ensure_path(self._session, paths.TOPICS)
+        for topic, size in self._topics.items():
+            told = {"version": 3, "partitions": {str(number): [1] for number in range(size)}}
+            await self._session.create(paths.topic(topic), json.dumps(told).encode())
+        for number in range(PROCESSES):
+            names = self._names[number::PROCESSES]
+            self._processes.append(await stack.enter_async_context(self._process(names)))
+        for process in self._processes:
+            await _line(process)
+        await self._settled(self._names)
+
+    async def one_more(self) -> Figures:
+        """What it takes when one more joins, and when it has left again."""
+        before = await self._told()
+        async with self._process([NEWCOMER]) as newcomer:
+            await _line(newcomer)
+            last = await self._settled([*self._names, NEWCOMER])
+            path = GroupPaths(self._group).member(f"{self._group}_{NEWCOMER}")
+            registered = (await self._session.get(path)).stat.created
+            there = await self._told()
+            its_own = (await _ask(newcomer))["requests"]
+        await self._settled(self._names)
+        gone = await self._told()
+        return {
+            "join_s": (last - registered) / 1000,
+            "join_requests": there["requests"] - before["requests"] + its_own,
+            "join_cpu_s": there["cpu_s"] - before["cpu_s"],
+            "leave_requests": gone["requests"] - there["requests"],
+            "lost_sessions": gone["sessions"] - len(self._names),
+        }
+
+    async def _told(self) -> Figures:
+        """What all processes tell, added up."""
+        told = [await _ask(process) for process in self._processes]
+        return {metric: sum(one[metric] for one in told) for metric in told[0]}
+
+    async def _settled(self, names: Sequence[str]) -> int:
+        """Wait until everybody has its share; when the last one was claimed, in ms."""
+        streams = dict.fromkeys(self._topics, 1)
+        partitions = {topic: range(size) for topic, size in self._topics.items()}
+        members = [Member(f"{self._group}_{name}", streams) for name in names]
+        expected = by_range(Group(members, partitions))
+        every = [TopicPartition(topic, one) for topic, of in partitions.items() for one in of]
+        where = [GroupPaths(self._group).owner(one) for one in every]
+        async with asyncio.timeout(300):
+            while True:
+                nodes = await self._session.get_many(where)
+                owners = [(node.data or b"").decode() if node else "" for node in nodes]
+                if owners == [expected[one] for one in every]:
+                    return max(node.stat.created for node in nodes if node)
+                await asyncio.sleep(0.2)  # looking costs, too
+
+    @asynccontextmanager
+    async def _process(self, names: Sequence[str]) -> AsyncIterator[Process]:
+        """Members of these names; they leave at the end."""
+        streams = json.dumps(dict.fromkeys(self._topics, 1))
+        arguments = ["-m", "benchmarks._group_members", self._connect, self._group, streams, *names]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdin=PIPE, stdout=PIPE
+        )
+        try:
+            yield process
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            await process.wait()
+
+
+@asynccontextmanager
+async def crowd(session: ZooKeeperSession, connect: str, members: int) -> AsyncIterator[Crowd]:
+    """A group of so many members, which has settled."""
+    async with AsyncExitStack() as stack:
+        group = Crowd(session, connect, members)
+        await group.form(stack)
+        yield group
+
+
+async def _ask(process: Process) -> Figures:
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    return await _line(process)
+
+
+async def _line(process: Process) -> Figures:
+    assert process.stdout is not None
+    told: Figures = json.loads(await process.stdout.readline())
+    return told

@@ -1,0 +1,307 @@
+"""Groups through ZooKeeper: how quickly partitions move, what a freeze costs, how large one may be.
+
+    python -m benchmarks.groups [--quick] [--json] [--rounds N] [--case NAME ...]
+
+Our members and Kafka's classic Scala ones, each in a process of its own, against real servers, in
+interleaved rounds. Where a most is promised, a miss is told.
+
+join, leave: 8 partitions, two members, a backoff of 1 s. From the registration of the second one to
+the last claim, and from the signal that it should leave to the last claim, by ZooKeeper's clock.
+
+freeze: 4 partitions and a steady producer. A member stands still beyond its session, and goes on,
+beside a Scala member: duplicates in percent of what was sent, and how many records it delivered
+while they were somebody else's.
+
+large: members without brokers, in two processes, with 10 partitions each. From the registration of
+one more to the last claim, and how many requests all together sent for it.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Final, NamedTuple, TypeAlias
+
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer.config import ZooKeeperConfig
+from asyncconsumer.group.assign import Group, Member, by_range
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.testing.servers import LAST_WITH_ZOOKEEPER, Kafka, ScalaConsumer, ZooKeeper
+from asyncconsumer.zk.calls import Node
+from asyncconsumer.zk.paths import GroupPaths
+from asyncconsumer.zk.session import ZooKeeperSession
+from benchmarks import _group_crowd
+from benchmarks._child import Figures
+from benchmarks._harness import arguments, note
+from tests.group.own import OwnConsumer
+
+OURS, SCALA = "ours", "Scala's"
+KINDS: Final[dict[str, type[ScalaConsumer]]] = {OURS: OwnConsumer, SCALA: ScalaConsumer}
+PROMISED: Final = {
+    ("join", OURS, "s"): 1.5,
+    ("leave", OURS, "s"): 0.3,
+    ("freeze", OURS, "duplicates_percent"): 2.0,
+    ("freeze", OURS, "late"): 0.0,
+    ("large", "200 members, 2,000 partitions", "join_s"): 10.0,
+}
+BETWEEN_RECORDS: Final = 1 / 300
+
+Found: TypeAlias = dict[tuple[str, str], list[Figures]]
+"""By case and who."""
+
+
+class Row(NamedTuple):
+    """One metric of one contender in one case."""
+
+    case: str
+    who: str
+    metric: str
+    median: float
+    worst: float
+    rounds: int
+    most: float | None
+
+    @property
+    def missed(self) -> bool:
+        return self.most is not None and self.median > self.most
+
+    def as_json(self) -> dict[str, object]:
+        rounded = {"median": round(self.median, 4), "worst": round(self.worst, 4)}
+        return {"bench": "groups", **self._asdict(), **rounded}
+
+
+class Scene(NamedTuple):
+    """The servers, and a session to look at ZooKeeper with."""
+
+    kafka: Kafka
+    zookeeper: ZooKeeper
+    session: ZooKeeperSession
+
+    def member(
+        self, kind: str, group: str, topic: str, name: str, **settings: str
+    ) -> ScalaConsumer:
+        properties = {key.replace("_", "."): value for key, value in settings.items()}
+        return KINDS[kind](
+            self.zookeeper.connect, group, {topic: 1}, name=name, properties=properties
+        )
+
+    async def owners(self, group: str, partitions: Sequence[TopicPartition]) -> dict[str, Node]:
+        """The owner nodes that there are, by path."""
+        paths = [GroupPaths(group).owner(one) for one in partitions]
+        nodes = await self.session.get_many(paths)
+        return {path: node for path, node in zip(paths, nodes, strict=True) if node is not None}
+
+    async def settled(
+        self, group: str, partitions: Sequence[TopicPartition], *members: ScalaConsumer
+    ) -> dict[TopicPartition, int]:
+        """When each partition was claimed, in ms, once it is owned as it should be."""
+        topic = partitions[0].topic
+        expected = by_range(
+            Group(
+                [Member(one.consumer_id, {topic: 1}) for one in members],
+                {topic: range(len(partitions))},
+            )
+        )
+        async with asyncio.timeout(120):
+            while True:
+                nodes = await self.owners(group, partitions)
+                found = [(node.data or b"").decode() for node in nodes.values()]
+                if found == [expected[one] for one in partitions]:
+                    times = (node.stat.created for node in nodes.values())
+                    return dict(zip(partitions, times, strict=True))
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    async with (
+        ZooKeeper() as zookeeper,
+        Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect) as kafka,
+        ZooKeeperSession(
+            ZooKeeperConfig(zookeeper_connect=zookeeper.connect), randomness=Random()
+        ) as session,
+    ):
+        yield Scene(kafka, zookeeper, session)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 10**6
+
+
+# --- the cases -----------------------------------------------------------------------------------
+
+
+async def join_and_leave(scene: Scene, found: Found, rounds: int, *, quick: bool) -> None:
+    """Ours among themselves, Scala's among themselves, and each of them with the other."""
+    pairs = [(OURS, OURS), (SCALA, SCALA), (SCALA, OURS), (OURS, SCALA)]
+    for number in range(rounds or (1 if quick else 7)):
+        for staying, coming in pairs[: 2 if quick else 4]:
+            who = coming if staying == coming else f"{coming} beside {staying}"
+            joined, left = await _join_and_leave(scene, staying, coming, f"moves-{who}-{number}")
+            found.setdefault(("join", who), []).append({"s": joined})
+            found.setdefault(("leave", who), []).append({"s": left})
+            note(f"  round {number + 1}: {who}: join {joined:.3f} s, leave {left:.3f} s")
+
+
+async def _join_and_leave(
+    scene: Scene, staying: str, coming: str, name: str
+) -> tuple[float, float]:
+    topic = group = name.replace(" ", "-").replace("'", "")
+    await scene.kafka.admin.create_topic(topic, partitions=8)
+    partitions = [TopicPartition(topic, n) for n in range(8)]
+    backoff = "1000"
+    async with scene.member(staying, group, topic, "a", rebalance_backoff_ms=backoff) as first:
+        await scene.settled(group, partitions, first)
+        async with scene.member(coming, group, topic, "b", rebalance_backoff_ms=backoff) as second:
+            claimed = await scene.settled(group, partitions, first, second)
+            path = GroupPaths(group).member(second.consumer_id)
+            registered = (await scene.session.get(path)).stat.created
+            asked = now_ms()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(second.stop())
+                reclaimed = await scene.settled(group, partitions, first)
+    return (max(claimed.values()) - registered) / 1000, (max(reclaimed.values()) - asked) / 1000
+
+
+async def freeze(scene: Scene, found: Found, rounds: int, *, quick: bool) -> None:
+    """A member stands still for longer than its session, beside one of Scala's."""
+    for number in range(rounds or (1 if quick else 3)):
+        for who in (OURS, SCALA):
+            figures = await _freeze(scene, who, f"freeze-{KINDS[who].__name__}-{number}")
+            found.setdefault(("freeze", who), []).append(figures)
+            told = ", ".join(f"{metric} {value:,.4g}" for metric, value in figures.items())
+            note(f"  freeze, round {number + 1}: {who}: {told}")
+
+
+async def _freeze(scene: Scene, who: str, topic: str) -> Figures:
+    await scene.kafka.admin.create_topic(topic, partitions=4)
+    partitions = [TopicPartition(topic, n) for n in range(4)]
+    async with (
+        scene.member(SCALA, topic, topic, "s") as other,
+        scene.member(who, topic, topic, "o") as frozen,
+    ):
+        await scene.settled(topic, partitions, other, frozen)
+        async with _steadily(scene.kafka, topic) as sent:
+            await frozen.until(lambda one: len(one.records) > 500)
+            frozen.freeze()
+            taken = await scene.settled(topic, partitions, other)
+            enough = len(other.records) + 500
+            await other.until(lambda one: len(one.records) > enough)
+            frozen.thaw()
+            regained = await scene.settled(topic, partitions, other, frozen)
+            enough = len(frozen.records) + 500
+            await frozen.until(lambda one: len(one.records) > enough)
+        delivered: Counter[bytes | None] = Counter()
+
+        def everything_came(_: ScalaConsumer) -> bool:
+            nonlocal delivered
+            delivered = Counter(one.value for one in (*frozen.records, *other.records))
+            return delivered.keys() >= set(sent)
+
+        await other.until(everything_came)
+        late = sum(
+            taken[at] <= record.at_ms < regained[at]
+            for record in frozen.records
+            if (at := TopicPartition(record.topic, record.partition)) in taken
+        )
+    duplicates = delivered.total() - len(delivered)
+    return {
+        "sent": len(sent),
+        "duplicates_percent": 100 * duplicates / len(sent),
+        "late": late,
+        "lost": len(set(sent) - delivered.keys()),
+    }
+
+
+@asynccontextmanager
+async def _steadily(kafka: Kafka, topic: str) -> AsyncIterator[list[bytes]]:
+    sent: list[bytes] = []
+    leaving = asyncio.Event()
+
+    async def produce() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            while not leaving.is_set():
+                value = b"%d" % len(sent)
+                await producer.send_and_wait(topic, value)
+                sent.append(value)
+                await asyncio.sleep(BETWEEN_RECORDS)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(produce())
+        yield sent
+        leaving.set()
+
+
+async def large(scene: Scene, found: Found, rounds: int, *, quick: bool) -> None:
+    """One more comes into a group that is large already, and goes."""
+    for members in (50,) if quick else (50, 100, 200):
+        who = f"{members} members, {10 * members:,} partitions"
+        async with _group_crowd.crowd(scene.session, scene.zookeeper.connect, members) as crowd:
+            for number in range(rounds or (1 if quick else 3)):
+                figures = await crowd.one_more()
+                found.setdefault(("large", who), []).append(figures)
+                told = ", ".join(f"{metric} {value:,.5g}" for metric, value in figures.items())
+                note(f"  large, round {number + 1}: {who}: {told}")
+
+
+CASES: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
+    "moves": join_and_leave,
+    "freeze": freeze,
+    "large": large,
+}
+
+
+# --- running and telling -------------------------------------------------------------------------
+
+
+async def measure(names: Sequence[str], rounds: int, *, quick: bool) -> list[Row]:
+    found: Found = {}
+    async with scene() as servers:
+        for name in names:
+            await CASES[name](servers, found, rounds, quick=quick)
+    return [
+        Row(
+            case,
+            who,
+            metric,
+            statistics.median(values := [sample[metric] for sample in samples]),
+            max(values),
+            len(samples),
+            PROMISED.get((case, who, metric)),
+        )
+        for (case, who), samples in found.items()
+        for metric in samples[0]
+    ]
+
+
+def show(rows: Sequence[Row]) -> None:
+    for case in dict.fromkeys(row.case for row in rows):
+        print(f"\n{case}: the median, and the worst round")
+        for row in rows:
+            if row.case == case:
+                promised = "" if row.most is None else f"  (at most {row.most:g})"
+                missed = ": MISSED" if row.missed else ""
+                figures = f"{row.median:>12,.4g}{row.worst:>12,.4g}"
+                print(f"  {row.who:32}{row.metric:22}{figures}{promised}{missed}")
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    options = parser.parse_args()
+    rows = asyncio.run(measure(options.case or list(CASES), options.rounds, quick=options.quick))
+    if not options.json:
+        show(rows)
+        return
+    for row in rows:
+        print(json.dumps(row.as_json()))
+
+
+if __name__ == "__main__":
+    main()
