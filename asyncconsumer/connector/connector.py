@@ -19,7 +19,8 @@ from asyncconsumer.connector.outside import Outside
 from asyncconsumer.connector.routes import Routes
 from asyncconsumer.connector.seeds import Seeds
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, StreamsExist
-from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.events import Events, Stalled
+from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.filters import Subscription, TopicFilter
 from asyncconsumer.group.membership import Assignment
@@ -200,6 +201,22 @@ class ConsumerConnector:
     def consumer_id(self) -> str | None:
         """What we are called in the group; None before there are streams."""
         return None if self._group is None else self._group.membership.consumer_id
+
+    @property
+    def events(self) -> Events:
+        """What was skipped, truncated, re-created, stalls, or moves again: counted, and told."""
+        self._scope.check_open()
+        return self._manager.events
+
+    def stalled(self) -> Mapping[TopicPartition, Stalled]:
+        """Partitions of ours that should move and do not, each with the reason: is it healthy?"""
+        self._scope.check_open()
+        return self._manager.stalled()
+
+    def progress(self) -> Mapping[TopicPartition, Progress]:
+        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        self._scope.check_open()
+        return self._manager.progress()
 
     @property
     def rebalances(self) -> int:

@@ -183,3 +183,17 @@ def test_options_or_a_config_but_not_both() -> None:
         ConsumerConnector(config, group_id="h")
     named = ConsumerConnector.from_properties({"zookeeper.connect": "zk", "group.id": "h"})
     assert named.config.group_id == "h"
+
+
+@simulated(range(5))
+async def test_what_does_not_move_is_told_with_the_reason() -> None:
+    async with fakes(1) as world:
+        world.cluster.append("t", 0, 3)
+        async with world.connector(stall_timeout_ms=2000) as connector:
+            await connector.create_message_streams({"t": 1})
+            with connector.events.listen() as heard:
+                event = await anext(heard)  # nobody reads the stream
+                assert "is not read" in str(event)
+                assert connector.stalled().keys() == {T0}
+                assert connector.events.counts["stalled"] == 1
+                assert connector.progress()[T0].high_watermark == 3

@@ -1,0 +1,90 @@
+"""Which fetchers there are: one for each broker and fetcher id, for as long as they are needed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster import FakeCluster
+
+pytestmark = pytest.mark.fast
+
+T = [TopicPartition("t", number) for number in range(4)]
+
+
+@asynccontextmanager
+async def engine(
+    brokers: int = 2, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, FetchManager]]:
+    async with FakeCluster(Random(1), brokers=brokers) as cluster:
+        cluster.add_topic("t", len(T), replicas=1)
+        session = Session(
+            cluster.config(), patience_ms=0, opener=cluster.open, randomness=Random(2)
+        )
+        async with session:
+            manager = FetchManager(
+                session.brokers,
+                session.cluster,
+                FetchConfig(),
+                EngineConfig(**options),
+                randomness=Random(3),
+            )
+            async with manager:
+                yield cluster, manager
+
+
+def fetching(cluster: FakeCluster) -> dict[int, int]:
+    """Connections to each broker, without the one that metadata come over."""
+    return {node: broker.connections for node, broker in cluster.brokers.items()}
+
+
+@simulated(range(10))
+async def test_a_fetcher_that_nobody_needs_is_closed_and_comes_again() -> None:
+    async with engine(brokers=1) as (cluster, manager):
+        channel = manager.channel()
+        manager.reconcile({T[0]: Wanted(channel, 0)})
+        await asyncio.sleep(2)
+        assert fetching(cluster) == {1: 2}
+        manager.reconcile({})
+        await asyncio.sleep(10)
+        assert fetching(cluster) == {1: 1}
+        cluster.append("t", 0, 1)
+        manager.reconcile({T[0]: Wanted(channel, 0, epoch=1)})
+        assert await channel.pop() is not None
+
+
+@simulated(range(10))
+async def test_partitions_are_spread_over_so_many_fetchers_as_the_classic_consumer_does() -> None:
+    async with engine(brokers=1, num_consumer_fetchers=3) as (cluster, manager):
+        channel = manager.channel()
+        manager.reconcile({one: Wanted(channel, 0) for one in T})
+        await asyncio.sleep(2)
+        assert fetching(cluster) == {1: 4}  # t-0 and t-3 share one
+
+
+@simulated(range(10))
+async def test_a_broker_that_moves_gets_a_new_fetcher_and_nothing_is_lost() -> None:
+    async with engine() as (cluster, manager):
+        channel = manager.channel()
+        manager.reconcile({one: Wanted(channel, 0) for one in T})
+        await asyncio.sleep(2)
+        cluster.change_address(2)
+        for number in range(4):
+            cluster.append("t", number, 5)
+        found = set()
+        async with asyncio.timeout(30):
+            async for record in Stream(channel):
+                found.add((record.partition, record.offset))
+                if len(found) == 20:
+                    break
+        assert fetching(cluster)[2] >= 1
