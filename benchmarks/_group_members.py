@@ -32,8 +32,13 @@ class Joined(NamedTuple):
 async def join(
     stack: AsyncExitStack, connect: str, group: str, subscription: Subscription, name: str
 ) -> Joined:
-    """A member that is not followed yet."""
-    config = ZooKeeperConfig(zookeeper_connect=connect, connection_timeout_ms=60_000)
+    """A member that is not followed yet.
+
+    Its session is long: a hundred members on one event loop may well keep each other waiting.
+    """
+    config = ZooKeeperConfig(
+        zookeeper_connect=connect, session_timeout_ms=30_000, connection_timeout_ms=60_000
+    )
     session = ZooKeeperSession(config, randomness=Random())
     await stack.enter_async_context(session)
     bell = asyncio.Event()

@@ -174,6 +174,7 @@ class ZooKeeperMembership:
             if not in_the_way:
                 self._owned, tries, told = mine, 0, True
                 yield self._assignment(mine, everyone)
+                await self._settle_down(everyone)
                 continue
             if not await self._wait_for(in_the_way):
                 tries += 1
