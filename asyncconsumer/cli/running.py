@@ -4,11 +4,9 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any
 
 import typer
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def quiet_zookeeper(*, quiet: bool) -> None:
@@ -37,8 +35,9 @@ def until_stopped(main: Callable[[], Coroutine[Any, Any, None]], *, meant: bool 
                         signal.signal(one, signal.SIG_DFL)
             received.append(number)
 
-        # what our parent has us ignore is not ours to hear: nohup, or a shell's background
-        handled = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        handled = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            handled.append(signal.SIGHUP)
         for number in handled:
             loop.add_signal_handler(number, stop, number)
         await main()

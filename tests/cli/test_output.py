@@ -66,6 +66,20 @@ async def test_a_reader_that_is_gone_is_told_and_nothing_more_is_written(
         assert isinstance(await output.put(b"y"), BrokenPipeError)
 
 
+async def test_behind_a_gap_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[OSError | None] = [None, OSError("disk full"), None]
+
+    def write(descriptor: int, data: bytes) -> None:
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    monkeypatch.setattr("asyncconsumer.cli.output._write", write)
+    async with Output(0) as output:
+        results = [await output.put(b"x") for _ in range(3)]
+    assert [str(error) for error in results] == ["None", "disk full", "disk full"]
+    assert answers == [None]  # the last one was not tried
+
+
 @pytest.mark.allow_leftovers("a thread that is stuck is left behind on purpose")
 async def test_a_reader_that_does_not_read_does_not_keep_us(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch

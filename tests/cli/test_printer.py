@@ -128,6 +128,32 @@ async def test_when_nothing_comes_for_so_long_it_ends(capfd: pytest.CaptureFixtu
     assert left(one, source) == {ZERO: 2}
 
 
+class SlowOutput:
+    """Somebody reads who takes as long as the test does."""
+
+    written: "asyncio.Future[OSError | None]"
+
+    async def __aenter__(self) -> "SlowOutput":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+    def put(self, data: bytes) -> "asyncio.Future[OSError | None]":
+        SlowOutput.written = asyncio.get_running_loop().create_future()
+        return self.written
+
+
+async def test_a_slow_reader_is_not_taken_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncconsumer.cli.consume.Output", SlowOutput)
+    one, source = printer(timeout_ms=20), Source(Chunk([1]), ends=False)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(one.run(cast("list[Stream]", [source])))
+        await asyncio.sleep(0.1)  # longer than the timeout, and nothing comes of it
+        assert not running.done()
+        SlowOutput.written.set_result(None)
+
+
 async def test_an_error_of_a_stream_is_raised(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConsumerError, match="of no use"):
         await printed(capfd, printer(), Source(ends=False), Source(ConsumerError("of no use")))
