@@ -96,7 +96,8 @@ class World:
 @pytest.fixture
 async def world(kafka_zk: KafkaWithZooKeeper) -> World:
     """Three partitions of 0, 10 and 20 records; the group has read 4 of the second."""
-    topic = await kafka_zk.topic(partitions=3)
+    forever = {"retention.ms": "-1"}  # the records are of 1970
+    topic = await kafka_zk.topic(partitions=3, config=forever)
     for number, count in ((1, 10), (2, 20)):
         await _fill(kafka_zk, topic, number, count)
     made = World(kafka_zk, topic, kafka_zk.group())
