@@ -129,12 +129,14 @@ class Rebalancer:
         """Follow, until the membership ends."""
         async for assignment in self._membership.assignments():
             self.idle.clear()
-            await self._let_go(assignment)
-            await self._take_up(assignment)
+            try:
+                await self._let_go(assignment)
+                await self._take_up(assignment)
+            finally:
+                self.idle.set()
             for stream in self._streams.all():
                 stream.interrupt(assignment.failure)  # an old failure does not matter any more
             self.rebalanced.set()
-            self.idle.set()
 
     def read_again(self, stream: Stream) -> None:
         """Forget what a stream was given ahead, and read it again from what is finished on."""

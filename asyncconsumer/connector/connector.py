@@ -10,6 +10,7 @@ import socket
 import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -229,14 +230,15 @@ class ConsumerConnector:
         if group is None:
             return
         group.fail(ClosedError("the connector was shut down"))
+        end = asyncio.get_running_loop().time() + _GRACE
+        farewell = (group.rebalancer.stop, group.committer.flush, group.membership.leave)
         try:
-            async with asyncio.timeout(_GRACE):
-                await self._stop_following(group)
-                await group.rebalancer.stop()
-                await group.committer.flush()
-                await group.membership.leave()
-        except (TimeoutError, ConsumerError) as error:
-            _log.warning("left group %s without a word: %r", self.config.group_id, error)
+            for step in (partial(self._stop_following, group), *farewell):
+                try:
+                    async with asyncio.timeout_at(end):
+                        await step()
+                except (TimeoutError, ConsumerError) as error:  # the others still matter
+                    _log.warning("leaving group %s: %r", self.config.group_id, error)
         finally:
             for stream in group.routes.all():
                 stream.channel.close()

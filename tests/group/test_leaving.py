@@ -1,14 +1,16 @@
 """A connector that is shut down at any moment leaves nothing behind; its session may live on."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any
 
 import pytest
 
-from asyncconsumer.connector import ConsumerConnector, Outside
-from asyncconsumer.errors import ClosedError
-from asyncconsumer.testing.clock import run
+from asyncconsumer.connector import ConsumerConnector, Outside, RebalanceListener
+from asyncconsumer.errors import ClosedError, ListenerFailed
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster import FakeCluster
 from asyncconsumer.testing.zookeeper import FakeZooKeeper, Fate
 
@@ -85,3 +87,68 @@ def test_a_shutdown_at_any_moment_leaves_nothing_behind(breaking: bool) -> None:
         except BaseException as error:
             error.add_note(f"This was seed {seed}.")
             raise
+
+
+class ClumsyAtTheStart(RebalanceListener):
+    async def before_starting_fetchers(
+        self, consumer_id: str, owners: Mapping[TopicPartition, str]
+    ) -> None:
+        raise RuntimeError("no such file")
+
+
+class ClumsyAtTheEnd(RebalanceListener):
+    async def before_releasing_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        raise RuntimeError("no such file")
+
+
+async def read_to_the_end(connector: ConsumerConnector) -> None:
+    streams = await connector.create_message_streams(
+        {TOPIC: 1}, key_decoder=bytes, value_decoder=bytes
+    )
+    async for _ in streams[TOPIC][0]:
+        pass
+
+
+@simulated(range(10))
+async def test_what_a_listener_raises_is_raised_where_streams_are_made_or_read() -> None:
+    zookeeper = FakeZooKeeper(randomness=Random(1))
+    async with FakeCluster(Random(2), brokers=1) as cluster:
+        cluster.add_topic(TOPIC, PARTITIONS)
+        listener: Any = {"listener": ClumsyAtTheStart()}
+        with pytest.raises(ListenerFailed, match=r"before_starting: .*no such file"):
+            async with connector_on(cluster, zookeeper, "a", 1, **listener) as connector:
+                await connector.create_message_streams({TOPIC: 1})
+        assert left_by(zookeeper, "a") == []
+
+        listener = {"listener": ClumsyAtTheEnd()}
+        async with asyncio.TaskGroup() as group:
+
+            async def be_clumsy() -> None:
+                with pytest.raises(ListenerFailed, match="no such file"):
+                    async with connector_on(cluster, zookeeper, "a", 1, **listener) as connector:
+                        await read_to_the_end(connector)
+
+            clumsy = group.create_task(be_clumsy())
+            await asyncio.sleep(1)
+            began = asyncio.get_running_loop().time()
+            async with connector_on(cluster, zookeeper, "b", 2) as other:
+                await other.create_message_streams({TOPIC: 1})
+                await asyncio.wait([clumsy])
+                assert asyncio.get_running_loop().time() < began + 1, "it waited for nothing"
+                async with asyncio.timeout(30):
+                    while len(left_by(zookeeper, "b")) < 1 + PARTITIONS:
+                        await asyncio.sleep(0.1)
+        assert left_by(zookeeper, "a") == []
+
+
+@simulated(range(10))
+async def test_a_listener_that_fails_does_not_keep_us_from_leaving() -> None:
+    zookeeper = FakeZooKeeper(randomness=Random(1))
+    async with FakeCluster(Random(2), brokers=1) as cluster:
+        cluster.add_topic(TOPIC, PARTITIONS)
+        listener: Any = {"listener": ClumsyAtTheEnd()}
+        async with connector_on(cluster, zookeeper, "a", 1, **listener) as connector:
+            await connector.create_message_streams({TOPIC: 1})
+            assert len(left_by(zookeeper, "a")) == 1 + PARTITIONS
+            await connector.shutdown()
+            assert left_by(zookeeper, "a") == []
