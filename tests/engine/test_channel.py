@@ -1,4 +1,5 @@
 import asyncio
+import traceback
 
 import pytest
 
@@ -163,6 +164,17 @@ async def test_what_is_there_can_be_read_after_the_close() -> None:
     channel.close()
     assert await channel.pop() is not None
     assert await channel.pop() is None
+
+
+async def test_the_error_of_a_closed_channel_does_not_grow_with_every_reader() -> None:
+    channel = Channel(Budget(1000))
+    channel.close(ConsumerError("over"))
+    lengths = set()
+    for _ in range(10):
+        with pytest.raises(ConsumerError, match="over") as caught:
+            await channel.pop()
+        lengths.add(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert len(lengths) == 1
 
 
 @simulated(range(50))

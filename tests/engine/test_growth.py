@@ -115,6 +115,17 @@ async def test_who_has_not_heard_the_news_takes_nothing_away() -> None:
             assert found.told == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
 
 
+@simulated(seeds=range(10))
+async def test_who_has_never_heard_of_a_topic_takes_nothing_away() -> None:
+    async with fake() as (cluster, session):
+        cluster.go_stale(1)
+        cluster.add_topic("a", 2)
+        async with growth(session, "a") as found:
+            await asyncio.sleep(100)
+            assert [one for one in found.told if one] == [{"a": (0, 1)}]
+            assert found.told[-1]
+
+
 @simulated(seeds=range(20))
 async def test_a_leader_that_is_named_in_a_refusal_is_not_asked_for() -> None:
     """KIP-951: the old leader tells who the new one is, and where."""

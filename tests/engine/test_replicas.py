@@ -14,7 +14,8 @@ from asyncconsumer.fetch.session import Session
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.cluster import FakeCluster, fetching
+from tests.engine.world import engine_on
 
 pytestmark = pytest.mark.fast
 
@@ -110,3 +111,19 @@ async def test_the_leader_is_asked_now_and_then_whether_it_is_still_near() -> No
         assert 1 <= found.cluster.brokers[LEADER].requests[1] - before <= 5
         assert found.node == NEAR
         await found.next_comes_within(1)
+
+
+@simulated(seeds=range(5))
+async def test_one_that_nobody_knows_is_left_for_the_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetching, "near_replica", lambda broker, at, rack: 77 if rack else -1)
+    async with FakeCluster(Random(1), racks=("x", "y", "z")) as cluster:
+        cluster.add_topic("a", 1)
+        async with engine_on(cluster, FetchConfig(client_rack="y")) as manager:
+            channel = manager.channel()
+            manager.reconcile({AT: Wanted(channel, 0)})
+            cluster.append(*AT, 1)
+            async with asyncio.timeout(5):
+                assert (await anext(aiter(Stream(channel)))).offset == 0
+            assert manager.progress()[AT].node_id == LEADER

@@ -1,13 +1,25 @@
 """What should move and does not is told once, and told again when it moves."""
 
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.config import FetchConfig
 from asyncconsumer.fetch.cursor import Cursor, Wanted
 from asyncconsumer.fetch.events import Recovered, Stalled
 from asyncconsumer.fetch.stalls import Sight, Stalls
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster import FakeCluster
+from tests.engine.world import engine_on
+
+if TYPE_CHECKING:
+    from asyncconsumer.fetch.fetcher import Fetcher
 
 pytestmark = pytest.mark.fast
 
@@ -51,3 +63,32 @@ def test_what_need_not_move_has_recovered_and_what_is_not_wanted_is_forgotten() 
     assert kinds(stalls.look(sights, 30.0)) == [Stalled]
     assert stalls.look([], 31.0) == []
     assert stalls.now == {}
+
+
+def test_what_nobody_told_the_end_of_is_not_taken_for_read() -> None:
+    stalls, cursor = Stalls(10.0), homeless()
+    sights = [Sight(cursor, cast("Fetcher", object()), [])]
+    stalls.look(sights, 0.0)
+    assert kinds(stalls.look(sights, 10.0)) == [Stalled]  # its broker was never asked for it
+    cursor.high_watermark = 5
+    assert kinds(stalls.look(sights, 11.0)) == [Recovered]  # there is nothing to read
+
+
+@simulated(range(2))
+async def test_who_reads_slowly_does_not_stall() -> None:
+    async with FakeCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("t", 1)
+        for _ in range(4):
+            cluster.append(*AT, 1000, batches=1)
+        one_batch = FetchConfig(max_partition_fetch_bytes=2000)
+        async with engine_on(cluster, one_batch) as manager:
+            channel = manager.channel()
+            manager.reconcile({AT: Wanted(channel, 0)})
+            records = aiter(Stream(channel))
+            for _ in range(30):  # each fetch lasts for longer than may pass without a move
+                await anext(records)
+                await asyncio.sleep(1)
+            assert AT in channel
+            assert manager.events.counts["stalled"] == 0
+            await asyncio.sleep(15)
+            assert manager.events.counts["stalled"] == 1

@@ -5,9 +5,12 @@ import pytest
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.log import Writer, make_batch
+from asyncconsumer.wire import accel
 from tests.engine.chunks import A, B, chunk
 
 
@@ -148,3 +151,58 @@ async def test_a_stream_that_is_closed_ends_also_behind_a_shut_fence() -> None:
     channel.push(chunk(A, 0))
     channel.close()
     assert [record.offset async for record in Stream(channel, gate)] == []
+
+
+@simulated(range(5))
+async def test_who_gives_up_at_a_shut_fence_loses_nothing() -> None:
+    gate, channel = Gate(), Channel(Budget(10**6))
+    stream = Stream(channel, gate)
+    channel.push(chunk(A, 0))
+    channel.push(chunk(A, 3))
+    gate.open.clear()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await anext(aiter(stream))
+    gate.open.set()
+    assert (await anext(aiter(stream))).offset == 0
+    assert stream.finished() == {A: 0}
+
+
+@simulated(range(5))
+async def test_arrow_batches_of_one_chunk_stop_at_the_fence_too() -> None:
+    pytest.importorskip("pyarrow")
+    gate, channel = Gate(), Channel(Budget(10**6))
+    channel.push(chunk(A, 0))
+    got: list[int] = []
+
+    async def read() -> None:
+        async for batch in Stream(channel, gate).arrow(max_rows=1):
+            got.extend(batch.column("offset").to_pylist())
+            if len(got) == 1:
+                gate.open.clear()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        await asyncio.sleep(10)
+        assert got == [0]
+        gate.open.set()
+        await asyncio.sleep(1)
+        channel.close()
+    assert got == [0, 1, 2]
+
+
+async def test_damaged_records_are_told_again_and_nothing_behind_them_is_finished() -> None:
+    writer = Writer(*A, epoch=5, incarnation=1)
+    good, bad, behind = (bytearray(make_batch(writer, at, 3, 0).data) for at in (0, 3, 6))
+    bad[-1] ^= 0xFF
+    data = bytes(good + bad + behind)
+    records = accel.Records(data, topic=A.topic, partition=A.partition, offset=0)
+    channel = Channel(Budget(10**6))
+    channel.push(Chunk(A, 0, 9, 1, 5, len(data), records))
+    channel.push(chunk(A, 9))
+    stream = Stream(channel)
+    assert [(await anext(aiter(stream))).offset for _ in range(3)] == [0, 1, 2]
+    for _ in range(5):
+        with pytest.raises(CorruptRecords):
+            await anext(aiter(stream))
+        assert stream.finished()[A] <= 3

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConfigError
@@ -22,6 +22,24 @@ BUDGET: Final = 64 * 2**10
 FETCH: Final = FetchConfig(
     max_partition_fetch_bytes=4096, fetch_max_bytes=16384, fetch_max_wait_ms=500
 )
+
+
+@asynccontextmanager
+async def engine_on(
+    cluster: FakeCluster, fetch: FetchConfig | None = None, **options: Any
+) -> AsyncIterator[FetchManager]:
+    """A manager with a session of its own."""
+    session = Session(cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open)
+    async with session:
+        manager = FetchManager(
+            session.brokers,
+            session.cluster,
+            fetch or FetchConfig(),
+            EngineConfig(**options),
+            randomness=Random(3),
+        )
+        async with manager:
+            yield manager
 
 
 class Broken(AssertionError):

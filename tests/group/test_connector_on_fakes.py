@@ -11,16 +11,21 @@ import pytest
 
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.connector import ConsumerConnector, Outside
+from asyncconsumer.connector.listener import RebalanceListener
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, StreamsExist
+from asyncconsumer.group import registration
+from asyncconsumer.group.filters import Subscription
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster import FakeCluster, Told
 from asyncconsumer.testing.zookeeper import FakeZooKeeper
+from asyncconsumer.zk import calls
 
 pytestmark = pytest.mark.fast
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+_IDS = "/consumers/g/ids/"
 
 
 class Fakes:
@@ -30,7 +35,9 @@ class Fakes:
         self.cluster = cluster
         self.zookeeper = FakeZooKeeper(1, randomness=Random(1))
 
-    def connector(self, name: str = "m", **options: Any) -> ConsumerConnector:
+    def connector(
+        self, name: str = "m", listener: RebalanceListener | None = None, **options: Any
+    ) -> ConsumerConnector:
         loop = asyncio.get_running_loop()
         config = ClassicConfig(
             zookeeper_connect=self.zookeeper.connect,
@@ -45,7 +52,7 @@ class Fakes:
             randomness=Random(2),
             clock=loop.time,
         )
-        return ConsumerConnector(config, outside=outside)
+        return ConsumerConnector(config, listener=listener, outside=outside)
 
     def committed(self, at: TopicPartition) -> int | None:
         node = self.zookeeper.tree.nodes.get(f"/consumers/g/offsets/{at.topic}/{at.partition}")
@@ -54,6 +61,20 @@ class Fakes:
     def owner(self, at: TopicPartition) -> str | None:
         node = self.zookeeper.tree.nodes.get(f"/consumers/g/owners/{at.topic}/{at.partition}")
         return None if node is None or not node.data else node.data.decode()
+
+    def members(self) -> list[str]:
+        return [path[len(_IDS) :] for path in self.zookeeper.tree.nodes if path.startswith(_IDS)]
+
+    def register(self, name: str, topic: str = "t") -> None:
+        """Make a member by hand, one that does nothing."""
+        data = registration.write(Subscription({topic: 1}), 0)
+        self.create(f"{_IDS}g_{name}", data)
+
+    def create(self, path: str, data: bytes) -> None:
+        self.zookeeper.apply(calls.create(path, data, acl=calls.WORLD).request)
+
+    def delete(self, path: str) -> None:
+        self.zookeeper.apply(calls.delete(path).request)
 
 
 @asynccontextmanager
@@ -66,6 +87,11 @@ async def fakes(partitions: int = 2) -> AsyncIterator[Fakes]:
 async def only(streams: dict[str, list[MessageStream[Any, Any]]]) -> MessageStream[Any, Any]:
     ((stream,),) = streams.values()
     return stream
+
+
+async def joined(connector: ConsumerConnector) -> Any:
+    """Join with one stream, this."""
+    return await only(await connector.create_message_streams({"t": 1}))
 
 
 @simulated(range(10))
@@ -128,13 +154,15 @@ async def test_decoders_make_messages_and_leave_none_alone() -> None:
 
 @simulated(range(10))
 async def test_a_stream_with_a_timeout_can_be_read_on() -> None:
-    async with fakes(1) as world, world.connector(consumer_timeout_ms=500) as connector:
-        stream: Any = await only(await connector.create_message_streams({"t": 1}))
-        for _ in range(2):
-            with pytest.raises(ConsumerTimeout, match="500 ms"):
-                await anext(aiter(stream))
-        world.cluster.append("t", 0, 1)
-        assert (await anext(aiter(stream))).offset == 0
+    for decoder in (None, bytes):
+        async with fakes(1) as world, world.connector(consumer_timeout_ms=500) as connector:
+            streams: Any = await connector.create_message_streams({"t": 1}, value_decoder=decoder)
+            messages = aiter(streams["t"][0])
+            for _ in range(2):
+                with pytest.raises(ConsumerTimeout, match="500 ms"):
+                    await anext(messages)
+            world.cluster.append("t", 0, 1)
+            assert (await anext(messages)).offset == 0
 
 
 @simulated(range(10))

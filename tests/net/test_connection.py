@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -314,6 +315,24 @@ async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
     assert isinstance(wire.connection.ending, ClosedError)
     assert "idle" in str(wire.connection.ending)
     assert 60 <= asyncio.get_running_loop().time() - answered <= 120
+
+
+@simulated(seeds=range(3))
+async def test_an_idle_connection_is_closed_also_where_the_clock_rounds() -> None:
+    await asyncio.sleep(1000.1)  # 60 later is less than 60 later, and a little more is no more
+    wire = Wire(connections_max_idle_ms=60_000)
+    loop, looks = asyncio.get_running_loop(), 0
+    call_later = loop.call_later
+
+    def count(delay: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        nonlocal looks
+        looks += 1
+        assert looks < 10, "it looks again and again, and no time passes"
+        return call_later(delay, *args, **options)
+
+    with patch.object(loop, "call_later", count):
+        await wire.connection.wait_closed()
+    assert isinstance(wire.connection.ending, ClosedError)
 
 
 @simulated(seeds=range(20))

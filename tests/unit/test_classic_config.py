@@ -171,7 +171,7 @@ def test_every_number_is_checked(name: str) -> None:
 
 def test_every_flag_is_checked() -> None:
     flags = [one.name for one in fields(ClassicConfig) if one.type is bool]
-    assert len(flags) == 4
+    assert len(flags) == 5
     for name in flags:
         with pytest.raises(ConfigError, match=f"{name} must be True or False"):
             config(**{name: "yes"})
@@ -194,6 +194,10 @@ def test_the_parts_are_made_of_it() -> None:
         max_buffered_bytes=2**20,
         offsets_commit_max_retries=3,
         offsets_channel_backoff_ms=200,
+        isolation_level="read_committed",
+        check_crcs=False,
+        client_rack="r",
+        stall_timeout_ms=3_000,
     )
     connection, fetch, engine, zookeeper = (
         made.connection(["k1:1", "k2:2"]),
@@ -206,6 +210,8 @@ def test_the_parts_are_made_of_it() -> None:
     assert connection.max_frame_bytes == 200 * 2**20
     assert (fetch.fetch_min_bytes, fetch.fetch_max_bytes) == (2, 200 * 2**20)
     assert (fetch.fetch_max_wait_ms, fetch.max_partition_fetch_bytes) == (7_000, 5)
+    assert (fetch.isolation_level, fetch.check_crcs) == ("read_committed", False)
+    assert (fetch.client_rack, engine.stall_timeout_ms) == ("r", 3_000)
     assert (engine.num_consumer_fetchers, engine.refresh_leader_backoff_ms) == (3, 11)
     assert (engine.auto_offset_reset, engine.max_buffered_bytes) == ("earliest", 2**20)
     assert (zookeeper.session_timeout_ms, zookeeper.connection_timeout_ms) == (9_000, 8_000)
