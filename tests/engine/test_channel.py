@@ -67,6 +67,25 @@ def test_who_waits_for_room_is_told_once_that_some_is_free() -> None:
     assert not bell.is_set()
 
 
+async def test_those_who_wait_for_room_are_served_in_turn() -> None:
+    budget, served = Budget(10), []
+    bells = [asyncio.Event() for _ in range(20)]
+
+    async def wait(number: int) -> None:
+        await bells[number].wait()
+        served.append(number)
+
+    budget.take(10)
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(wait(number))
+        for bell in (*bells, *bells[:5]):  # who asks again keeps its place
+            budget.ring(bell)
+        await asyncio.sleep(0)
+        budget.give_back(1)
+    assert served == list(range(20))
+
+
 def test_a_held_partition_keeps_what_it_has_and_others_go_on() -> None:
     channel = Channel(Budget(1000))
     channel.push(chunk(A, 0))
