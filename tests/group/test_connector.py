@@ -212,11 +212,7 @@ async def test_offsets_are_written_only_when_they_changed(kafka_zk: KafkaWithZoo
             await producer.send_and_wait(topic, b"b", partition=1)
             await until(partial(_equal_offsets, nodes, {first: 5, second: 1}))
         once_each = {first: 5, second: 1}
-<<<<<<< Updated upstream
-        assert await nodes.commits() == once_each, "the first value made its node"
-=======
         assert await nodes.commits() == once_each, "no value is written twice"
->>>>>>> Stashed changes
         async with member(kafka_zk, group, {topic: 1}, "o", **often) as ours:
             await ours.connector.commit_offsets({first: 5, second: 1})
         assert await nodes.commits() == once_each, "loaded, and not written again"
