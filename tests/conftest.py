@@ -12,6 +12,12 @@ settings.load_profile("busy machine")
 
 
 def pytest_configure() -> None:
-    """A shell that runs us in the background has interrupts ignored, and programs inherit that."""
+    """Run in the background, or by nohup, as in the foreground.
+
+    There interrupts and hangups are ignored, and programs that tests start would inherit that; what
+    is handled, be it by doing nothing, they do not inherit.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
