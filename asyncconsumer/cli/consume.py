@@ -53,6 +53,10 @@ async def consume(config: ClassicConfig, wanted: Wanted) -> None:
         streams = await _streams(connector, wanted)
         try:
             await printer.run(streams)
+        except asyncio.CancelledError:
+            if not wanted.quiet:
+                screen.say("% stopping in good order; another signal stops it at once", "dim")
+            raise
         finally:
             if config.auto_commit_enable:
                 await _commit(connector, printer.unfinished(streams))

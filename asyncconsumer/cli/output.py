@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-_GRACE: Final = 2.0  # seconds for what is still to be written at the end
+_GRACE: Final = 5.0  # seconds for what is still to be written at the end
 
 
 class _Job(NamedTuple):
