@@ -247,9 +247,9 @@ class Diary(RebalanceListener):
         await self._write("lost", partitions)
 
     async def _write(self, what: str, partitions: Collection[TopicPartition]) -> None:
-        self.lines.append((what, {one.partition for one in partitions}))
         self.owners.append(await self._nodes.owners())
         self.offsets.append(await self._nodes.offsets())
+        self.lines.append((what, {one.partition for one in partitions}))  # it has looked
 
 
 async def test_listeners_are_told_in_the_order_of_things(kafka_zk: KafkaWithZooKeeper) -> None:
