@@ -18,7 +18,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.clock import run
 from tests.engine.world import run_schedule
 
-SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "100")))
+SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "60")))
 ENOUGH_TO_FIND_IT = range(100)
 
 

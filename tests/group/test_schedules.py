@@ -19,7 +19,7 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import run
 from tests.group.world import run_schedule
 
-SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "100")))
+SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "60")))
 ENOUGH_TO_FIND_IT = range(100)
 
 
