@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -30,6 +30,7 @@ from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 OFFSET_RESETS: Final = ("none", "earliest", "latest")
 _LEADER_TRIES: Final = 3
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FetchResult(NamedTuple):
@@ -289,4 +290,4 @@ def _refused(at: TopicPartition, offset: int, error: BrokerError) -> Fetched:
 def _milliseconds(moment: datetime) -> int:
     if moment.tzinfo is None:
         raise ConfigError(f"{moment} has no time zone: give one, e.g. datetime.now(UTC)")
-    return int(moment.timestamp() * 1000)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)  # exactly: seconds as a float are not

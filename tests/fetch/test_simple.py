@@ -148,16 +148,18 @@ async def test_two_streams_do_not_wait_for_each_others_long_polls(broker: KafkaH
 
 
 async def test_offsets_by_time(broker: KafkaHandle) -> None:
-    topic = await broker.topic()
+    topic = await broker.topic(config={"retention.ms": "-1"})  # the records are old
     async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for second in range(10):
             await producer.send_and_wait(
-                topic, b"x", timestamp_ms=1_700_000_000_000 + second * 1000
+                topic, b"x", timestamp_ms=1_700_000_000_007 + second * 1000
             )
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
-        moment = datetime.fromtimestamp(1_700_000_000, UTC)
+        moment = datetime.fromtimestamp(1_700_000_000, UTC) + timedelta(milliseconds=7)
         assert await consumer.offsets_before(topic, 0, moment + timedelta(seconds=3)) == 3
         assert await consumer.offsets_before(topic, 0, moment + timedelta(seconds=2.5)) == 3
+        just_after = moment + timedelta(seconds=3, milliseconds=1)
+        assert await consumer.offsets_before(topic, 0, just_after) == 4
         assert await consumer.offsets_before(topic, 0, moment - timedelta(days=1)) == 0
         assert await consumer.offsets_before(topic, 0, moment + timedelta(days=1)) == 10
         assert await consumer.offsets_before(topic, 0, EARLIEST) == 0
