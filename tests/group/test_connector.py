@@ -89,7 +89,7 @@ async def test_a_partition_that_somebody_holds_is_told_of_and_taken_when_it_is_f
         for _ in range(2):  # it goes on, and tells again
             with pytest.raises(ConsumerRebalanceFailed, match="owned by another"):
                 await take(stream, 1)
-            assert await nodes.owners() == held, "all that is due to us, or nothing"
+            await until(lambda: equal(nodes.owners(), held))  # all that is due to us, or nothing
         await nodes.client.delete(where)
         got: set[bytes] = set()
         while len(got) < 20:
