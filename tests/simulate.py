@@ -11,17 +11,16 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from asyncconsumer.testing.clock import run
+from tests import playing
 from tests.engine import world as engine
 from tests.group import world as group
 
-WORLDS: Final[dict[str, Callable[[int], Coroutine[Any, Any, None]]]] = {
+WORLDS: Final[dict[str, playing.Schedule]] = {
     "engine": engine.run_schedule,
     "group": group.run_schedule,
 }
@@ -31,7 +30,7 @@ def play(world: str, seed: int) -> str:
     """Run one schedule; what went wrong, or nothing."""
     logging.disable(logging.CRITICAL)
     try:
-        run(partial(WORLDS[world], seed), seed=seed, lag=0.001, limit=2000)
+        playing.play(WORLDS[world], seed)
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the seed
         return f"{world}, seed {seed}:\n{''.join(traceback.format_exception(error))}"
     return ""

@@ -9,11 +9,12 @@ from asyncconsumer.cli.running import quiet_zookeeper
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.fetch.session import Session
+from asyncconsumer.net.growth import Growth
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
-from asyncconsumer.zk.registry import read_brokers, read_topics
+from asyncconsumer.zk.registry import read_addresses, read_topics
 from asyncconsumer.zk.session import ZooKeeperSession
 
 _PATIENCE_MS: Final = 10_000  # somebody sits in front of it
@@ -38,12 +39,7 @@ class Reach:
         wanted = list(topics)
         if self._by_zookeeper:
             return (await read_topics(self.zookeeper, wanted)).found
-        metadata = await self.kafka.cluster.refresh(wanted)
-        return {
-            name: tuple(sorted(topic.partitions))
-            for name in wanted
-            if (topic := metadata.topics.get(name)) is not None and topic.error is None
-        }
+        return await Growth(self.kafka.cluster).ask(wanted)
 
     def store(self, group: str, kind: str) -> OffsetStore:
         """Where a group keeps its offsets: zookeeper, kafka, or dual, which is both."""
@@ -84,8 +80,7 @@ async def reach_of(config: ClassicConfig, zookeeper: ZooKeeperSession) -> AsyncI
     seeds: list[str] = []
     if not config.bootstrap_servers:
         protocol = config.security_protocol
-        brokers = (await read_brokers(zookeeper)).found.values()
-        seeds = [str(at) for one in brokers if (at := one.address(protocol)) is not None]
+        seeds = [str(address) for address in await read_addresses(zookeeper, protocol)]
         if not seeds:
             raise ConfigError(
                 f"ZooKeeper at {config.zookeeper_connect} names no broker that speaks {protocol}: "

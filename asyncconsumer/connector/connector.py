@@ -266,7 +266,7 @@ class ConsumerConnector:
         now_ms = self._outside.now_ms()
         who = config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
         topics: Topics = (
-            KafkaTopics(self._kafka.cluster, bell)
+            KafkaTopics(self._kafka.cluster, bell, config.engine().metadata_refresh_ms)
             if config.bootstrap_servers
             else ZooKeeperTopics(self._zookeeper, bell)
         )

@@ -14,7 +14,7 @@ from asyncconsumer.errors import ZooKeeperError
 from asyncconsumer.model import Address
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.zk.paths import BROKER_IDS
-from asyncconsumer.zk.registry import read_brokers
+from asyncconsumer.zk.registry import read_addresses
 from asyncconsumer.zk.session import ZooKeeperSession
 
 _log: Final = logging.getLogger(__name__)
@@ -55,6 +55,4 @@ class Seeds:
             while True:
                 await watch.changed.wait()
                 await watch.read()
-                brokers = (await read_brokers(self._session)).found.values()
-                addresses = (one.address(self._protocol) for one in brokers)
-                yield [address for address in addresses if address is not None]
+                yield await read_addresses(self._session, self._protocol)

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncconsumer.config import FetchConfig
-from asyncconsumer.errors import BrokerError, MalformedResponse
+from asyncconsumer.errors import BrokerError, ConsumerError, CorruptRecords, MalformedResponse
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.connection import RawAnswer
 from asyncconsumer.wire import accel
@@ -68,6 +68,20 @@ class Fetched(NamedTuple):
             check_crc=config.check_crcs,
             max_inflated=config.max_inflated_bytes,
         )
+
+    def fault(self, config: FetchConfig) -> ConsumerError:
+        """What is wrong with bytes that have not one whole batch at the offset asked for."""
+        records = self.records(config)
+        try:
+            for _ in records:
+                pass
+        except CorruptRecords as damage:
+            return damage
+        if records.incomplete:
+            reason = f"a batch of {records.incomplete} bytes, of which {records.size} ever come"
+            return CorruptRecords(*self.partition, self.offset, reason)
+        reason = f"records that end at {self.end_offset}, before what was asked for"
+        return MalformedResponse("Fetch", -1, 0, reason)
 
 
 def request(

@@ -10,7 +10,6 @@ from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
     ConsumerError,
-    CorruptRecords,
     FetchSessionNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
@@ -203,7 +202,7 @@ class Fetcher:
         if plan.somebody_reads or around.expecting():
             wait = min(wait, _SHORT_WAIT_MS)
         budget = around.budget
-        most = min(config.fetch_max_bytes, max(around.unit, around.share), budget.free)
+        most = min(config.fetch_max_bytes, around.share, budget.free)
         message = self._session.request(
             config,
             connection.versions,
@@ -259,7 +258,7 @@ class Fetcher:
             return
         end, epoch = part.end
         if end <= cursor.offset:
-            self._report(Refusal(cursor, 0, _what_is_wrong(part, self._around.config)))
+            self._report(Refusal(cursor, 0, part.fault(self._around.config)))
             return
         if not alone:
             # its bytes would keep all of the frame in memory, with those of others: copied out, it
@@ -294,18 +293,3 @@ def _leader(part: Fetched, answer: Answer) -> Place | None:
     node_id, epoch = part.current_leader
     address = answer.nodes.get(node_id)
     return None if address is None else Place(node_id, address, epoch)
-
-
-def _what_is_wrong(part: Fetched, config: FetchConfig) -> ConsumerError:
-    """With bytes that have not one whole batch at the offset that was asked for."""
-    records = part.records(config)
-    try:
-        for _ in records:
-            pass
-    except CorruptRecords as damage:
-        return damage
-    if records.incomplete:
-        reason = f"a batch of {records.incomplete} bytes, of which {records.size} ever come"
-        return CorruptRecords(*part.partition, part.offset, reason)
-    reason = f"records that end at {part.end[0]}, before what was asked for"
-    return MalformedResponse("Fetch", -1, 0, reason)

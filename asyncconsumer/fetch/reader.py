@@ -12,7 +12,6 @@ from asyncconsumer.errors import (
     CorruptMessage,
     CorruptRecords,
     LeaderNotAvailable,
-    MalformedResponse,
     OffsetNotThere,
     OffsetOutOfRange,
     TopicRecreated,
@@ -125,8 +124,9 @@ class PartitionReader:
             self._follow(fetched.preferred_replica)
             return None
         if end <= self.position:
-            self._check_nothing(fetched)
-            return None
+            if fetched.data:
+                raise fetched.fault(self._config)
+            return None  # nothing came, which is fine
         self.position = end
         self._send_ahead(flight)
         return fetched
@@ -166,18 +166,6 @@ class PartitionReader:
         ask = last.ask._replace(offset=self.position)
         answer = last.connection.send_raw(self._request(ask))
         self._flight = _Flight(ask, answer, last.connection)
-
-    def _check_nothing(self, fetched: Fetched) -> None:
-        """Nothing came, which is fine; or something that is not a whole batch, which is not."""
-        records = fetched.records(self._config)
-        for _ in records:
-            pass  # raises what is wrong with it
-        if fetched.data and not records.incomplete:
-            reason = f"records that end at {fetched.end_offset}, before what was asked for"
-            raise MalformedResponse("Fetch", -1, 0, reason)
-        if records.incomplete:
-            reason = f"a batch of {records.incomplete} bytes, of which {records.size} ever come"
-            raise CorruptRecords(*self.partition, self.position, reason)
 
     async def _suffer(self, error: ConsumerError) -> None:
         """Do what helps against an error, or raise it."""

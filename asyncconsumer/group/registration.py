@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from asyncconsumer.errors import BadZnode
 from asyncconsumer.group.filters import Pattern, Subscription
+from asyncconsumer.zk.registry import text_of
 
 _MOST: Final = 2**20
 _MOST_STREAMS: Final = 2**16  # of one member: a count, and each makes a thread id
@@ -60,14 +61,7 @@ def _checked(path: str, subscription: Subscription) -> Subscription:
 
 
 def _parse(path: str, data: bytes | None) -> Mapping[str, Any]:
-    if not data:
-        raise BadZnode(path, "it is empty")
-    if len(data) > _MOST:
-        raise BadZnode(path, f"it has {len(data)} bytes, which is more than {_MOST}")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise BadZnode(path, "it is not UTF-8") from None
+    text = text_of(path, data, _MOST)
     for candidate in (text, text.replace("\\", "\\\\")):  # the second is for members before 1.0.1
         try:
             fields = json.loads(candidate)

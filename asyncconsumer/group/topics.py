@@ -91,7 +91,7 @@ class ZooKeeperTopics:
 class KafkaTopics:
     """As brokers tell them, asked again every few seconds."""
 
-    def __init__(self, cluster: Cluster, bell: asyncio.Event, every_ms: int = 5_000) -> None:
+    def __init__(self, cluster: Cluster, bell: asyncio.Event, every_ms: int) -> None:
         self._cluster = cluster
         self._growth = Growth(cluster)
         self._bell = bell

@@ -96,10 +96,8 @@ class ZooKeeperMembership:
 
     @property
     def deadline(self) -> float:
-        """A third of the session before the server would end it, counted from its last sign."""
-        if self.lost:
-            return -inf
-        return self._session.last_answer + self._session.timeout * 2 / 3
+        """As long as the session certainly lives."""
+        return -inf if self.lost else self._session.certain_until
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         """What is ours, again and again, for ever."""

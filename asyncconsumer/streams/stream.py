@@ -98,7 +98,7 @@ class Stream:
         """It is somebody else's now: nothing is to be committed for it."""
         self._finished.pop(partition, None)
         if self._held is not None and self._held.partition == partition:
-            self._let_go(self._held)
+            self.drop()
 
     def drop(self) -> None:
         """End the chunk that is being read; it is not finished."""

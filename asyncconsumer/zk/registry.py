@@ -63,6 +63,13 @@ async def read_brokers(session: ZooKeeperSession) -> Reading[int, Broker]:
     return await _read(session, paths.BROKER_IDS, names, parse_broker)
 
 
+async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> list[Address]:
+    """Where live brokers speak a protocol."""
+    brokers = (await read_brokers(session)).found.values()
+    addresses = (one.address(security_protocol) for one in brokers)
+    return [address for address in addresses if address is not None]
+
+
 async def read_topics(
     session: ZooKeeperSession, names: Iterable[str] | None = None
 ) -> Reading[str, tuple[int, ...]]:
@@ -125,19 +132,26 @@ def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
 
 def parse_object(path: str, data: bytes | None, most: int) -> dict[str, Any]:
     """The JSON object in a node, or BadZnode."""
-    if data is None or not data:
+    text = text_of(path, data, most)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadZnode(path, f"it is no JSON: {text.encode()[:40]!r}") from None
+    if not isinstance(value, dict):
+        raise BadZnode(path, f"it is no JSON object, but a {type(value).__name__}")
+    return value
+
+
+def text_of(path: str, data: bytes | None, most: int) -> str:
+    """The text in a node, or BadZnode."""
+    if not data:
         raise BadZnode(path, "it is empty")
     if len(data) > most:
         raise BadZnode(path, f"it has {len(data)} bytes, which is more than {most}")
     try:
-        value = json.loads(data.decode())
+        return data.decode()
     except UnicodeDecodeError:
         raise BadZnode(path, "it is not UTF-8") from None
-    except (ValueError, RecursionError):
-        raise BadZnode(path, f"it is no JSON: {data[:40]!r}") from None
-    if not isinstance(value, dict):
-        raise BadZnode(path, f"it is no JSON object, but a {type(value).__name__}")
-    return value
 
 
 def _endpoints(fields: dict[str, Any]) -> tuple[tuple[Endpoint, ...], str]:

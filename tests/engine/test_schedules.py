@@ -3,9 +3,6 @@
 `make simulate` runs the schedules by the ten thousand.
 """
 
-import os
-from collections.abc import Callable
-
 import pytest
 
 from asyncconsumer.chunks.budget import Budget
@@ -15,24 +12,12 @@ from asyncconsumer.fetch.cursor import Cursor
 from asyncconsumer.fetch.fetcher import Fetcher, Refusal, Report
 from asyncconsumer.fetch.placing import Placing
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import run
 from tests.engine.world import run_schedule
-
-SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "60")))
-ENOUGH_TO_FIND_IT = range(100)
-
-
-def play(seed: int) -> None:
-    run(run_schedule(seed), seed=seed, lag=0.001, limit=1000)
+from tests.playing import Bug, must_find, play_all
 
 
 def test_every_offset_is_delivered_once_and_in_order() -> None:
-    for seed in SEEDS:
-        try:
-            play(seed)
-        except BaseException as error:
-            error.add_note(f"This was seed {seed}: play({seed}) replays it.")
-            raise
+    play_all(run_schedule)
 
 
 # --- bugs that the schedules must find -----------------------------------------------------------
@@ -108,13 +93,6 @@ def what_waits_is_kept_after_a_loss(patch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda bug: bug.__name__,
 )
-def test_a_planted_bug_is_found(
-    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
-    for seed in ENOUGH_TO_FIND_IT:
-        try:
-            play(seed)
-        except BaseException:  # noqa: BLE001 - however it shows
-            return
-    pytest.fail(f"{len(ENOUGH_TO_FIND_IT)} schedules did not find it")
+    must_find(run_schedule)

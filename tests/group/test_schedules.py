@@ -3,8 +3,7 @@
 `make simulate` runs the schedules by the ten thousand.
 """
 
-import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from math import inf
 
 import pytest
@@ -16,24 +15,12 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import run
 from tests.group.world import run_schedule
-
-SEEDS = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "60")))
-ENOUGH_TO_FIND_IT = range(100)
-
-
-def play(seed: int) -> None:
-    run(run_schedule(seed), seed=seed, lag=0.001, limit=2000)
+from tests.playing import Bug, must_find, play_all
 
 
 def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
-    for seed in SEEDS:
-        try:
-            play(seed)
-        except BaseException as error:
-            error.add_note(f"This was seed {seed}: play({seed}) replays it.")
-            raise
+    play_all(run_schedule)
 
 
 # --- bugs that the schedules must find -----------------------------------------------------------
@@ -120,13 +107,6 @@ def the_group_is_not_watched(patch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda bug: bug.__name__,
 )
-def test_a_planted_bug_is_found(
-    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
-    for seed in ENOUGH_TO_FIND_IT:
-        try:
-            play(seed)
-        except BaseException:  # noqa: BLE001 - however it shows
-            return
-    pytest.fail(f"{len(ENOUGH_TO_FIND_IT)} schedules did not find it")
+    must_find(run_schedule)
