@@ -1,6 +1,6 @@
 """The small values that every layer speaks of."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple, Self
 
 
 class TopicPartition(NamedTuple):
@@ -21,3 +21,34 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Offset(int):
+    """An offset as a group keeps it, with what is kept beside it. Otherwise a number like any."""
+
+    leader_epoch: int
+    metadata: str
+
+    def __new__(cls, offset: int, *, leader_epoch: int = -1, metadata: str = "") -> Self:
+        """`leader_epoch` is that of the last record read, -1 when it is not known."""
+        self = super().__new__(cls, offset)
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        return self
+
+    @classmethod
+    def of(cls, offset: int) -> "Offset":
+        """It as one, whatever it was."""
+        return offset if isinstance(offset, Offset) else Offset(offset)
+
+
+class Identity(NamedTuple):
+    """As whom a member speaks to its group's coordinator."""
+
+    member_id: str
+    generation: int  # or, in groups of KIP-848, the member's epoch
+    instance_id: str | None = None  # of a static member
+
+
+OUTSIDER: Final = Identity("", -1)
+"""Who commits without being a member; a group that has members refuses."""

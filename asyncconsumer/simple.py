@@ -23,6 +23,7 @@ from asyncconsumer.fetch.session import Session
 from asyncconsumer.fetch.stream import PartitionStream
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import Leader
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.wire import accel
@@ -241,9 +242,7 @@ class SimpleConsumer:
         if not group:
             raise ConfigError("the group is empty: name one")
         return KafkaOffsets(
-            group,
-            self._session.brokers,
-            self._session.cluster,
+            Coordinator(group, self._session.brokers, self._session.cluster),
             patience_ms=self._retry_timeout_ms,
             randomness=Random(),  # noqa: S311 - for jitter
         )

@@ -9,6 +9,7 @@ from asyncconsumer.cli.running import quiet_zookeeper
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.fetch.session import Session
+from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.growth import Growth
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -46,9 +47,7 @@ class Reach:
         if kind == "zookeeper":
             return offsets_in(self.zookeeper, group)
         in_kafka = KafkaOffsets(
-            group,
-            self.kafka.brokers,
-            self.kafka.cluster,
+            Coordinator(group, self.kafka.brokers, self.kafka.cluster),
             patience_ms=_PATIENCE_MS,
             randomness=Random(),  # noqa: S311 - for jitter
         )

@@ -27,7 +27,8 @@ from asyncconsumer.group.filters import Subscription, TopicFilter
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.topics import KafkaTopics, Topics, ZooKeeperTopics
 from asyncconsumer.group.zookeeper import MemberConfig, ZooKeeperMembership
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import OUTSIDER, TopicPartition
+from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -343,19 +344,17 @@ class ConsumerConnector:
             raise
 
     def _store(self, membership: ZooKeeperMembership) -> OffsetStore:
-        config = self.config
+        config, loop = self.config, asyncio.get_running_loop()
         in_zookeeper = ZooKeeperOffsets(
             self._zookeeper, config.group_id, epoch=lambda: membership.epoch
         )
         if config.offsets_storage == "zookeeper":
             return in_zookeeper
         in_kafka = KafkaOffsets(
-            config.group_id,
-            self._kafka.brokers,
-            self._kafka.cluster,
+            Coordinator(config.group_id, self._kafka.brokers, self._kafka.cluster),
             patience_ms=config.commit_patience_ms,
             randomness=self._outside.randomness,
-            claimed=lambda: asyncio.get_running_loop().time() < membership.deadline,
+            identity=lambda: OUTSIDER if loop.time() < membership.deadline else None,
         )
         return DualOffsets(in_kafka, in_zookeeper) if config.dual_commit_enabled else in_kafka
 

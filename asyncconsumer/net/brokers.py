@@ -26,7 +26,9 @@ class Traffic(enum.Enum):
 
     CONTROL = "control"  # metadata, offsets
     FETCH = "fetch"  # waits at the broker until there are records
-    GROUP = "group"  # heartbeats and commits, which must not be late
+    GROUP = "group"  # commits, which must not be late
+    JOIN = "join"  # waits at the broker for the other members of a group
+    HEARTBEAT = "heartbeat"  # nothing may be before it
 
 
 class Opener(Protocol):

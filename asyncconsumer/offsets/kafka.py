@@ -6,12 +6,11 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from aiokafka.protocol.api import Request, Response
-from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from asyncconsumer.errors import BrokerError, ConsumerError, NothingClaimed
-from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net.brokers import Brokers, Traffic
-from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.model import OUTSIDER, Identity, Offset, TopicPartition
+from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.store import commit_error
 from asyncconsumer.tasks.patience import Patience
 from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
@@ -19,41 +18,40 @@ from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, Offs
 T = TypeVar("T")
 
 _NONE: Final = -1
-_GROUP: Final = 0  # a kind of coordinator; the other is for transactions
 
 
 class KafkaOffsets:
     """Reads and commits the offsets of one group, wherever its coordinator is now.
 
-    Where the group is coordinated elsewhere, Kafka takes a commit from anybody: `claimed` then says
-    whether partitions are still ours, and is asked before each try.
+    `identity` says as whom to commit, and is asked before each try: None when nothing is ours.
+    Where the group is coordinated elsewhere, Kafka takes a commit from anybody who is not a member.
     """
 
     def __init__(
         self,
-        group: str,
-        brokers: Brokers,
-        cluster: Cluster,
+        coordinator: Coordinator,
         *,
         patience_ms: int,
         randomness: Random,
-        claimed: Callable[[], bool] = lambda: True,
+        identity: Callable[[], Identity | None] = lambda: OUTSIDER,
+        stable_only: bool = False,
     ) -> None:
-        self._claimed = claimed
-        self.group = group
-        self._brokers = brokers
-        self._cluster = cluster
+        self.group = coordinator.group_id
+        self._coordinator = coordinator
         self._patience_ms = patience_ms
         self._randomness = randomness
-        self._coordinator: Address | None = None
+        self._identity = identity
+        self._stable_only = stable_only
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The committed offset of each partition; None where there is none."""
         wanted = list(partitions)
         if not wanted:
             return {}
-        message = OffsetFetchRequest(self.group, _by_topic(wanted))
-        return await self._ask(message, lambda response: self._loaded(response, wanted))
+        message = OffsetFetchRequest(
+            self.group, _by_topic(wanted), require_stable=self._stable_only
+        )
+        return await self._ask(lambda: message, lambda response: self._loaded(response, wanted))
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit, for each partition, the offset of the next record to read."""
@@ -61,36 +59,32 @@ class KafkaOffsets:
             return
         rows: dict[str, list[Commit]] = {}
         for (topic, partition), offset in offsets.items():
-            rows.setdefault(topic, []).append(Commit(partition, offset))
-        message = OffsetCommitRequest(self.group, rows)
-        read = functools.partial(self._committed, offsets=offsets)
-        await self._ask(message, read, claimed=self._claimed)
+            kept = Offset.of(offset)
+            row = Commit(partition, int(kept), kept.leader_epoch, kept.metadata)
+            rows.setdefault(topic, []).append(row)
 
-    async def _ask(
-        self,
-        message: Request,
-        read: Callable[[Response], T],
-        claimed: Callable[[], bool] = lambda: True,
-    ) -> T:
+        def message() -> Request:
+            who = self._identity()
+            if who is None:
+                raise NothingClaimed(self.group)
+            return OffsetCommitRequest(
+                self.group,
+                rows,
+                generation=who.generation,
+                member_id=who.member_id,
+                group_instance_id=who.instance_id,
+            )
+
+        await self._ask(message, functools.partial(self._committed, offsets=offsets))
+
+    async def _ask(self, message: Callable[[], Request], read: Callable[[Response], T]) -> T:
         patience = Patience(self._patience_ms, self._randomness)
         while True:
             try:
-                address = self._coordinator or await self._find_coordinator()
-                connection = await self._brokers.connection(address, Traffic.GROUP)
-                if not claimed():
-                    raise NothingClaimed(self.group)
-                return read(await connection.request(message))
+                async with self._coordinator.reached(Traffic.GROUP) as connection:
+                    return read(await connection.request(message()))
             except ConsumerError as error:
-                self._coordinator = None
                 await patience.bear(error)
-
-    async def _find_coordinator(self) -> Address:
-        answer = await self._cluster.ask_any(FindCoordinatorRequest(self.group, _GROUP))
-        row = answer.to_object()
-        if row["error_code"]:
-            raise BrokerError.of(row["error_code"], f"the coordinator of group {self.group!r}")
-        self._coordinator = Address(row["host"], row["port"])
-        return self._coordinator
 
     def _loaded(
         self, response: Response, wanted: Iterable[TopicPartition]
@@ -101,7 +95,8 @@ class KafkaOffsets:
         for partition, row in _rows(answer):
             self._check(row["error_code"], f"{partition} in group {self.group!r}")
             if partition in found and row["offset"] != _NONE:
-                found[partition] = row["offset"]
+                epoch, metadata = row.get("leader_epoch", -1), row["metadata"] or ""
+                found[partition] = Offset(row["offset"], leader_epoch=epoch, metadata=metadata)
         return found
 
     def _committed(self, response: Response, offsets: Mapping[TopicPartition, int]) -> None:

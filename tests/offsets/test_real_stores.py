@@ -17,7 +17,8 @@ from asyncconsumer.errors import (
     UnknownTopicOrPartition,
 )
 from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import OUTSIDER, TopicPartition
+from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
@@ -41,9 +42,8 @@ def offsets_of(zk: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
 async def kafka_offsets(kafka: KafkaWithZooKeeper, group: str) -> AsyncIterator[KafkaOffsets]:
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with Session(config, patience_ms=10_000) as way:
-        yield KafkaOffsets(
-            group, way.brokers, way.cluster, patience_ms=10_000, randomness=Random(0)
-        )
+        coordinator = Coordinator(group, way.brokers, way.cluster)
+        yield KafkaOffsets(coordinator, patience_ms=10_000, randomness=Random(0))
 
 
 # --- ZooKeeper -----------------------------------------------------------------------------------
@@ -122,7 +122,8 @@ async def test_one_topic_that_is_not_there_stops_no_other(kafka_zk: KafkaWithZoo
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
     async with Session(config, patience_ms=0) as way, kafka_offsets(kafka_zk, group) as patient:
         assert await patient.load([good]) == {good: None}  # and there is a coordinator now
-        offsets = KafkaOffsets(group, way.brokers, way.cluster, patience_ms=0, randomness=Random(0))
+        coordinator = Coordinator(group, way.brokers, way.cluster)
+        offsets = KafkaOffsets(coordinator, patience_ms=0, randomness=Random(0))
         with pytest.raises(PartlyCommitted) as told:
             await offsets.commit({missing: 1, good: 1})
         (error,) = told.value.failed.values()
@@ -135,16 +136,14 @@ async def test_one_topic_that_is_not_there_stops_no_other(kafka_zk: KafkaWithZoo
 
 async def test_what_is_not_claimed_is_not_committed(kafka_zk: KafkaWithZooKeeper) -> None:
     group, at = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
-    claims = iter((True, False))
+    claims = iter((OUTSIDER, None))
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
     async with Session(config, patience_ms=0) as way:
         offsets = KafkaOffsets(
-            group,
-            way.brokers,
-            way.cluster,
+            Coordinator(group, way.brokers, way.cluster),
             patience_ms=10_000,
             randomness=Random(0),
-            claimed=lambda: next(claims),
+            identity=lambda: next(claims),
         )
         await offsets.commit({at: 1})
         with pytest.raises(NothingClaimed):
