@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -313,7 +313,7 @@ class ConsumerConnector:
         config, listener = self.config, self._listener
         committer = Committer(self._store(membership))
 
-        async def before_starting(assignment: Assignment) -> None:
+        async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
             who = membership.consumer_id
             await listener.before_starting_fetchers(who, assignment.owners)
 
