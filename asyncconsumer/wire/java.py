@@ -2,6 +2,9 @@
 
 import functools
 import struct
+from collections.abc import Iterable
+
+from asyncconsumer.model import TopicPartition
 
 
 def utf16(text: str) -> bytes:
@@ -27,6 +30,29 @@ def fetcher_id(topic: str, partition: int, fetchers: int) -> int:
     """Which of a broker's fetchers reads the partition, as the classic consumer spreads them."""
     value = _signed(31 * string_hash(topic) + partition)
     return (0 if value == -(2**31) else abs(value)) % fetchers  # Java has no positive twin of it
+
+
+def partition_hash(partition: TopicPartition) -> int:
+    """`TopicPartition.hashCode`."""
+    return _signed(31 * (31 + partition.partition) + string_hash(partition.topic))
+
+
+def bucket(hash_code: int, entries: int) -> int:
+    """Where a HashMap that grew to so many entries has the one with this hash.
+
+    HashMaps and HashSets are gone through bucket by bucket, and in each as the entries came.
+    Buckets of nine and more, which Java treats differently, are not met by chance.
+    """
+    buckets = 16
+    while entries > buckets * 3 // 4:
+        buckets *= 2
+    return ((hash_code & 0xFFFFFFFF) >> 16 ^ hash_code) & buckets - 1
+
+
+def hash_order(texts: Iterable[str]) -> list[str]:
+    """Texts in the order in which a HashMap or HashSet is gone through that they were put into."""
+    unique = dict.fromkeys(texts)
+    return sorted(unique, key=lambda text: bucket(string_hash(text), len(unique)))
 
 
 def _signed(value: int) -> int:
