@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, ConsumerTimeout
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
 
@@ -47,6 +47,7 @@ class Stream:
         self._held: Chunk | None = None
         self._receipt = -1  # up to where its user is known to be done with what is held
         self._asked = asyncio.Event()  # for the next, since somebody waited for that
+        self._reader: asyncio.Task[Any] | None = None  # who asked last
         self._on_hold: set[TopicPartition] = set()
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
@@ -95,7 +96,8 @@ class Stream:
         if held is not None:
             last = self._records.last_offset
             started = self._records.current is held.records and last >= held.offset
-            finished[held.partition] = max(last if started else held.offset, self._receipt)
+            done = max(last if started else held.offset, self._receipt)
+            finished[held.partition] = Offset(done, leader_epoch=held.leader_epoch)
         return finished
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -121,8 +123,16 @@ class Stream:
             self.channel.release(one)
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait until the user is done with what was handed out of these, which are on hold."""
-        while self._is_busy_with(partitions):
+        """Wait until the user is done with what was handed out of these, which are on hold.
+
+        Not for a task that is over, or is itself the one that waits: neither will ask again.
+        """
+        while (
+            self._is_busy_with(partitions)
+            and self._reader is not None
+            and not self._reader.done()
+            and self._reader is not asyncio.current_task()
+        ):
             self._asked.clear()
             await self._asked.wait()
 
@@ -155,7 +165,7 @@ class Stream:
 
     async def _refill(self) -> accel.Records | None:
         """The next records; or the same again, when they may be handed out only after a wait."""
-        held = self._held
+        held, self._reader = self._held, asyncio.current_task()
         if held is not None:
             self._receipt = held.records.next_offset
             self._asked.set()
@@ -165,7 +175,8 @@ class Stream:
             elif self._held is held and late:
                 return held.records
             elif self._held is held and self._let_go(held):
-                self._finished[held.partition] = held.next_offset
+                done = Offset(held.next_offset, leader_epoch=held.leader_epoch)
+                self._finished[held.partition] = done
         while (chunk := await self._next()) is not None:
             self._held, self._receipt = chunk, -1
             await self._waited_at_fence()
@@ -177,7 +188,8 @@ class Stream:
         return None
 
     def _put_aside(self, chunk: Chunk) -> None:
-        self._finished[chunk.partition] = max(chunk.records.next_offset, chunk.offset)
+        done = max(chunk.records.next_offset, chunk.offset)
+        self._finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
         self._aside[chunk.partition] = chunk
         self._held = None
 

@@ -250,23 +250,48 @@ async def test_what_is_put_aside_and_lost_is_not_read_again_and_its_room_is_give
 
 
 async def test_a_user_settles_by_asking_for_the_next() -> None:
-    channel = Channel(Budget(10**6))
+    channel, done, go = Channel(Budget(10**6)), asyncio.Event(), asyncio.Event()
     channel.push(chunk(A, 0))
     stream = Stream(channel)
-    records = aiter(stream)
     await stream.settled([A])  # nothing was handed out
-    await anext(records)
+
+    async def read() -> None:
+        async for _record in stream:
+            done.set()
+            await go.wait()
+
+    loop = asyncio.get_running_loop()
+    reading = loop.create_task(read())
+    await done.wait()
     stream.hold([A])
     await stream.settled([B])
-    loop = asyncio.get_running_loop()
     settling = loop.create_task(stream.settled([A]))
     await asyncio.sleep(0)
     assert not settling.done()
     assert stream.finished() == {A: 0}
-    asking = loop.create_task(anext(records))
+    go.set()
     await settling
     assert stream.finished() == {A: 1}
     channel.close()
-    with pytest.raises(StopAsyncIteration):
-        await asking
+    await reading
     stream.forget(A)
+
+
+async def test_nobody_waits_for_a_reader_that_cannot_ask_again() -> None:
+    channel = Channel(Budget(10**6))
+    channel.push(chunk(A, 0))
+    stream = Stream(channel)
+    await anext(aiter(stream))
+    stream.hold([A])
+    await stream.settled([A])  # it was this very task
+    stream.release([A])
+
+    async def read_one() -> None:
+        await anext(aiter(stream))
+
+    channel.push(chunk(B, 0))
+    stream.drop()
+    await asyncio.get_running_loop().create_task(read_one())
+    stream.hold([B])
+    await stream.settled([B])
+    stream.forget(B)
