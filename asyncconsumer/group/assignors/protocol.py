@@ -76,6 +76,7 @@ class Assignor(Protocol):
 
     def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
         """The member has been given these partitions, in that generation."""
+        return
 
 
 def existing(
