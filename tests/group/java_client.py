@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from asyncconsumer.testing.servers import DEFAULT_KAFKA, Kafka
+from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.testing.servers.compiler import compiled
 from asyncconsumer.testing.servers.java import find_java, java_command
 
@@ -18,7 +18,7 @@ REFUSED = "refused"
 async def ask_java(questions: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The answers, in the order of the questions, of one JVM."""
     java = find_java()
-    jars = await Kafka(DEFAULT_KAFKA).fetch()
+    jars = await Kafka().fetch()
     classes = await compiled(PROGRAM, java, jars)
     silent = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     command = java_command(java, [classes, *jars], PROGRAM.stem, heap="256m")
