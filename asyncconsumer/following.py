@@ -70,8 +70,7 @@ class Following:
         """
         wanted = self.rebalancer.finished() if offsets is None else dict(offsets)
         ours = {one: at for one, at in wanted.items() if one in self.rebalancer.reading}
-        await self.committer.commit(ours, rewind=offsets is not None)
-        return ours
+        return await self.committer.commit(ours, rewind=offsets is not None)
 
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""

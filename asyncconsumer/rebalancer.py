@@ -26,7 +26,7 @@ class Offsets(Protocol):
     ) -> Mapping[TopicPartition, int | None]:
         """The offset to go on at; None where there is none."""
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> object:
         """Keep them, or raise."""
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
