@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncconsumer.connector import ConsumerConnector
+from asyncconsumer.consumer import Consumer
 from asyncconsumer.simple import SimpleConsumer
-from asyncconsumer.streams.messages import MessageStream
+from asyncconsumer.streams.messages import Message, MessageStream
 from asyncconsumer.testing.progress import fetching
 from asyncconsumer.testing.servers import (
     DEFAULT_KAFKA,
@@ -31,12 +32,13 @@ async def show() -> None:
     kafka = Kafka(DEFAULT_KAFKA)
     async with _told(console, f"{kafka.title} (KRaft)", kafka):
         await _produce_and_show(console, kafka)
+        await _share_by_kafka(console, kafka)
     zookeeper = ZooKeeper(DEFAULT_ZOOKEEPER)
     async with _told(console, zookeeper.title, zookeeper):
         classic = Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect)
         async with _told(console, f"{classic.title} (ZooKeeper mode)", classic):
             await _produce_and_show(console, classic)
-            await _share_a_group(console, zookeeper.connect)
+            await _share_by_zookeeper(console, zookeeper.connect)
     console.print("[green]done[/]: every server is stopped, nothing is left running")
 
 
@@ -81,8 +83,32 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
     console.print(last)
 
 
-async def _share_a_group(console: Console, zookeeper: str) -> None:
-    """Two members of a classic group: they share a topic, one leaves, the other takes over."""
+async def _share_by_kafka(console: Console, kafka: Kafka) -> None:
+    """Two members of a group that Kafka coordinates."""
+    first, second = (
+        Consumer(
+            "orders",
+            bootstrap_servers=kafka.bootstrap_servers,
+            group_id="billing",
+            client_id=name,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy="cooperative-sticky",
+            heartbeat_interval_ms=500,
+        )
+        for name in ("alice", "bob")
+    )
+    async with first:
+        await first.assigned()
+        joined = time.monotonic()
+        async with second:
+            while not second.assignment:  # noqa: ASYNC110 - a demo may look
+                await asyncio.sleep(0.02)
+            _tell_of_join(console, "Kafka", joined)
+            await _read_all(console, "Kafka", {"alice": [first], "bob": [second]})
+
+
+async def _share_by_zookeeper(console: Console, zookeeper: str) -> None:
+    """Two members of a classic group."""
     first, second = (
         ConsumerConnector(
             zookeeper_connect=zookeeper,
@@ -92,35 +118,48 @@ async def _share_a_group(console: Console, zookeeper: str) -> None:
         )
         for name in ("alice", "bob")
     )
-    async with first, asyncio.TaskGroup() as tasks:
-        one = _Reader(tasks, await first.create_message_streams({"orders": 1}))
-        async with second:
-            joined = time.monotonic()
-            other = _Reader(tasks, await second.create_message_streams({"orders": 1}))
-            console.print(
-                f"  a second member joined its group in {time.monotonic() - joined:.2f} s"
-            )
-            while len(one.seen | other.seen) < _RECORDS:  # noqa: ASYNC110 - a demo may look
-                await asyncio.sleep(0.02)
-            shares = Table("member", "records", "partitions", title="one group, two members")
-            for name, reader in (("alice", one), ("bob", other)):
-                partitions = sorted({partition for partition, _ in reader.seen})
-                shares.add_row(name, f"{len(reader.seen):,}", ", ".join(map(str, partitions)))
-            console.print(shares)
-        await first.shutdown()
+    async with first, second:
+        streams: dict[str, list[MessageStream[bytes, bytes]]]
+        streams = await first.create_message_streams({"orders": 1})
+        joined = time.monotonic()
+        others: dict[str, list[MessageStream[bytes, bytes]]]
+        others = await second.create_message_streams({"orders": 1})
+        _tell_of_join(console, "ZooKeeper", joined)
+        by_member = {"alice": streams["orders"], "bob": others["orders"]}
+        await _read_all(console, "ZooKeeper", by_member)
 
 
-class _Reader:
-    """Reads all streams of a member, and keeps where each record was."""
+def _tell_of_join(console: Console, coordinator: str, since: float) -> None:
+    passed = time.monotonic() - since
+    console.print(f"  {coordinator} coordinates: a second member had its share in {passed:.2f} s")
 
-    def __init__(
-        self, tasks: asyncio.TaskGroup, streams: dict[str, list[MessageStream[bytes, bytes]]]
-    ) -> None:
-        self.seen: set[tuple[int, int]] = set()
-        for of_topic in streams.values():
-            for stream in of_topic:
-                tasks.create_task(self._read(stream))
 
-    async def _read(self, stream: MessageStream[bytes, bytes]) -> None:
+async def _read_all(
+    console: Console,
+    coordinator: str,
+    members: Mapping[str, Sequence[AsyncIterable[Message[bytes, bytes]]]],
+) -> None:
+    """Have members read until nothing is left, and show who had what."""
+    seen: dict[str, set[tuple[int, int]]] = {name: set() for name in members}
+
+    async def read(name: str, stream: AsyncIterable[Message[bytes, bytes]]) -> None:
         async for record in stream:
-            self.seen.add((record.partition, record.offset))
+            seen[name].add((record.partition, record.offset))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(read(name, stream))
+            for name, streams in members.items()
+            for stream in streams
+        ]
+        while sum(map(len, seen.values())) < _RECORDS:  # noqa: ASYNC110 - a demo may look
+            await asyncio.sleep(0.02)
+        for task in tasks:
+            task.cancel()
+    shares = Table(
+        "member", "records", "partitions", title=f"one group, two members, by {coordinator}"
+    )
+    for name, places in seen.items():
+        numbers = sorted({partition for partition, _ in places})
+        shares.add_row(name, f"{len(places):,}", ", ".join(map(str, numbers)))
+    console.print(shares)
