@@ -12,7 +12,7 @@ from rich.table import Table
 from asyncconsumer.connector import ConsumerConnector
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.simple import SimpleConsumer
-from asyncconsumer.streams.messages import Message, MessageStream
+from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.progress import fetching
 from asyncconsumer.testing.servers import (
     DEFAULT_KAFKA,
@@ -119,10 +119,8 @@ async def _share_by_zookeeper(console: Console, zookeeper: str) -> None:
         for name in ("alice", "bob")
     )
     async with first, second:
-        streams: dict[str, list[MessageStream[bytes, bytes]]]
         streams = await first.create_message_streams({"orders": 1})
         joined = time.monotonic()
-        others: dict[str, list[MessageStream[bytes, bytes]]]
         others = await second.create_message_streams({"orders": 1})
         _tell_of_join(console, "ZooKeeper", joined)
         by_member = {"alice": streams["orders"], "bob": others["orders"]}

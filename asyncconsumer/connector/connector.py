@@ -11,7 +11,9 @@ import uuid
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
+
+from typing_extensions import TypeVar
 
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.connector.listener import RebalanceListener
@@ -40,8 +42,8 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.zk.session import ZooKeeperSession
 
-K = TypeVar("K")
-V = TypeVar("V")
+K = TypeVar("K", default=bytes)
+V = TypeVar("V", default=bytes)
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell

@@ -1,13 +1,15 @@
 """A stream of the classic API: records, or what decoders make of them."""
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, cast
+
+from typing_extensions import TypeVar
 
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire import accel
 
-K = TypeVar("K")
-V = TypeVar("V")
+K = TypeVar("K", default=bytes)
+V = TypeVar("V", default=bytes)
 
 Decoder = Callable[[bytes], V]
 """Makes something of the bytes of a key or a value. None stays None, and is not decoded."""
