@@ -2,7 +2,7 @@
 
 An answer to a heartbeat may say what is to be ours. What is taken away is let go of first, and the
 coordinator gives it to nobody else until we say that we did; what is new was let go of by others,
-and is ours at once. What stays is never interrupted. Heartbeats go on whatever happens meanwhile.
+and is ours at once. What stays is never interrupted. Conversation go on whatever happens meanwhile.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from asyncconsumer.errors import (
     ConsumerProtocolUnsupported,
     FencedInstanceId,
 )
-from asyncconsumer.group.heartbeats import (
-    Heartbeats,
+from asyncconsumer.group.conversation import (
+    Conversation,
     Reaction,
     Standing,
     Timeouts,
@@ -105,7 +105,7 @@ class ConsumerGroupMembership:
         self._topics = TopicWatch(
             cluster, subscription, changed=self._bell, news=self._news, randomness=randomness
         )
-        self._beats = Heartbeats(
+        self._talk = Conversation(
             str(UUID(int=randomness.getrandbits(128), version=4)),
             Timeouts(config.session_timeout_ms / 1000, config.rebalance_timeout_ms / 1000),
         )
@@ -132,20 +132,20 @@ class ConsumerGroupMembership:
     @property
     def lost(self) -> bool:
         """Whether nothing is ours: we are not a member yet, or no longer."""
-        return self._beats.standing is not Standing.MEMBER
+        return self._talk.standing is not Standing.MEMBER
 
     @property
     def deadline(self) -> float:
         """As long as the coordinator certainly does not give up on us."""
-        return self._beats.certain_until
+        return self._talk.certain_until
 
     @property
     def identity(self) -> Identity | None:
         """As whom to commit; None when nothing is ours."""
-        beats = self._beats
-        if beats.standing is not Standing.MEMBER:
+        talk = self._talk
+        if talk.standing is not Standing.MEMBER:
             return None
-        return Identity(beats.member_id, beats.epoch, self._config.group_instance_id)
+        return Identity(talk.member_id, talk.epoch, self._config.group_instance_id)
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
@@ -157,8 +157,13 @@ class ConsumerGroupMembership:
 
     def sign_of_life(self, sent_at: float) -> None:
         """That was done, and the coordinator's answer was no error."""
-        if self._beats.standing is Standing.MEMBER:
-            self._beats.sign_of_life(sent_at)
+        if self._talk.standing is Standing.MEMBER:
+            self._talk.sign_of_life(sent_at)
+
+    @property
+    def subscription(self) -> Subscription:
+        """What we want to read."""
+        return self._topics.wanted
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else from now on."""
@@ -171,16 +176,16 @@ class ConsumerGroupMembership:
         while True:
             if self._failure is not None:
                 raise self._failure
-            standing, goal = self._beats.standing, self._topics.known(self._beats.target)
+            standing, goal = self._talk.standing, self._topics.known(self._talk.target)
             if standing is Standing.OUT:
                 return
             if standing is Standing.FENCED:
-                yield Assignment(lost=frozenset(self._topics.named(self._beats.owned)))
+                yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
                 told = False
-                self._beats.rejoin()
+                self._talk.rejoin()
                 self._bell.set()
             elif standing is Standing.MEMBER and self._is_worth_telling(goal, told=told):
-                self._beats.give(goal)
+                self._talk.give(goal)
                 yield self._assignment(goal)
                 told = True
                 self._settle(goal)
@@ -191,13 +196,13 @@ class ConsumerGroupMembership:
 
     def _is_worth_telling(self, goal: Partitions, *, told: bool) -> bool:
         if told:
-            return goal != self._beats.owned
-        return bool(goal) or not self._beats.target  # else wait for the names of its topics
+            return goal != self._talk.owned
+        return bool(goal) or not self._talk.target  # else wait for the names of its topics
 
     def _settle(self, goal: Partitions) -> None:
         """Nothing else is read any more: let the coordinator know."""
-        self._beats.settle(goal)
-        if self._beats.unacknowledged:
+        self._talk.settle(goal)
+        if self._talk.unacknowledged:
             self._bell.set()
 
     def _assignment(self, goal: Partitions) -> Assignment:
@@ -210,7 +215,7 @@ class ConsumerGroupMembership:
 
         A static member goes for a while: its share is kept for it, for a session.
         """
-        gone = self._beats.standing is Standing.OUT
+        gone = self._talk.standing is Standing.OUT
         present = not gone and self._heart is not None and (not self.lost or self._failure is None)
         self._end()
         if self._heart is not None:
@@ -243,7 +248,7 @@ class ConsumerGroupMembership:
 
     @property
     def _who(self) -> str:
-        return f"member {self._beats.member_id} of group {self._config.group_id}"
+        return f"member {self._talk.member_id} of group {self._config.group_id}"
 
     def _join(self) -> None:
         self._scope.check_open()
@@ -253,7 +258,7 @@ class ConsumerGroupMembership:
             self._scope.start(self._guarded(self._topics.name()), "name topics")
 
     def _end(self) -> None:
-        self._beats.end()
+        self._talk.end()
         self._heartbeat = None
         self._news.set()
 
@@ -273,7 +278,7 @@ class ConsumerGroupMembership:
         while True:
             self._bell.clear()
             subscribed = self._topics.subscribed
-            if subscribed is None or self._beats.standing is Standing.FENCED:
+            if subscribed is None or self._talk.standing is Standing.FENCED:
                 learnt = False
                 await self._bell.wait()
                 continue
@@ -297,21 +302,21 @@ class ConsumerGroupMembership:
     async def _learn_session_timeout(self) -> None:
         group, assumed = self._config.group_id, self._config.session_timeout_ms
         learnt = await session_timeout_ms(self._cluster, group, otherwise=assumed)
-        self._beats.learn_session_timeout(learnt / 1000)
+        self._talk.learn_session_timeout(learnt / 1000)
 
     async def _beat(self, subscribed: Subscribed) -> float:
         """One heartbeat; when the next one is due."""
-        beats = self._beats
+        talk = self._talk
         async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
-            words = beats.words(subscribed, regexes=self._takes_regexes(connection))
+            words = talk.words(subscribed, regexes=self._takes_regexes(connection))
             sent_at = asyncio.get_running_loop().time()
-            beats.sent(sent_at)
-            answer = await self._answer(connection, self._message(beats.epoch, words))
-            if beats.heard(answer, words, sent_at):
+            talk.sent(sent_at)
+            answer = await self._answer(connection, self._message(talk.epoch, words))
+            if talk.heard(answer, words, sent_at):
                 self._news.set()
-            again = self._message(beats.epoch, Words(owned=beats.owned))
+            again = self._message(talk.epoch, Words(owned=talk.owned))
             self._heartbeat = connection.address, again
-        return sent_at + beats.interval
+        return sent_at + talk.interval
 
     def _takes_regexes(self, connection: Connection) -> bool:
         spoken = connection.versions.get(ConsumerGroupHeartbeatRequest.API_KEY)
@@ -327,7 +332,7 @@ class ConsumerGroupMembership:
         config, everything, owned = self._config, words.everything, words.owned
         return ConsumerGroupHeartbeatRequest(
             config.group_id,
-            self._beats.member_id,
+            self._talk.member_id,
             epoch,
             instance_id=config.group_instance_id,
             rack_id=config.client_rack or None if everything else None,
@@ -339,7 +344,7 @@ class ConsumerGroupMembership:
         )
 
     async def _answer(self, connection: Connection, message: Request) -> dict[str, Any]:
-        response = await connection.request(message, timeout=self._beats.patience)
+        response = await connection.request(message, timeout=self._talk.patience)
         answer: dict[str, Any] = response.to_object()
         if code := answer["error_code"]:
             said = answer["error_message"] or "a heartbeat was refused"
@@ -348,14 +353,14 @@ class ConsumerGroupMembership:
 
     def _react(self, error: ConsumerError) -> None:
         """Do what has to be done about an error before the next try, or raise it."""
-        beats, what = self._beats, reaction(error)
+        talk, what = self._talk, reaction(error)
         if what is Reaction.UNSUPPORTED:
             raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error
-        had_something = beats.standing is Standing.MEMBER
+        had_something = talk.standing is Standing.MEMBER
         if what is Reaction.END or (what is Reaction.REJOIN_OR_END and not had_something):
             raise error
-        beats.repeat_everything()
+        talk.repeat_everything()
         if what is not Reaction.RETRY and had_something:
-            beats.lost()
+            talk.lost()
             self._heartbeat = None
             self._news.set()

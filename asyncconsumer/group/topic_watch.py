@@ -51,7 +51,7 @@ class TopicWatch:
         self.subscribed: Subscribed | None = None  # once its topics were looked at
         self._matching_here = False  # for a coordinator that cannot
         self._cluster = cluster
-        self._wanted = subscription
+        self.wanted = subscription
         self._asked = asyncio.Event()
         self._changed = changed
         self._news = news
@@ -63,7 +63,7 @@ class TopicWatch:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Look at the topics of another subscription; then that is what is subscribed."""
-        self._wanted = subscription
+        self.wanted = subscription
         self._asked.set()
 
     def known(self, partitions: Partitions) -> Partitions:
@@ -102,7 +102,7 @@ class TopicWatch:
         while True:
             self._asked.clear()
             try:
-                found = await self._look(self._wanted)
+                found = await self._look(self.wanted)
             except ConsumerError as error:
                 if not error.retriable:
                     raise

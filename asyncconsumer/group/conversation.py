@@ -99,8 +99,8 @@ class Words(NamedTuple):
     owned: Partitions | None = None
 
 
-class Heartbeats:
-    """One member's side of the conversation."""
+class Conversation:
+    """One member's side of it."""
 
     def __init__(self, member_id: str, timeouts: Timeouts) -> None:
         self.member_id: Final = member_id
