@@ -149,8 +149,10 @@ class ConsumerGroups(Coordinators):
             for name, topic in view.topics.items()
         }
         group.divide(topics, lambda regex, name: re.fullmatch(regex, name) is not None)
+        stood = member.epoch, member.state, member.revoking
         group.reconcile(member, owned)
-        self._wait_for(group_id, member)
+        anew = stood != (member.epoch, member.state, member.revoking)
+        self._wait_for(group_id, member, anew=anew)
         full = asked["rebalance_timeout_ms"] >= 0 or asked["member_epoch"] == JOIN_EPOCH
         changed = full or member.assigned != before
         return {
@@ -169,20 +171,22 @@ class ConsumerGroups(Coordinators):
 
     # --- patience --------------------------------------------------------------------------------
 
-    def _wait_for(self, group_id: str, member: Member) -> None:
-        """Begin a session anew, and a wait for partitions if there is none."""
+    def _wait_for(self, group_id: str, member: Member, *, anew: bool = True) -> None:
+        """Begin a session anew, and a wait for partitions when there are others to wait for."""
         self._start("session", group_id, member, self._session_timeout)
-        slow = "rebalance", group_id, member.member_id
         if member.state is not State.UNREVOKED:
-            if (timer := self._timers.pop(slow, None)) is not None:
-                timer.cancel()
-        elif slow not in self._timers:
+            self._stop("rebalance", group_id, member)
+        elif anew:
             self._start("rebalance", group_id, member, member.rebalance_timeout)
+
+    def _stop(self, what: str, group_id: str, member: Member) -> None:
+        timer = self._timers.pop((what, group_id, member.member_id), None)
+        if timer is not None:
+            timer.cancel()
 
     def _start(self, what: str, group_id: str, member: Member, seconds: float) -> None:
         key = what, group_id, member.member_id
-        if (timer := self._timers.pop(key, None)) is not None:
-            timer.cancel()
+        self._stop(what, group_id, member)
 
         def give_up() -> None:
             del self._timers[key]
@@ -196,8 +200,7 @@ class ConsumerGroups(Coordinators):
 
     def _forget(self, group_id: str, member: Member) -> None:
         for what in ("session", "rebalance"):
-            if (timer := self._timers.pop((what, group_id, member.member_id), None)) is not None:
-                timer.cancel()
+            self._stop(what, group_id, member)
         self.groups[group_id].remove(member)
 
     # --- commits ---------------------------------------------------------------------------------
