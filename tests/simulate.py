@@ -1,4 +1,4 @@
-"""Schedules by the ten thousand: `python -m tests.simulate [engine] [group] [--schedules N]`.
+"""Schedules by the ten thousand: `python -m tests.simulate [WORLD...] [--schedules N]`.
 
 Each seed is one run of production code on virtual time, with other faults at other moments. A seed
 that fails is told, and replayed alone with `--first SEED --schedules 1`.
@@ -17,12 +17,14 @@ from typing import Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from tests import playing
+from tests.consumer_group import world as consumer
 from tests.engine import world as engine
 from tests.group import world as group
 
 WORLDS: Final[dict[str, playing.Schedule]] = {
     "engine": engine.run_schedule,
     "group": group.run_schedule,
+    "consumer": consumer.run_schedule,
 }
 
 

@@ -140,3 +140,18 @@ class DeserializationFailed(ConsumerError):
             f"the {self.part} of {self.place} cannot be deserialized: {self.reason}. The error's "
             "`record` has its bytes"
         )
+
+
+class ConsumerProtocolUnsupported(ConsumerError):
+    """The coordinator does not speak the consumer group protocol of KIP-848, or it is off."""
+
+    def __init__(self, group: str, reason: str) -> None:
+        super().__init__(group, reason)
+        self.group = group
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f'group {self.group!r} can\'t use group_protocol="consumer": {self.reason}. It needs '
+            'Kafka 4.0 or newer with group.version 1; group_protocol="classic" works everywhere'
+        )

@@ -26,17 +26,23 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """All topics whose whole name matches, also those that are made later."""
+    """All topics whose whole name matches, also those that are made later.
+
+    Coordinators of KIP-848 do the matching themselves, by the `text`, which is in the syntax of
+    RE2. It is that of the expression unless another is given, for what Python writes differently.
+    """
 
     expression: re.Pattern[str]
+    text: str
 
-    def __init__(self, expression: str | re.Pattern[str]) -> None:
+    def __init__(self, expression: str | re.Pattern[str], text: str | None = None) -> None:
         try:
             object.__setattr__(self, "expression", re.compile(expression))
         except re.error as error:
             raise ConfigError(
                 f"Pattern({expression!r}) is no regular expression: {error}"
             ) from None
+        object.__setattr__(self, "text", self.expression.pattern if text is None else text)
 
     def __str__(self) -> str:
         return f"topics that match {self.expression.pattern!r}"

@@ -4,7 +4,7 @@ Metadata with topic ids and leader epochs; Fetch with sessions (KIP-227), topic 
 offsets with leader epochs. FindCoordinator and the group requests are aiokafka's own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -82,17 +82,23 @@ METADATA: Final = Api(
 
 
 class MetadataRequest(TableRequest, api=METADATA):
-    """Brokers, and the topics asked for; of None all there are. Never creates a topic."""
+    """Brokers, and the topics asked for, by name or by id; of None all. Never creates a topic."""
 
-    def __init__(self, topics: Iterable[str] | None) -> None:
-        rows = None if topics is None else [{"topic_id": None, "name": name} for name in topics]
+    def __init__(
+        self, topics: Iterable[str] | None = (), *, topic_ids: Collection[UUID] = ()
+    ) -> None:
+        rows: list[Mapping[str, object]] | None = None
+        if topics is not None:
+            rows = [{"topic_id": None, "name": name} for name in topics]
+            rows += [{"topic_id": topic_id, "name": None} for topic_id in topic_ids]
         super().__init__(
             {
                 "topics": rows,
                 "allow_auto_topic_creation": False,
                 "include_cluster_authorized_operations": False,
                 "include_topic_authorized_operations": False,
-            }
+            },
+            least=12 if topic_ids else 0,
         )
 
 

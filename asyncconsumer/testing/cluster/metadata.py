@@ -8,6 +8,7 @@ from asyncconsumer.testing.cluster.codes import (
     INVALID_TOPIC_EXCEPTION,
     LEADER_NOT_AVAILABLE,
     NONE,
+    UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from asyncconsumer.testing.cluster.state import Partition, View
@@ -23,7 +24,7 @@ def _values(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
     if wanted["topics"] is None:
         names = list(view.topics)
     else:
-        names = [row["name"] for row in wanted["topics"]]
+        names = [_name(view, row) for row in wanted["topics"]]
     return {
         "throttle_time_ms": 0,
         "brokers": [
@@ -38,14 +39,21 @@ def _values(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _name(view: View, row: dict[str, Any]) -> str:
+    """The name asked about, or of the id asked about; an id that is unknown has none."""
+    return row["name"] if row["name"] is not None else view.names.get(row["topic_id"].bytes, "")
+
+
 def _topic(view: View, name: str, code: int) -> dict[str, Any]:
     topic = view.topics.get(name)
+    if not name:
+        code = code or UNKNOWN_TOPIC_ID
     if topic is None and not code:
         code = UNKNOWN_TOPIC_OR_PARTITION if _LEGAL.fullmatch(name) else INVALID_TOPIC_EXCEPTION
     there = topic is not None and not code
     return {
         "error_code": code,
-        "name": name,
+        "name": name or None,
         "topic_id": topic.topic_id if topic is not None and there else None,
         "is_internal": False,
         "partitions": [_partition(view, one) for one in topic.partitions]

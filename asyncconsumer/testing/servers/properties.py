@@ -21,6 +21,12 @@ PROXY: Final = "PROXY"
 
 _SMALL_AND_QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
+    # of KIP-848: a dead member is noticed after 6 s, not 45, and shares are worked out at once
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
     "num.network.threads": "2",
     "num.io.threads": "4",
     "offsets.topic.num.partitions": "5",

@@ -1,0 +1,106 @@
+"""Members of groups of KIP-848, each with connections of its own, and what they are given."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
+from asyncconsumer.group.subscription import Subscription, Topics
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.brokers import Brokers
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.coordinator import Coordinator
+
+if TYPE_CHECKING:
+    from asyncconsumer.group.membership import Assignment
+
+
+class Follower:
+    """Follows a membership, and gives a receipt for each assignment when it is `willing`."""
+
+    def __init__(self, membership: ConsumerGroupMembership, coordinator: Coordinator) -> None:
+        self.membership = membership
+        self.coordinator = coordinator
+        self.assignments: list[Assignment] = []
+        self.error: ConsumerError | None = None
+        self.willing = asyncio.Event()
+        self.willing.set()
+
+    async def follow(self) -> None:
+        try:
+            async for assignment in self.membership.assignments():
+                self.assignments.append(assignment)
+                await self.willing.wait()
+        except ConsumerError as error:
+            self.error = error
+
+    @property
+    def has(self) -> set[TopicPartition]:
+        """What it may read."""
+        return set(self.assignments[-1].partitions) if self.assignments else set()
+
+    @property
+    def lost(self) -> set[TopicPartition]:
+        """What it lost so far."""
+        return set().union(*(one.lost for one in self.assignments))
+
+    @property
+    def epoch(self) -> int:
+        who = self.membership.identity
+        return -1 if who is None else who.generation
+
+
+@asynccontextmanager
+async def member(
+    servers: str | ConnectionConfig,
+    group: str,
+    subscription: Subscription | Iterable[str],
+    *,
+    opener: Callable[..., Any] | None = None,
+    seed: int | None = None,
+    leave: bool = True,
+    **options: Any,
+) -> AsyncIterator[Follower]:
+    """One member, until the end of the block; then it leaves, unless it is to die."""
+    if isinstance(servers, str):
+        servers = ConnectionConfig(bootstrap_servers=servers)
+    if not isinstance(subscription, Subscription):
+        subscription = Topics(subscription)
+    randomness = Random(seed)
+    more = {} if opener is None else {"opener": opener}
+    async with (
+        Brokers(servers, randomness=randomness, **more) as brokers,
+        Cluster(brokers, randomness=randomness) as cluster,
+    ):
+        coordinator = Coordinator(group, brokers, cluster)
+        config = ConsumerGroupConfig(group_id=group, **options)
+        membership = ConsumerGroupMembership(
+            coordinator, cluster, config, subscription, randomness=randomness
+        )
+        async with membership, asyncio.TaskGroup() as tasks:
+            follower = Follower(membership, coordinator)
+            following = tasks.create_task(follower.follow())
+            yield follower
+            if leave:
+                await membership.leave()
+            following.cancel()
+
+
+def partitions(topic: str, *numbers: int) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for number in numbers}
+
+
+def split(topic: str, count: int, *followers: Follower) -> bool:
+    """Whether they have all partitions of a topic, each one of them, as evenly as can be."""
+    shares = [{one for one in follower.has if one.topic == topic} for follower in followers]
+    sizes = sorted(map(len, shares))
+    everything = set().union(*shares)
+    return (
+        everything == partitions(topic, *range(count))
+        and sum(sizes) == count
+        and sizes[-1] - sizes[0] <= 1
+    )

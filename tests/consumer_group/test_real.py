@@ -1,0 +1,239 @@
+"""Members of a group of KIP-848 on a real coordinator."""
+
+import asyncio
+from math import inf
+
+import pytest
+
+from asyncconsumer.errors import (
+    ConsumerProtocolUnsupported,
+    FencedInstanceId,
+    InvalidRegularExpression,
+    UnsupportedAssignor,
+)
+from asyncconsumer.group.subscription import Pattern, Topics
+from asyncconsumer.model import Identity, TopicPartition
+from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle, KafkaWithZooKeeper
+from asyncconsumer.wire.group_messages import STATIC_LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
+from tests.consumer_group.members import Follower, member, partitions, split
+from tests.helpers import until
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range", None])
+async def test_members_share_a_topic_come_and_go(kafka: KafkaHandle, assignor: str | None) -> None:
+    topic, group, servers = await kafka.topic(partitions=5), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic], group_remote_assignor=assignor) as one:
+        await until(lambda: split(topic, 5, one))
+        assert one.membership.identity is not None
+        before = set(one.has)
+        async with member(servers, group, [topic], group_remote_assignor=assignor) as two:
+            await until(lambda: split(topic, 5, one, two))
+            # what it was to let go of was taken away alone, and what stays was in every share
+            assert all(one.has <= set(told.partitions) <= before for told in one.assignments)
+            assert not one.lost
+        assert two.membership.lost
+        assert two.membership.deadline == -inf
+        assert two.membership.identity is None
+        assert two.membership.heartbeat is None
+        await until(lambda: split(topic, 5, one))
+
+
+async def test_what_is_taken_away_is_kept_from_others_until_there_is_a_receipt(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic]) as one:
+        await until(lambda: split(topic, 2, one))
+        one.willing.clear()
+        async with member(servers, group, [topic]) as two:
+            await until(lambda: len(one.has) == 1)
+            await until(lambda: two.membership.identity is not None)
+            told = one.membership.deadline
+            await until(lambda: one.membership.deadline > told + 1)  # it lives on meanwhile
+            assert not two.has
+            one.willing.set()
+            await until(lambda: split(topic, 2, one, two))
+
+
+async def test_a_member_that_died_is_missed_after_a_session(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic]) as one:
+        async with member(servers, group, [topic], leave=False) as two:
+            await until(lambda: split(topic, 2, one, two))
+            session = two.membership.deadline - asyncio.get_running_loop().time()
+            assert session < 6  # as the broker tells, which waits for 45 s by default
+        await until(lambda: split(topic, 2, one))
+
+
+async def test_who_was_given_up_loses_everything_and_joins_again(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic], rebalance_timeout_ms=1000) as one:
+        await until(lambda: split(topic, 2, one))
+        first = one.membership.identity
+        one.willing.clear()  # so it does not let go in time
+        async with member(servers, group, [topic]) as two:
+            await until(lambda: len(one.has) == 1)
+            fenced_at = one.membership.deadline
+            await until(lambda: one.membership.lost)
+            assert asyncio.get_running_loop().time() > fenced_at
+            assert one.epoch == -1
+            await until(lambda: split(topic, 2, two))
+            one.willing.set()
+            await until(lambda: split(topic, 2, one, two))
+            assert one.lost
+            again = one.membership.identity
+            assert first is not None
+            assert again is not None
+            assert again.member_id == first.member_id
+
+
+async def test_a_static_member_comes_back_to_what_it_had(
+    kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group, servers = await kafka.topic(partitions=4), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic]) as one:
+        async with member(servers, group, [topic], group_instance_id="i") as two:
+            await until(lambda: split(topic, 4, one, two))
+            had, epoch, told = two.has, one.epoch, len(one.assignments)
+        async with (
+            member(servers, group, [topic], group_instance_id="i") as again,
+            member(servers, group, [topic], group_instance_id="i") as too_many,
+        ):
+            await until(lambda: again.has == had or too_many.has == had)
+            await until(lambda: "live member still holds our group_instance_id" in caplog.text)
+            first, second = (again, too_many) if again.has else (too_many, again)
+            assert not second.assignments
+            await first.membership.leave()
+            await until(lambda: second.has == had)
+        assert (one.epoch, len(one.assignments)) == (epoch, told)
+
+
+async def test_another_takes_over_from_a_static_member_that_is_away(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic], group_instance_id="i", leave=False) as one:
+        await until(lambda: split(topic, 1, one))
+        async with member(servers, group, [topic], group_instance_id="i") as two:
+            await _go_away(one)
+            await until(lambda: split(topic, 1, two))
+            await until(lambda: one.error is not None)
+        assert isinstance(one.error, FencedInstanceId)
+        assert one.membership.lost
+
+
+async def _go_away(follower: Follower) -> None:
+    """Say for it that it leaves for a while; it does not know."""
+    who = follower.membership.identity
+    assert who is not None
+    async with follower.coordinator.reached(Traffic.GROUP) as connection:
+        farewell = ConsumerGroupHeartbeatRequest(
+            follower.coordinator.group_id,
+            who.member_id,
+            STATIC_LEAVE_EPOCH,
+            instance_id=who.instance_id,
+        )
+        assert (await connection.request(farewell)).error_code == 0
+
+
+async def test_a_pattern_takes_topics_that_come_later_and_partitions_that_are_added(
+    kafka: KafkaHandle,
+) -> None:
+    group, servers = kafka.group(), kafka.bootstrap_servers
+    stem = await kafka.topic(partitions=1)
+    async with member(servers, group, Pattern(f"{stem}.*")) as one:
+        await until(lambda: one.has == partitions(stem, 0))
+        assert not one.assignments[-1].fresh
+        await kafka.admin.create_topic(f"{stem}-more", partitions=2)
+        later = partitions(f"{stem}-more", 0, 1)
+        await until(lambda: one.has == partitions(stem, 0) | later)
+        assert one.assignments[-1].fresh == later
+        await kafka.admin.add_partitions(stem, 2)
+        await until(lambda: one.has == partitions(stem, 0, 1) | later)
+        assert one.assignments[-1].fresh == later | partitions(stem, 1)
+        assert not one.lost
+
+
+async def test_a_subscription_can_change(kafka: KafkaHandle) -> None:
+    group, servers = kafka.group(), kafka.bootstrap_servers
+    here, there = await kafka.topic(partitions=2), await kafka.topic(partitions=1)
+    async with member(servers, group, [here]) as one:
+        await until(lambda: one.has == partitions(here, 0, 1))
+        one.membership.subscribe(Topics([here, there]))
+        await until(lambda: one.has == partitions(here, 0, 1) | partitions(there, 0))
+        one.membership.subscribe(Pattern(there))
+        await until(lambda: one.has == partitions(there, 0))
+        one.membership.subscribe(Topics([here]))
+        await until(lambda: one.has == partitions(here, 0, 1))
+        assert not one.lost
+
+
+async def test_a_topic_that_is_made_anew_is_fresh(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic]) as one:
+        await until(lambda: one.has == partitions(topic, 0))
+        await kafka.admin.delete_topic(topic)
+        await until(lambda: not one.has)
+        await kafka.admin.create_topic(topic, partitions=1)
+        await until(lambda: one.has == partitions(topic, 0))
+        assert one.assignments[-1].fresh == one.has
+
+
+async def test_what_a_broker_refuses_for_good_is_raised(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(), kafka.group(), kafka.bootstrap_servers
+    async with member(servers, group, [topic], group_remote_assignor="fair") as one:
+        await until(lambda: one.error is not None)
+    assert isinstance(one.error, UnsupportedAssignor)
+    assert "Supported assignors: uniform, range" in str(one.error)
+    async with member(servers, group, Pattern("a", text="(")) as two:
+        await until(lambda: two.error is not None)
+    assert isinstance(two.error, InvalidRegularExpression)
+    assert "`(` is not a valid regular expression" in str(two.error)
+
+
+async def test_an_old_broker_does_not_know_the_protocol(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic, group = await kafka_zk.topic(), kafka_zk.group()
+    async with member(kafka_zk.bootstrap_servers, group, [topic]) as one:
+        await until(lambda: one.error is not None)
+    assert isinstance(one.error, ConsumerProtocolUnsupported)
+    assert 'group_protocol="classic" works' in str(one.error)
+
+
+async def test_commits_are_those_of_a_member(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(), kafka.group(), kafka.bootstrap_servers
+    at = TopicPartition(topic, 0)
+    async with member(servers, group, [topic]) as one:
+        await until(lambda: split(topic, 1, one))
+
+        def offsets(identity: Identity | None) -> KafkaOffsets:
+            return KafkaOffsets(
+                one.coordinator,
+                patience_ms=0,
+                randomness=one.membership._randomness,
+                identity=lambda: identity,
+            )
+
+        await offsets(one.membership.identity).commit({at: 7})
+        assert await offsets(None).load([at]) == {at: 7}
+
+
+async def test_the_coordinator_restarts_and_nobody_rebalances(kafka_cluster: KafkaCluster) -> None:
+    topic, group = await kafka_cluster.topic(partitions=4), kafka_cluster.group()
+    servers = kafka_cluster.bootstrap_servers
+    async with member(servers, group, [topic]) as one, member(servers, group, [topic]) as two:
+        await until(lambda: split(topic, 4, one, two))
+        epochs, told = (one.epoch, two.epoch), (len(one.assignments), len(two.assignments))
+        where = await one.coordinator.find()
+        broker = next(
+            broker for broker in kafka_cluster.brokers.values() if broker.address() == str(where)
+        )
+        await broker.restart()
+
+        def heard_elsewhere(follower: Follower) -> bool:
+            beat = follower.membership.heartbeat
+            return beat is not None and beat[0] != where
+
+        await until(lambda: heard_elsewhere(one) and heard_elsewhere(two))
+        assert (one.epoch, two.epoch) == epochs
+        assert (len(one.assignments), len(two.assignments)) == told
+        assert split(topic, 4, one, two)
