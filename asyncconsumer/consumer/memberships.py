@@ -17,6 +17,8 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
 )
 from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
+from asyncconsumer.group.fallback import FallbackMembership
+from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
 from asyncconsumer.group.subscription import Subscription
 from asyncconsumer.model import Address, Identity
 from asyncconsumer.net.cluster import Cluster
@@ -89,20 +91,38 @@ def member(
     randomness: Random,
 ) -> GroupMember:
     """The member that the options make."""
-    return ClassicMembership(
-        coordinator,
-        cluster,
-        ClassicGroupConfig(
-            group_id=coordinator.group_id,
-            group_instance_id=config.group_instance_id,
-            session_timeout_ms=config.session_timeout_ms,
-            rebalance_timeout_ms=config.rebalance_timeout_ms,
-            heartbeat_interval_ms=config.heartbeat_interval_ms,
-            client_rack=client_rack,
-            exclude_internal_topics=config.exclude_internal_topics,
-            metadata_refresh_ms=metadata_refresh_ms,
-        ),
+
+    def classic(wanted: Subscription) -> ClassicMembership:
+        return ClassicMembership(
+            coordinator,
+            cluster,
+            ClassicGroupConfig(
+                group_id=coordinator.group_id,
+                group_instance_id=config.group_instance_id,
+                session_timeout_ms=config.session_timeout_ms,
+                rebalance_timeout_ms=config.rebalance_timeout_ms,
+                heartbeat_interval_ms=config.heartbeat_interval_ms,
+                client_rack=client_rack,
+                exclude_internal_topics=config.exclude_internal_topics,
+                metadata_refresh_ms=metadata_refresh_ms,
+            ),
+            wanted,
+            assignors(config),
+            randomness=randomness,
+        )
+
+    if config.group_protocol == "classic":
+        return classic(subscription)
+    newer = ConsumerGroupConfig(
+        group_id=coordinator.group_id,
+        group_instance_id=config.group_instance_id,
+        group_remote_assignor=config.group_remote_assignor,
+        rebalance_timeout_ms=config.rebalance_timeout_ms,
+        client_rack=client_rack,
+        session_timeout_ms=config.session_timeout_ms,
+    )
+    return FallbackMembership(
+        ConsumerGroupMembership(coordinator, cluster, newer, subscription, randomness=randomness),
+        classic,
         subscription,
-        assignors(config),
-        randomness=randomness,
     )
