@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from aiozk import protocol
 from aiozk.protocol.request import Request
 
 from asyncconsumer.config import ClassicConfig, ZooKeeperConfig
@@ -157,8 +158,17 @@ class World:
         for one in requests:
             path = getattr(one, "path", "") or ""
             if path.startswith(_OFFSETS) and path.count("/") == 5 and getattr(one, "data", None):
+                if not self._will_be_done(one, path):
+                    continue
                 self._check_commit(path, int(one.data), applied=fate is not Fate.LOST_BEFORE)
         return fate
+
+    def _will_be_done(self, request: Request, path: str) -> bool:
+        """Whether the tree has what the request needs; the server looks only after us."""
+        nodes = self.zookeeper.tree.nodes
+        if isinstance(request, protocol.CreateRequest):
+            return path not in nodes and path.rpartition("/")[0] in nodes
+        return path in nodes
 
     def _check_commit(self, path: str, offset: int, *, applied: bool) -> None:
         *_, topic, partition = path.split("/")
