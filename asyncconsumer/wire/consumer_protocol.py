@@ -185,11 +185,11 @@ class _Bytes:
         return len(self._data) - self._at
 
     def version(self) -> int:
-        """The version to read the rest as."""
+        """The version; one that is newer than ours has our fields, and more behind them."""
         version = self._number("version", _INT_16)
         if version < 0:
             raise self._malformed(f"its version is {version}")
-        return min(version, NEWEST_VERSION)
+        return version
 
     def int32(self, field: str) -> int:
         """A number."""

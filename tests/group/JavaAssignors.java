@@ -13,6 +13,10 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Assignment;
@@ -32,7 +36,7 @@ import org.apache.kafka.common.TopicPartition;
  * Asks the Java client's own assignors and its "consumer" protocol.
  *
  * A question is a line of JSON on standard input, the answer a line of JSON; bytes are hexadecimal.
- * What the classes refuse is answered with {"refused": why}.
+ * What the classes refuse, or do not come to an end with, is answered with {"refused": why}.
  */
 public final class JavaAssignors {
     private static final HexFormat HEX = HexFormat.of();
@@ -42,11 +46,18 @@ public final class JavaAssignors {
         BufferedReader questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         PrintStream answers = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         for (String line; (line = questions.readLine()) != null; ) {
+            JsonNode question = json.readTree(line);
+            FutureTask<Object> answering = new FutureTask<>(() -> answer(question));
+            Thread thread = new Thread(answering);
+            thread.setDaemon(true);
+            thread.start();
             Object answer;
             try {
-                answer = answer(json.readTree(line));
-            } catch (RuntimeException refused) {
-                answer = Map.of("refused", refused.toString());
+                answer = answering.get(5, TimeUnit.SECONDS);
+            } catch (ExecutionException refused) {
+                answer = Map.of("refused", refused.getCause().toString());
+            } catch (TimeoutException endless) {
+                answer = Map.of("refused", "it does not come to an end");
             }
             answers.println(json.writeValueAsString(answer));
         }

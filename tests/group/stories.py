@@ -150,6 +150,35 @@ class Story:
             random.choice(self._peers).topics = self._choice()
 
 
+def wild(random: Random, assignor: str, *, most: int = 20) -> Rebalance:
+    """A group that nothing reasonable came before: anybody may say to own anything.
+
+    Only not in several generations where it does not read the topic: that is too much for Java.
+    """
+    topics = {topic: random.randint(1, most) for topic in random.sample(TOPICS, 5)}
+    generations = random.choice(((1,), (1, 2), (1, 2, 3)))
+    peers = []
+    for number in range(random.randint(3, 9)):
+        wanted = random.sample(list(topics), random.randint(1, 4))
+        peer = Peer(f"m{number}", wanted, ASSIGNORS[assignor](), None, 3)
+        peer.generation = random.choice(generations)
+        peers.append(peer)
+    favourite = random.choice(peers)
+    for partition in (TopicPartition(t, n) for t, count in topics.items() for n in range(count)):
+        claimants = [peer for peer in peers if partition.topic in peer.topics]
+        if favourite in claimants and random.random() < 0.4:
+            claimants = [favourite]
+        elif len(generations) == 1 and random.random() < 0.1:
+            claimants = peers
+        count = min(len(claimants), random.choice((0, 1, 1, 1, 1, 1, 1, 2)))
+        for peer in random.sample(claimants, count):
+            peer.owned.append(partition)
+    for peer in peers:
+        peer.assignor.assigned(peer.owned, peer.generation)
+    members = {peer.member_id: peer.subscription() for peer in peers}
+    return Rebalance(assignor, topics, members, ASSIGNORS[assignor]().assign(topics, members))
+
+
 def still_owned(rebalance: Rebalance, partition: TopicPartition, but_by: str = "") -> bool:
     """Whether a member says that it owns the partition."""
     return any(

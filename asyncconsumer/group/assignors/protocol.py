@@ -70,7 +70,8 @@ class Assignor(Protocol):
         """Divide the topics, given by their number of partitions, among members, given by id.
 
         Members come in the order in which the broker names them. A topic that does not exist is
-        not in `partitions`; topics there that nobody subscribes to do not matter.
+        not in `partitions`; topics there that nobody subscribes to do not matter. `racks` are for
+        an assignor that prefers replicas nearby; those of this package do not look at them yet.
         """
         ...
 
