@@ -1,4 +1,4 @@
-"""Schedules by the ten thousand: `python -m tests.simulate [engine] [group] [--schedules N]`.
+"""Schedules by the ten thousand: `python -m tests.simulate [engine] [group] [kafka] ...`.
 
 Each seed is one run of production code on virtual time, with other faults at other moments. A seed
 that fails is told, and replayed alone with `--first SEED --schedules 1`.
@@ -19,10 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from tests import playing
 from tests.engine import world as engine
 from tests.group import world as group
+from tests.kafka_group import world as kafka
 
 WORLDS: Final[dict[str, playing.Schedule]] = {
     "engine": engine.run_schedule,
     "group": group.run_schedule,
+    "kafka": kafka.run_schedule,
 }
 
 
