@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from asyncconsumer.errors import ConfigError, MalformedConsumerProtocol
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.java import hash_order, utf16
+from asyncconsumer.wire.java import computed_order, utf16
 
 PROTOCOL_TYPE: Final = "consumer"
 """What a group that speaks this protocol calls it when its members join."""
@@ -104,7 +104,8 @@ class StickyUserData(NamedTuple):
 
     def encode(self) -> bytes:
         """The bytes, topics in the order of Java's HashMap."""
-        partitions = _topic_partitions(self.partitions, order=hash_order)
+        order = computed_order(partition.topic for partition in self.partitions)
+        partitions = _topic_partitions(self.partitions, order)
         return partitions + (b"" if self.generation is None else _INT_32.pack(self.generation))
 
     @classmethod
@@ -158,7 +159,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def _topic_partitions(
-    partitions: Iterable[TopicPartition], order: Callable[[Iterable[str]], Iterable[str]] = list
+    partitions: Iterable[TopicPartition], order: Iterable[str] | None = None
 ) -> bytes:
     """The partitions by topic; topics in the order in which they first come, or in another."""
     numbers: dict[str, list[int]] = {}
@@ -166,7 +167,7 @@ def _topic_partitions(
         numbers.setdefault(topic, []).append(number)
     return _many(
         _text("a topic", topic) + _many(map(_INT_32.pack, numbers[topic]))
-        for topic in order(numbers)
+        for topic in order or numbers
     )
 
 

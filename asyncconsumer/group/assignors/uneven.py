@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from asyncconsumer.group.assignors.claims import Claims
 from asyncconsumer.group.assignors.protocol import Assignment
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.java import bucket, partition_hash, utf16
+from asyncconsumer.wire.java import bucket, buckets, partition_hash, utf16
 
 
 def divide_uneven(
@@ -168,4 +168,5 @@ class _Moved:
         self._partitions.pop(partition, None)
 
     def first(self) -> TopicPartition:
-        return min(self._partitions, key=lambda p: bucket(partition_hash(p), self._most))
+        count = buckets(self._most)
+        return min(self._partitions, key=lambda p: bucket(partition_hash(p), count))
