@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
 from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
@@ -28,6 +29,7 @@ class Following:
         self.membership = membership
         self.coordinator = coordinator
         self.history: list[Assignment] = []
+        self.failure: ConsumerError | None = None
         self.task: asyncio.Task[None]
 
     @property
@@ -39,8 +41,11 @@ class Following:
         return {one.partition for one in self.owned}
 
     async def follow(self) -> None:
-        async for assignment in self.membership.assignments():
-            self.history.append(assignment)
+        try:
+            async for assignment in self.membership.assignments():
+                self.history.append(assignment)
+        except ConsumerError as error:
+            self.failure = error
 
     async def leave(self) -> None:
         self.task.cancel()
@@ -91,3 +96,10 @@ async def until_divided(members: Sequence[Following], expected: Mapping[str, int
         return sorted(owned) == sorted(everything) and all(member.owned for member in members)
 
     await until(divided)
+
+
+def the_generation(following: Following) -> int:
+    """In which it is."""
+    identity = following.membership.identity
+    assert identity is not None
+    return identity.generation
