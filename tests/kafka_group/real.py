@@ -23,9 +23,12 @@ QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300, "metadata_re
 
 
 class Following:
-    """A member, and what it was assigned so far; each assignment is acknowledged at once."""
+    """A member, and what it was assigned so far; each is acknowledged at once, or later."""
 
-    def __init__(self, membership: ClassicMembership, coordinator: Coordinator) -> None:
+    def __init__(
+        self, membership: ClassicMembership, coordinator: Coordinator, delay: float = 0.0
+    ) -> None:
+        self.delay = delay
         self.membership = membership
         self.coordinator = coordinator
         self.history: list[Assignment] = []
@@ -44,6 +47,7 @@ class Following:
         try:
             async for assignment in self.membership.assignments():
                 self.history.append(assignment)
+                await asyncio.sleep(self.delay)
         except ConsumerError as error:
             self.failure = error
 
