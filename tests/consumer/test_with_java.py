@@ -1,0 +1,204 @@
+"""Our members and the Java client's consumer in one group: they share, hand over, commit."""
+
+import re
+from contextlib import AsyncExitStack
+from functools import partial
+
+import pytest
+
+from asyncconsumer import TopicPartition
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.servers import JavaConsumers
+from asyncconsumer.testing.servers.process import together
+from tests.consumer.members import (
+    Anyone,
+    Ours,
+    Place,
+    all_of,
+    committed,
+    description,
+    division,
+    go_on,
+    received,
+    repeated,
+    until_divided,
+)
+from tests.consumer.own import OwnConsumer, strategies
+from tests.engine.real import Writer
+from tests.helpers import until
+
+
+def everything(topics: dict[str, int]) -> set[TopicPartition]:
+    return {TopicPartition(topic, n) for topic, count in topics.items() for n in range(count)}
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+async def test_whoever_leads_they_divide_as_java_members_would(
+    kafka: KafkaHandle, java_consumers: JavaConsumers, strategy: str
+) -> None:
+    topics = {await kafka.topic(partitions=count): count for count in (3, 5)}
+    group, whole = kafka.group(), everything(topics)
+    java = await java_consumers.start(group, topics, name="b", properties=strategies(strategy))
+    await java.until_owning(whole)
+    async with (
+        Writer(kafka.bootstrap_servers, whole) as writer,
+        Ours(kafka, group, *topics, name="a", strategy=strategy) as ours,
+    ):
+        # who came first leads
+        expected = division(strategy, topics, {"a": (), "b": whole})
+        await until_divided(expected, a=ours, b=java)
+        await go_on(writer.acknowledged, java, ours)
+        await java.stop()
+        await until(lambda: ours.owned == whole)
+        await go_on(writer.acknowledged, java, ours)
+        # and now it is us
+        await java.start()
+        expected = division(strategy, topics, {"a": whole, "b": ()})
+        await until_divided(expected, a=ours, b=java)
+        await go_on(writer.acknowledged, java, ours)
+        await writer.stop()
+        await until(lambda: all_of(writer.acknowledged, java, ours))
+    # we left
+    await java.until_owning(whole)
+    assert repeated(java, ours) == {}
+
+
+async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_commit_comes_again(
+    kafka: KafkaHandle, java_consumers: JavaConsumers
+) -> None:
+    topics = {await kafka.topic(partitions=10): 10}
+    group, whole = kafka.group(), everything(topics)
+    own = partial(OwnConsumer, kafka.bootstrap_servers, group, topics, commit_ms=500)
+    async with (
+        Ours(kafka, group, *topics, name="e") as e,
+        own(name="c") as c,
+        own(name="d") as d,
+        Writer(kafka.bootstrap_servers, whole) as writer,
+    ):
+        a = await java_consumers.start(group, topics, name="a")
+        b = await java_consumers.start(group, topics, name="b", commit_ms=500)
+        everybody: dict[str, Anyone] = {"a": a, "b": b, "c": c, "d": d, "e": e}
+        share = partial(division, "range", topics)
+        await until_divided(share(dict.fromkeys("abcde", ())), **everybody)
+        await go_on(writer.acknowledged, *everybody.values())
+        unlucky = b.owned | c.owned | d.owned
+        assert repeated(*everybody.values()) == {}
+
+        await together(b.kill(), c.kill())
+        d.freeze()
+        safe = await committed(kafka, group)
+        await until_divided(share(dict.fromkeys("ae", ())), a=a, e=e)
+        await go_on(writer.acknowledged, a, e)
+        gone = len(d.records)
+        d.thaw()
+        await until_divided(share(dict.fromkeys("ade", ())), a=a, d=d, e=e)
+        await go_on(writer.acknowledged, *everybody.values())
+        await writer.stop()
+        await until(lambda: all_of(writer.acknowledged, *everybody.values()))
+        again = repeated(*everybody.values())
+        assert {one for one, _ in again} <= unlucky
+        assert all(offset >= safe[one] for one, offset in again)
+        assert set(again.values()) <= {2}
+        since = {Place(TopicPartition(r.topic, r.partition), r.offset) for r in d.records[gone:]}
+        assert since
+        assert not since & received(a, e).keys()  # nothing of what the others had by then
+
+
+async def test_a_group_moves_from_range_to_cooperative_sticky_one_member_after_the_other(
+    kafka: KafkaHandle, java_consumers: JavaConsumers
+) -> None:
+    topics = {await kafka.topic(partitions=8): 8}
+    group, whole = kafka.group(), everything(topics)
+    start = partial(java_consumers.start, group, topics, name="j")
+    all_members: list[Anyone] = []
+
+    def ours(name: str, *strategy: str) -> Ours:
+        one = Ours(kafka, group, *topics, name=name, strategy=strategy)
+        all_members.append(one)
+        return one
+
+    async def settled(*members: Anyone) -> None:
+        await until(lambda: sorted(at for one in members for at in one.owned) == sorted(whole))
+        await go_on(writer.acknowledged, *all_members)
+
+    async with AsyncExitStack() as stack:
+        writer = Writer(kafka.bootstrap_servers, whole)
+        java = await start(properties=strategies("range"))
+        all_members.append(java)
+        now = [await stack.enter_async_context(ours(name, "range")) for name in "ab"]
+        await stack.enter_async_context(writer)
+        await settled(java, *now)
+        for step in (["cooperative-sticky", "range"], ["cooperative-sticky"]):
+            await java.stop()
+            java = await start(properties=strategies(*step))
+            all_members.append(java)
+            await settled(java, *now)
+            for n, name in enumerate("ab"):
+                await now[n].__aexit__(None, None, None)
+                now[n] = await stack.enter_async_context(ours(name, *step))
+                await settled(java, *now)
+                by_range = (await description(kafka, group))["protocol"] == "range"
+                assert by_range == ("range" in step and n == 0)
+        moved: list[Anyone] = [java, *now]
+        before = [(one, len(one.changes), one.owned) for one in moved]
+        another = await stack.enter_async_context(ours("c", "cooperative-sticky"))
+        await settled(*moved, another)
+        # what stays is not touched any more
+        for one, told, had in before:
+            for _, partitions in one.changes[told:]:
+                assert partitions <= had - one.owned
+        await writer.stop()
+        await until(lambda: all_of(writer.acknowledged, *all_members))
+    assert repeated(*all_members) == {}
+
+
+async def test_static_members_come_back_to_what_they_had_without_a_rebalance(
+    kafka: KafkaHandle, java_consumers: JavaConsumers
+) -> None:
+    topics = {(topic := await kafka.topic(partitions=4)): 4}
+    group, whole = kafka.group(), everything(topics)
+    ours = partial(
+        Ours, kafka, group, topic, name="o", group_instance_id="o", session_timeout_ms=30_000
+    )
+    async with Writer(kafka.bootstrap_servers, whole) as writer:
+        async with ours() as first:
+            properties = {"group.instance.id": "j", "session.timeout.ms": "30000"}
+            java = await java_consumers.start(group, topics, name="j", properties=properties)
+            expected = division("range", topics, {"j": (), "o": ()})
+            await until_divided(expected, j=java, o=first)
+            told, java_told = len(first.changes), len(java.changes)
+            await java.stop()
+            await java.start()
+            await until_divided(expected, j=java, o=first)
+            await go_on(writer.acknowledged, java, first)
+            assert len(first.changes) == told
+            assert [change.kind for change in java.changes[java_told:]] == ["revoked", "assigned"]
+            java_told = len(java.changes)
+        # we lead, also when we are back
+        async with ours() as second:
+            await until_divided(expected, j=java, o=second)
+            await go_on(writer.acknowledged, java, first, second)
+            assert len(java.changes) == java_told
+            await kafka.admin.add_partitions(topic, 6)
+            expected = division("range", {topic: 6}, {"j": (), "o": ()})
+            await until_divided(expected, j=java, o=second)
+            await writer.stop()
+            await until(lambda: all_of(writer.acknowledged, java, first, second))
+    assert repeated(java, first, second) == {}
+
+
+async def test_topics_that_match_a_pattern_of_each_are_shared_also_those_that_come_later(
+    kafka: KafkaHandle, java_consumers: JavaConsumers
+) -> None:
+    topics, group = {(stem := await kafka.topic(partitions=3)): 3}, kafka.group()
+    pattern = f"{re.escape(stem)}(-more)?"
+    java = await java_consumers.start(group, pattern=pattern, name="j")
+    async with Ours(kafka, group, pattern=pattern, name="o") as ours:
+        await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=ours)
+        await kafka.admin.create_topic(f"{stem}-more", partitions=5)
+        topics[f"{stem}-more"] = 5
+        await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=ours)
+        async with Writer(kafka.bootstrap_servers, everything(topics)) as writer:
+            await go_on(writer.acknowledged, java, ours)
+        await until(lambda: all_of(writer.acknowledged, java, ours))
+        assert repeated(java, ours) == {}
