@@ -276,6 +276,8 @@ class ClassicMembership:
         before, self._owned = self._owned, frozenset(given)
         if before - self._owned:  # once they are let go of, others can have them
             self._bell.ring("gave up partitions for others")
+        elif self._assigning.cooperative:  # others may be giving something up for us
+            self._heartbeats.hurry()
         owners = {one: member for member, has in division.items() for one in has}
         return owners | dict.fromkeys(given, who.member_id)
 

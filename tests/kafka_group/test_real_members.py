@@ -1,6 +1,7 @@
 """Members of a group that a real Kafka coordinates, by the classic protocol."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -13,7 +14,7 @@ from asyncconsumer.group.assignors import (
 )
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.helpers import until
-from tests.kafka_group.real import member, until_divided
+from tests.kafka_group.real import Following, member, until_divided
 
 ASSIGNORS = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
 
@@ -33,4 +34,28 @@ async def test_two_members_split_a_topic(
             assert not any(assignment.lost for assignment in one.history)
         given_up = [assignment for assignment in one.history if not assignment.partitions]
         assert bool(given_up) is not assignor().cooperative
+        await one.leave()
+
+
+async def test_what_others_give_up_is_not_waited_for_until_a_heartbeat_is_due(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group = await kafka.topic(partitions=4), kafka.group()
+    seldom = {"heartbeat_interval_ms": 500_000, "session_timeout_ms": 1_500_000}
+
+    def joining() -> AbstractAsyncContextManager[Following]:
+        assignors = [CooperativeStickyAssignor()]
+        return member(kafka.bootstrap_servers, group, topic, assignors, **seldom)
+
+    async with joining() as one:
+        await until(lambda: one.numbers == {0, 1, 2, 3})
+        async with joining() as two:
+
+            def met() -> bool:
+                one.membership.rejoin("somebody may be there")
+                return bool(two.history)
+
+            await until(met)
+            await until_divided([one, two], {topic: 4})
+            await two.leave()
         await one.leave()
