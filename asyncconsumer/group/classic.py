@@ -89,7 +89,10 @@ class ClassicMembership:
         self.rebalances = 0  # generations that we have been in
         self._config = config
         self._topics = WantedTopics(
-            cluster, subscription, exclude_internal=config.exclude_internal_topics
+            cluster,
+            subscription,
+            exclude_internal=config.exclude_internal_topics,
+            looks_every=config.metadata_refresh_ms / 1000,
         )
         self._assigning = Assigning(assignors, config.client_rack)
         self._heartbeats = Heartbeats(
