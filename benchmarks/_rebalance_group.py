@@ -17,7 +17,7 @@ from asyncconsumer.testing.servers import Kafka
 from benchmarks._rebalance_members import ENTRY
 
 PARTITIONS: Final = 100
-MS_BETWEEN_RECORDS: Final = 20
+MS_BETWEEN_RECORDS: Final = 40
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 _MOST_SECONDS: Final = 90.0
 _SECONDS_FOR_THE_LAST: Final = 15.0  # until a record that did not come is taken for lost

@@ -3,7 +3,7 @@
     python -m benchmarks.rebalance [--quick] [--json] [--rounds N] [--case NAME ...]
                                    [--heartbeat SECONDS]
 
-A topic of 100 partitions, each with a new record every 20 ms; members in processes of their own;
+A topic of 100 partitions, each with a new record every 40 ms; members in processes of their own;
 interleaved rounds; the same session, heartbeats and commits for all. Times depend on where between
 two heartbeats something happens: each round takes another place there. What is promised and not
 kept is told.
@@ -35,7 +35,7 @@ from benchmarks._rebalance_group import Group, MemberProcess, Owned, group
 
 RANGE, COOPERATIVE = "range", "cooperative-sticky"
 BLOCKED_SECONDS: Final = 20
-_QUIET_SECONDS: Final = 3.0
+_QUIET_NS: Final = 10**9  # before something happens
 _GOLDEN: Final = 0.618  # its multiples are spread evenly, however many there are
 
 Found: TypeAlias = dict[tuple[str, str], list[Figures]]
@@ -224,17 +224,14 @@ async def third(plan: Plan, found: Found) -> None:
             async with plan.group("third", contender) as members:
                 there = await members.of(2)
                 had = [set(one.has()) for one in there]
-                await asyncio.sleep(_QUIET_SECONDS)
-                began = time.time_ns()
-                figures, _ = await _join(plan, members, there, number)
-                await members.lost()
-                end = time.time_ns()
+                figures, coming = await _join(plan, members, there, number)
+                began, end = await coming.said("joining"), time.time_ns()
                 stay = {
                     one
                     for member, before in zip(there, had, strict=True)
                     for one in before & member.has().keys()
                 }
-                quiet = members.longest_wait(stay, began - int(_QUIET_SECONDS * 1e9 / 2), began)
+                quiet = members.longest_wait(stay, began - _QUIET_NS, began)
                 pause = members.longest_wait(stay, began, end)
                 figures = {"pause_ms": pause, "quiet_ms": quiet, **figures}
                 _record(found, "third", contender, figures)
