@@ -31,6 +31,11 @@ class LeaderFinder:
         self._randomness = randomness
         self._missing = asyncio.Event()
 
+    @property
+    def known(self) -> Metadata:
+        """What was learned last, perhaps long ago."""
+        return self._cluster.metadata
+
     def add(self, cursor: Cursor) -> None:
         """It needs a place."""
         self.homeless[cursor.partition] = cursor

@@ -119,13 +119,16 @@ class FetchManager:
                 del self._cursors[partition]
                 self._placing.take_away(cursor)
                 cursor.channel.drop(partition)
+        new: list[Cursor] = []
         for partition, want in wanted.items():
             there = self._cursors.get(partition)
             if there is None:
                 there = self._cursors[partition] = Cursor.of(partition, want)
                 if not there.finished:
                     self._finder.add(there)
+                    new.append(there)
             self._pause(there, paused=want.paused)
+        self._placing.place_known(new)
         for channel in {want.channel for want in wanted.values() if want.end is not None}:
             self._close_finished(channel)  # those that were finished before they began
 

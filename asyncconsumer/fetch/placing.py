@@ -73,6 +73,14 @@ class Placing:
 
     # --- what the finder learns ------------------------------------------------------------------
 
+    def place_known(self, cursors: Iterable[Cursor]) -> None:
+        """Give new ones a place at once, if it is known: after a rebalance each answer counts.
+
+        If it is not right any more, the broker refuses, and the finder asks.
+        """
+        known = self._finder.known
+        self.learn(known, [one for one in cursors if known.has_leader(one.partition)])
+
     def nobody_knows(self, error: ConsumerError) -> None:
         """No broker told where anything is."""
         for cursor in list(self._finder.homeless.values()):
@@ -100,10 +108,9 @@ class Placing:
 
     def _has_moved(self, cursor: Cursor, metadata: Metadata) -> bool:
         """Whether its leader is known to be another than the one it is read from."""
-        try:
-            leader = metadata.leader(cursor.partition)
-        except BrokerError:
+        if not metadata.has_leader(cursor.partition):
             return False
+        leader = metadata.leader(cursor.partition)
         assert cursor.place is not None
         if cursor.replica is None and leader.broker.node_id != cursor.place.node_id:
             return leader.epoch < 0 or leader.epoch > cursor.place.leader_epoch

@@ -89,7 +89,10 @@ class ClassicMembership:
         self.rebalances = 0  # generations that we have been in
         self._config = config
         self._topics = WantedTopics(
-            cluster, subscription, exclude_internal=config.exclude_internal_topics
+            cluster,
+            subscription,
+            exclude_internal=config.exclude_internal_topics,
+            looks_every=config.metadata_refresh_ms / 1000,
         )
         self._assigning = Assigning(assignors, config.client_rack)
         self._heartbeats = Heartbeats(
@@ -275,6 +278,8 @@ class ClassicMembership:
         before, self._owned = self._owned, frozenset(given)
         if before - self._owned:  # once they are let go of, others can have them
             self._bell.ring("gave up partitions for others")
+        elif self._assigning.cooperative:  # others may be giving something up for us
+            self._heartbeats.hurry()
         owners = {one: member for member, has in division.items() for one in has}
         return owners | dict.fromkeys(given, who.member_id)
 

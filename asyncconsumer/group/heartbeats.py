@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _CERTAIN: Final = 0.9  # of a session: the rest is for clocks that do not run alike
 _TRIES: Final = 4  # that fit into a session
+_HURRYING: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds from one heartbeat to the next
 
 
 class News(NamedTuple):
@@ -50,6 +51,8 @@ class Heartbeats:
         self._sent = -inf  # the last request that was answered well
         self._heard = -inf  # the last good answer, which may have been long on its way
         self._in_generation = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._soon: Iterator[float] = iter(())  # how long to wait, while there is a hurry
         self._quiet = QuietLog(_log)
 
     @property
@@ -69,6 +72,11 @@ class Heartbeats:
         self.identity = self.heartbeat = None
         self._sent = self._heard = -inf
         self._in_generation.clear()
+
+    def hurry(self) -> None:
+        """Another generation may follow soon, which only a heartbeat tells: send some more."""
+        self._soon = iter(_HURRYING)
+        self._hurried.set()
 
     def sign_of_life(self, sent_at: float) -> None:
         """A heartbeat of that moment was answered well, whoever sent it, in whatever thread."""
@@ -102,7 +110,16 @@ class Heartbeats:
                 yield News(Reaction.FIND_COORDINATOR)
             if what is not Reaction.DONE:
                 yield News(what, error)
-            await asyncio.sleep(due - now())
+            await self._rest(due - now())
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the next one is due, or there is a hurry."""
+        try:
+            async with asyncio.timeout(min(seconds, next(self._soon, seconds))):
+                await self._hurried.wait()
+        except TimeoutError:
+            pass
+        self._hurried.clear()
 
     @property
     def _address(self) -> Address | None:

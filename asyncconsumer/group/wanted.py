@@ -12,11 +12,17 @@ class WantedTopics:
     """Those of one member and, while it leads its group, those of all members."""
 
     def __init__(
-        self, cluster: Cluster, subscription: Subscription, *, exclude_internal: bool
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        *,
+        exclude_internal: bool,
+        looks_every: float = 0.0,
     ) -> None:
         self._subscription = subscription
         self._cluster = cluster
         self._exclude_internal = exclude_internal
+        self._looks_every = looks_every  # seconds between calls of `changed`
         self._growth = Growth(cluster)
         self._names: frozenset[str] = frozenset()  # as we last told the group
         self._divided: Partitions | None = None  # among the group, if we lead it
@@ -51,8 +57,12 @@ class WantedTopics:
         return names
 
     async def divide(self, topics: Collection[str]) -> dict[str, int]:
-        """We lead: how many partitions these have, if they are there. Changes of it matter now."""
-        found = await self._growth.ask({*topics, *self._names})
+        """We lead: how many partitions these have, if they are there. Changes of it matter now.
+
+        The group waits for us: what is known since the last look is good enough until the next.
+        """
+        wanted = {*topics, *self._names}
+        found = await self._growth.ask(wanted, seconds_old=self._looks_every)
         self._divided = {topic: found.get(topic, ()) for topic in topics}
         return {topic: len(numbers) for topic, numbers in self._divided.items() if numbers}
 

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from math import inf
 from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
@@ -24,11 +25,23 @@ class Growth:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._seen: dict[str, Topic] = {}
+        self._asked: frozenset[str] = frozenset()  # the last time, and when that was
+        self._asked_at = -inf
         self._denied: Counter[str] = Counter()  # how often in a row, of what was seen before
 
-    async def ask(self, topics: Iterable[str]) -> Partitions:
-        """The partitions of these topics now."""
-        wanted = sorted(set(topics))
+    async def ask(self, topics: Iterable[str], *, seconds_old: float = 0.0) -> Partitions:
+        """The partitions of these topics now; or as they were when they were asked for recently."""
+        wanted, now = frozenset(topics), asyncio.get_running_loop().time()
+        if not wanted <= self._asked or now - self._asked_at >= seconds_old:
+            await self._ask(sorted(wanted))
+            self._asked, self._asked_at = wanted, now
+        return {
+            name: tuple(sorted(topic.partitions))
+            for name, topic in self._seen.items()
+            if name in wanted
+        }
+
+    async def _ask(self, wanted: Sequence[str]) -> None:
         metadata, before, self._seen = await self._cluster.refresh(wanted), self._seen, {}
         for name in wanted:
             topic, known = metadata.topics.get(name), before.get(name)
@@ -42,7 +55,6 @@ class Growth:
                 self._seen[name] = topic
             elif known is not None:
                 self._seen[name] = known
-        return {name: tuple(sorted(topic.partitions)) for name, topic in self._seen.items()}
 
 
 async def partitions_of(

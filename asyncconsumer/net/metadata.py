@@ -77,6 +77,13 @@ class Metadata:
             raise LeaderNotAvailable(f"partition {partition}")
         return Leader(broker, found.epoch)
 
+    def has_leader(self, partition: TopicPartition) -> bool:
+        """Whether `leader` tells one."""
+        try:
+            return bool(self.leader(partition))
+        except BrokerError:
+            return False
+
     def updated(self, newer: Self) -> Self:
         """What `newer` tells, without unlearning: epochs that are older are not taken over."""
         topics = {name: self._newest(topic) for name, topic in newer.topics.items()}

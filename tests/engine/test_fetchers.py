@@ -16,6 +16,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.wire.messages import MetadataRequest
 
 pytestmark = pytest.mark.fast
 
@@ -24,10 +25,10 @@ T = [TopicPartition("t", number) for number in range(4)]
 
 @asynccontextmanager
 async def engine(
-    brokers: int = 2, **options: Any
+    brokers: int = 2, replicas: int = 1, **options: Any
 ) -> AsyncIterator[tuple[FakeCluster, FetchManager]]:
     async with FakeCluster(Random(1), brokers=brokers) as cluster:
-        cluster.add_topic("t", len(T), replicas=1)
+        cluster.add_topic("t", len(T), replicas=replicas)
         session = Session(
             cluster.config(), patience_ms=0, opener=cluster.open, randomness=Random(2)
         )
@@ -88,3 +89,29 @@ async def test_a_broker_that_moves_gets_a_new_fetcher_and_nothing_is_lost() -> N
                 if len(found) == 20:
                     break
         assert fetching(cluster)[2] >= 1
+
+
+@simulated(range(10))
+async def test_a_partition_whose_leader_is_known_is_read_without_asking_for_it() -> None:
+    async with engine(brokers=1) as (cluster, manager):
+        channel = manager.channel()
+        manager.reconcile({T[0]: Wanted(channel, 0)})
+        await asyncio.sleep(2)
+        asked = cluster.brokers[1].requests[MetadataRequest.API_KEY]
+        cluster.append("t", 1, 1)
+        manager.reconcile({T[0]: Wanted(channel, 0), T[1]: Wanted(channel, 0)})
+        assert await channel.pop() is not None
+        assert cluster.brokers[1].requests[MetadataRequest.API_KEY] == asked
+
+
+@simulated(range(10))
+async def test_a_leader_that_moved_since_it_was_known_is_found() -> None:
+    async with engine(replicas=2) as (cluster, manager):
+        channel = manager.channel()
+        manager.reconcile({T[0]: Wanted(channel, 0)})
+        await asyncio.sleep(2)
+        cluster.move_leader(T[1], 3 - cluster.leader(T[1]))
+        cluster.append("t", 1, 1)
+        manager.reconcile({T[0]: Wanted(channel, 0), T[1]: Wanted(channel, 0)})
+        async with asyncio.timeout(30):
+            assert await channel.pop() is not None

@@ -11,6 +11,8 @@ from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
+from asyncconsumer.group.subscription import Topics
+from asyncconsumer.group.wanted import WantedTopics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.growth import Partitions, partitions_of
 from asyncconsumer.streams.stream import Stream
@@ -150,3 +152,26 @@ async def test_a_leader_that_is_named_in_a_refusal_is_not_asked_for() -> None:
                     assert (await anext(records)).offset == offset
                 assert asked(cluster) == before
                 assert manager.progress()[at].node_id == node
+
+
+@simulated(range(10))
+async def test_a_leader_divides_what_it_has_seen_lately_and_sees_what_is_new_then() -> None:
+    async with fake() as (cluster, session):
+        cluster.add_topic("t", 2)
+        wanted = WantedTopics(
+            session.cluster, Topics(["t"]), exclude_internal=True, looks_every=EVERY_MS / 1000
+        )
+        await wanted.names()
+        before = asked(cluster)
+        assert await wanted.divide(["t"]) == {"t": 2}
+        assert asked(cluster) == before
+        cluster.add_partitions("t", 3)
+        assert await wanted.changed() is not None
+        before = asked(cluster)
+        assert await wanted.divide(["t"]) == {"t": 3}
+        assert asked(cluster) == before
+        await asyncio.sleep(EVERY_MS / 1000)
+        cluster.add_partitions("t", 4)
+        assert await wanted.divide(["t"]) == {"t": 4}
+        cluster.add_topic("u", 1)
+        assert await wanted.divide(["t", "u"]) == {"t": 4, "u": 1}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -21,7 +22,7 @@ from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.wire.classic_group_messages import LeaveGroupRequest
 from tests.helpers import until
-from tests.kafka_group.real import member, the_generation, until_divided
+from tests.kafka_group.real import Following, member, the_generation, until_divided
 
 ASSIGNORS = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
 
@@ -198,3 +199,27 @@ async def test_a_java_client_and_ours_share_a_group(kafka: KafkaHandle) -> None:
             await until(lambda: len(ours.owned) == len(theirs.assignment()) == 2)
             assert ours.owned | theirs.assignment() == {TopicPartition(topic, n) for n in range(4)}
             await ours.leave()
+
+
+async def test_what_others_give_up_is_not_waited_for_until_a_heartbeat_is_due(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group = await kafka.topic(partitions=4), kafka.group()
+    seldom = {"heartbeat_interval_ms": 500_000, "session_timeout_ms": 1_500_000}
+
+    def joining() -> AbstractAsyncContextManager[Following]:
+        assignors = [CooperativeStickyAssignor()]
+        return member(kafka.bootstrap_servers, group, topic, assignors, **seldom)
+
+    async with joining() as one:
+        await until(lambda: one.numbers == {0, 1, 2, 3})
+        async with joining() as two:
+
+            def met() -> bool:
+                one.membership.rejoin("somebody may be there")
+                return bool(two.history)
+
+            await until(met)
+            await until_divided([one, two], {topic: 4})
+            await two.leave()
+        await one.leave()

@@ -1,0 +1,229 @@
+"""A member of a group in a process of its own: ours, aiokafka's or confluent's.
+
+`python -m benchmarks._rebalance_members KIND SERVERS TOPIC DIARY OPTIONS`. It obeys the lines of
+its input: `join`, `slow`, `block SECONDS`, `leave`. What happens to it is told as lines of JSON;
+what it delivers goes to its diary, a file, at once: that also outlives a member that is killed.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import queue
+import struct
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, Protocol
+
+ENTRY: Final = struct.Struct("<IIqq")  # partition, offset, appended at, delivered at, both in ns
+_SECONDS_OF_SLOW_WORK: Final = 0.01
+
+
+class Partition(Protocol):
+    @property
+    def partition(self) -> int: ...
+
+
+class Record(Partition, Protocol):
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+
+
+class Wanted(NamedTuple):
+    """What the command line asks for."""
+
+    servers: str
+    topic: str
+    diary: int
+    options: dict[str, Any]  # group_id, strategy, session_ms, heartbeat_ms, heartbeat_thread
+
+    def deliver(self, partition: int, offset: int, timestamp_ms: int) -> None:
+        entry = ENTRY.pack(partition, offset, timestamp_ms * 10**6, time.time_ns())
+        os.write(self.diary, entry)
+
+    def common(self) -> dict[str, Any]:
+        """Options that ours and aiokafka's have the same names for."""
+        return {
+            "bootstrap_servers": self.servers,
+            "group_id": self.options["group_id"],
+            "session_timeout_ms": self.options["session_ms"],
+            "heartbeat_interval_ms": self.options["heartbeat_ms"],
+            "auto_offset_reset": "earliest",
+            "auto_commit_interval_ms": 1000,
+        }
+
+
+def tell(event: str, partitions: Iterable[Partition] = ()) -> None:
+    numbers = sorted(one.partition for one in partitions)
+    print(json.dumps({"event": event, "at": time.time_ns(), "partitions": numbers}), flush=True)
+
+
+class Listener:
+    """Of ours; what it is told, it tells."""
+
+    def on_partitions_assigned(self, partitions: Iterable[Partition]) -> None:
+        tell("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: Iterable[Partition]) -> None:
+        tell("revoked", partitions)
+
+    def on_partitions_lost(self, partitions: Iterable[Partition]) -> None:
+        tell("revoked", partitions)
+
+
+class Work:
+    """What an asyncio member does with records: usually nothing."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._slow = False
+        self._block = 0.0
+
+    def obey(self, order: str) -> None:
+        name, _, seconds = order.partition(" ")
+        self._slow = name == "slow"
+        self._block = float(seconds or 0)
+
+    async def on(self, records: AsyncIterator[Record]) -> None:
+        async for record in records:
+            self._wanted.deliver(record.partition, record.offset, record.timestamp)
+            if self._slow:
+                await asyncio.sleep(_SECONDS_OF_SLOW_WORK)
+            if self._block:
+                tell("blocked")
+                time.sleep(self._block)  # noqa: ASYNC251 - that is the fault
+                self._block = 0.0
+                tell("unblocked")
+
+
+@asynccontextmanager
+async def orders() -> AsyncIterator[Callable[[], Coroutine[Any, Any, str]]]:
+    """The lines of our input, one a call."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+
+    async def order() -> str:
+        return (await reader.readline()).decode().strip() or "leave"
+
+    try:
+        yield order
+    finally:
+        transport.close()
+
+
+async def until_leave(work: Work, records: Any, order: Callable[[], Any]) -> None:  # noqa: ANN401
+    """Read until told to leave."""
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(work.on(records))
+        while (one := await order()) != "leave":
+            work.obey(one)
+        tell("leaving")
+        reading.cancel()
+
+
+async def ours(wanted: Wanted) -> None:
+    from asyncconsumer.consumer import Consumer
+
+    async with orders() as order:
+        tell("ready")
+        await order()
+        tell("joining")
+        async with Consumer(
+            wanted.topic,
+            **wanted.common(),
+            listener=Listener(),
+            partition_assignment_strategy=wanted.options["strategy"],
+            heartbeat_thread=wanted.options["heartbeat_thread"],
+        ) as consumer:
+            await until_leave(Work(wanted), consumer, order)
+
+
+async def aiokafka(wanted: Wanted) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+    class Telling(ConsumerRebalanceListener):
+        async def on_partitions_assigned(self, assigned: Iterable[Partition]) -> None:
+            tell("assigned", assigned)
+
+        async def on_partitions_revoked(self, revoked: Iterable[Partition]) -> None:
+            tell("revoked", revoked)
+
+    async with orders() as order:
+        tell("ready")
+        await order()
+        tell("joining")
+        consumer = AIOKafkaConsumer(
+            **wanted.common(), partition_assignment_strategy=(RangePartitionAssignor,)
+        )
+        consumer.subscribe([wanted.topic], listener=Telling())
+        async with consumer:
+            await until_leave(Work(wanted), consumer, order)
+
+
+async def confluent(wanted: Wanted) -> None:
+    """A blocking `poll`, as in its own examples."""
+    from confluent_kafka import Consumer
+
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_pass_on, args=(told,), daemon=True).start()
+    tell("ready")
+    told.get()
+    tell("joining")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": wanted.servers,
+            "group.id": wanted.options["group_id"],
+            "session.timeout.ms": wanted.options["session_ms"],
+            "heartbeat.interval.ms": wanted.options["heartbeat_ms"],
+            "partition.assignment.strategy": wanted.options["strategy"],
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 1000,
+            "fetch.queue.backoff.ms": 1,
+        }
+    )
+    consumer.subscribe(
+        [wanted.topic],
+        on_assign=lambda _, partitions: tell("assigned", partitions),
+        on_revoke=lambda _, partitions: tell("revoked", partitions),
+        on_lost=lambda _, partitions: tell("revoked", partitions),
+    )
+    while told.empty():
+        message = consumer.poll(0.05)
+        if message is not None and not message.error():
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            wanted.deliver(partition, offset, message.timestamp()[1])
+    tell("leaving")
+    consumer.close()
+
+
+def _pass_on(told: "queue.SimpleQueue[str]") -> None:
+    for line in sys.stdin:
+        told.put(line)
+
+
+KINDS: Final = {"ours": ours, "aiokafka": aiokafka, "confluent": confluent}
+
+
+def main() -> None:
+    kind, servers, topic, diary, options = sys.argv[1:]
+    logging.basicConfig(
+        level=os.environ.get("BENCHMARK_LOG", "CRITICAL"), format="%(asctime)s %(name)s %(message)s"
+    )
+    opened = os.open(diary, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    asyncio.run(KINDS[kind](Wanted(servers, topic, opened, json.loads(options))))
+    tell("left")
+
+
+if __name__ == "__main__":
+    main()

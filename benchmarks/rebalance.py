@@ -1,0 +1,355 @@
+"""Rebalances of groups that Kafka coordinates: ours, aiokafka's, confluent's.
+
+    python -m benchmarks.rebalance [--quick] [--json] [--rounds N] [--case NAME ...]
+                                   [--heartbeat SECONDS]
+
+A topic of 100 partitions, each with a new record every 40 ms; members in processes of their own;
+interleaved rounds; the same session, heartbeats and commits for all. Times depend on where between
+two heartbeats something happens: each round takes another place there. What is promised and not
+kept is told.
+
+moves: a second member joins, from its call until all partitions that changed hands deliver to their
+new owners; and leaves in good order, until the other one has all of them delivering.
+
+failover: one of two is killed, until all partitions deliver; and that less the session.
+
+third: one more joins a group of two. The longest that a record of a partition whose owner stays the
+same waited, from when the broker had it; and the same before it joined, which is the machine's.
+
+blocked: an event loop stands still for 20 s, with a session of 6 s: records that it delivered while
+another member had their partitions.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncconsumer.testing.servers import Kafka
+from benchmarks._child import Figures
+from benchmarks._harness import arguments, note
+from benchmarks._rebalance_group import Group, MemberProcess, Owned, group
+
+RANGE, COOPERATIVE = "range", "cooperative-sticky"
+BLOCKED_SECONDS: Final = 20
+_QUIET_NS: Final = 10**9  # before something happens
+_GOLDEN: Final = 0.618  # its multiples are spread evenly, however many there are
+
+Found: TypeAlias = dict[tuple[str, str], list[Figures]]
+"""By case and who."""
+
+
+class Contender(NamedTuple):
+    kind: str
+    strategy: str
+    heartbeat_thread: bool = True
+
+    @property
+    def who(self) -> str:
+        without = "" if self.heartbeat_thread else ", no thread"
+        return f"{self.kind}, {self.strategy}{without}"
+
+
+OURS, THEIRS, LIBRDKAFKA = (Contender(kind, RANGE) for kind in ("ours", "aiokafka", "confluent"))
+OURS_COOPERATIVE = OURS._replace(strategy=COOPERATIVE)
+LIBRDKAFKA_COOPERATIVE = LIBRDKAFKA._replace(strategy=COOPERATIVE)
+OURS_ALONE = OURS._replace(heartbeat_thread=False)
+
+EVERYBODY: Final = (OURS, THEIRS, LIBRDKAFKA, OURS_COOPERATIVE, LIBRDKAFKA_COOPERATIVE)
+PAIRS: Final = (
+    (OURS, THEIRS),
+    (OURS, LIBRDKAFKA),
+    (OURS_COOPERATIVE, LIBRDKAFKA_COOPERATIVE),
+)
+QUICKER: Final = {("join", "s"), ("leave", "s"), ("failover", "s")}  # ours, than both peers
+MOST: Final = {
+    ("third", OURS_COOPERATIVE.who, "pause_ms"): 100.0,
+    ("blocked", OURS.who, "late"): 0.0,
+    ("blocked", OURS_ALONE.who, "late"): 0.0,
+}
+
+
+class Row(NamedTuple):
+    """One metric of one contender in one case."""
+
+    case: str
+    who: str
+    metric: str
+    median: float
+    worst: float
+    rounds: int
+
+    @property
+    def most(self) -> float | None:
+        if self.metric == "lost" and self.who.startswith("ours"):
+            return 0.0
+        return MOST.get((self.case, self.who, self.metric))
+
+    @property
+    def missed(self) -> bool:
+        """Of what must not happen at all the worst round counts."""
+        judged = self.median if self.most else self.worst
+        return self.most is not None and judged > self.most
+
+    def as_json(self) -> dict[str, object]:
+        rounded = {"median": round(self.median, 4), "worst": round(self.worst, 4)}
+        return {"bench": "rebalance", **self._asdict(), **rounded, "most": self.most}
+
+
+class Ratio(NamedTuple):
+    """How many times quicker one is than another, by their medians."""
+
+    case: str
+    who: str
+    against: str
+    metric: str
+    ratio: float
+
+    @property
+    def missed(self) -> bool:
+        return self.ratio < 1
+
+    def as_json(self) -> dict[str, object]:
+        rounded = {"ratio": round(self.ratio, 3), "least": 1.0}
+        return {"bench": "rebalance", **self._asdict(), **rounded}
+
+
+class Plan(NamedTuple):
+    """What is asked for on the command line."""
+
+    kafka: Kafka
+    rounds: int
+    quick: bool
+    heartbeat: float
+
+    @property
+    def session(self) -> float:
+        return max(6.0, 3 * self.heartbeat)
+
+    def times(self, usual: int) -> int:
+        return self.rounds or (1 if self.quick else usual)
+
+    def group(self, case: str, contender: Contender) -> AbstractAsyncContextManager[Group]:
+        name = f"{case}-{contender.who}-{time.time_ns()}".replace(", ", "-").replace(" ", "-")
+        options = {
+            "strategy": contender.strategy,
+            "heartbeat_thread": contender.heartbeat_thread,
+            "session_ms": int(self.session * 1000),
+            "heartbeat_ms": int(self.heartbeat * 1000),
+        }
+        return group(self.kafka, name, contender.kind, options)
+
+    async def somewhere(self, number: int) -> None:
+        """Go on at another place between two heartbeats each time."""
+        await asyncio.sleep(self.heartbeat * (1 + number * _GOLDEN % 1))
+
+
+# --- the cases -----------------------------------------------------------------------------------
+
+
+async def moves(plan: Plan, found: Found) -> None:
+    for number in range(plan.times(3)):
+        for contender in EVERYBODY[: 3 if plan.quick else 5]:
+            async with plan.group("moves", contender) as members:
+                [first] = await members.of(1)
+                for cycle in range(1 if plan.quick else 3):
+                    place = number * 3 + cycle
+                    joined, second = await _join(plan, members, [first], place)
+                    _record(found, "join", contender, joined)
+                    left = await _leave(plan, members, first, second, place)
+                    _record(found, "leave", contender, left)
+
+
+async def _join(
+    plan: Plan, members: Group, there: list[MemberProcess], place: int
+) -> tuple[Figures, MemberProcess]:
+    coming = await members.member()
+    await plan.somewhere(place)
+    before = members.duplicates
+    asked = time.time_ns()
+    coming.order("join")
+    began = await coming.said("joining", asked)
+    end = await members.settled(*there, coming, since=began)
+    noticed = min(one.noticed(began) for one in there)
+    return {
+        "s": (end - began) / 1e9,
+        "after_noticing_s": (end - noticed) / 1e9,
+        "lost": await members.lost(),
+        "duplicates": members.duplicates - before,
+    }, coming
+
+
+async def _leave(
+    plan: Plan, members: Group, staying: MemberProcess, going: MemberProcess, place: int
+) -> Figures:
+    await plan.somewhere(place)
+    before = members.duplicates
+    asked = time.time_ns()
+    going.order("leave")
+    began = await going.said("leaving", asked)
+    end = await members.settled(staying, since=began)
+    return {
+        "s": (end - began) / 1e9,
+        "after_noticing_s": (end - staying.noticed(began)) / 1e9,
+        "lost": await members.lost(),
+        "duplicates": members.duplicates - before,
+    }
+
+
+async def failover(plan: Plan, found: Found) -> None:
+    for number in range(plan.times(5)):
+        for contender in EVERYBODY:
+            async with plan.group("failover", contender) as members:
+                staying, dying = await members.of(2)
+                await plan.somewhere(number)
+                before = members.duplicates
+                began = dying.kill()
+                end = await members.settled(staying, since=began)
+                seconds = (end - began) / 1e9
+                figures = {
+                    "s": seconds,
+                    "beyond_session_s": seconds - plan.session,
+                    "lost": await members.lost(),
+                    "duplicates": members.duplicates - before,
+                }
+                _record(found, "failover", contender, figures)
+
+
+async def third(plan: Plan, found: Found) -> None:
+    for number in range(plan.times(3)):
+        for contender in (OURS_COOPERATIVE, LIBRDKAFKA_COOPERATIVE, OURS, THEIRS, LIBRDKAFKA):
+            async with plan.group("third", contender) as members:
+                there = await members.of(2)
+                had = [set(one.has()) for one in there]
+                figures, coming = await _join(plan, members, there, number)
+                began, end = await coming.said("joining"), time.time_ns()
+                stay = {
+                    one
+                    for member, before in zip(there, had, strict=True)
+                    for one in before & member.has().keys()
+                }
+                quiet = members.longest_wait(stay, began - _QUIET_NS, began)
+                pause = members.longest_wait(stay, began, end)
+                figures = {"pause_ms": pause, "quiet_ms": quiet, **figures}
+                _record(found, "third", contender, figures)
+
+
+async def blocked(plan: Plan, found: Found) -> None:
+    for _ in range(plan.times(3)):
+        for contender in (OURS_ALONE, OURS, THEIRS):
+            async with plan.group("blocked", contender) as members:
+                other, standing = await members.of(2)
+                before = members.duplicates
+                standing.order("slow")  # so that it has records in hand that it has not delivered
+                await asyncio.sleep(2)
+                standing.order(f"block {BLOCKED_SECONDS}")
+                began = await standing.said("blocked")
+                again = await standing.said("unblocked")
+                end = await members.settled(other, standing, since=began)
+                lost = await members.lost()
+                had = [one for one in other.owned() if one.since > began]
+                figures = {
+                    "late": _late(had, standing, again),
+                    "taken_over": len({one.partition for one in had if one.since < again}),
+                    "lost": lost,
+                    "duplicates": members.duplicates - before,
+                    "back_s": (end - again) / 1e9 if end > again else 0.0,
+                }
+                _record(found, "blocked", contender, figures)
+
+
+def _late(had: Sequence[Owned], standing: MemberProcess, again: int) -> int:
+    """What a member delivered after it stood still, and another one had at that time."""
+    by_partition: dict[int, list[Owned]] = {}
+    for one in had:
+        by_partition.setdefault(one.partition, []).append(one)
+    return sum(
+        any(one.since <= record.delivered < one.until for one in by_partition[record.partition])
+        for record in standing.deliveries
+        if record.delivered >= again and record.partition in by_partition
+    )
+
+
+CASES: Final[Mapping[str, Callable[[Plan, Found], Awaitable[None]]]] = {
+    "moves": moves,
+    "failover": failover,
+    "third": third,
+    "blocked": blocked,
+}
+
+
+# --- running and telling -------------------------------------------------------------------------
+
+
+def _record(found: Found, case: str, contender: Contender, figures: Figures) -> None:
+    found.setdefault((case, contender.who), []).append(figures)
+    told = ", ".join(f"{metric} {value:,.4g}" for metric, value in figures.items())
+    note(f"  {case}: {contender.who}: {told}")
+
+
+def rows(found: Found) -> list[Row]:
+    return [
+        Row(case, who, metric, statistics.median(values), max(values), len(samples))
+        for (case, who), samples in found.items()
+        for metric in samples[0]
+        if (values := [sample[metric] for sample in samples])
+    ]
+
+
+def ratios(of: Iterable[Row]) -> list[Ratio]:
+    medians = {(row.case, row.who, row.metric): row.median for row in of}
+    return [
+        Ratio(case, who.who, against.who, metric, medians[case, against.who, metric] / ours)
+        for case, metric in sorted(QUICKER)
+        for who, against in PAIRS
+        if (ours := medians.get((case, who.who, metric)))
+        if (case, against.who, metric) in medians
+    ]
+
+
+def show(of: Sequence[Row], compared: Sequence[Ratio]) -> None:
+    for case in dict.fromkeys(row.case for row in of):
+        print(f"\n{case}: the median, and the worst round")
+        for row in of:
+            if row.case == case:
+                promised = "" if row.most is None else f"  (at most {row.most:g})"
+                missed = ": MISSED" if row.missed else ""
+                figures = f"{row.median:>12,.4g}{row.worst:>12,.4g}"
+                print(f"  {row.who:32}{row.metric:18}{figures}{promised}{missed}")
+        for one in compared:
+            if one.case == case:
+                missed = ": MISSED" if one.missed else ""
+                print(f"  {one.who} is {one.ratio:.2f} times as quick as {one.against}{missed}")
+
+
+async def measure(names: Sequence[str], rounds: int, heartbeat: float, *, quick: bool) -> Found:
+    found: Found = {}
+    async with Kafka() as kafka:
+        for name in names:
+            await CASES[name](Plan(kafka, rounds, quick, heartbeat), found)
+    return found
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between heartbeats")
+    options = parser.parse_args()
+    names = options.case or (["moves"] if options.quick else list(CASES))
+    measured = rows(
+        asyncio.run(measure(names, options.rounds, options.heartbeat, quick=options.quick))
+    )
+    compared = ratios(measured)
+    if not options.json:
+        show(measured, compared)
+        return
+    for line in [*(row.as_json() for row in measured), *(one.as_json() for one in compared)]:
+        print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()
