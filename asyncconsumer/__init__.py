@@ -1,9 +1,10 @@
 """An asyncio-native Kafka consumer framework, with its data pipeline on Spark."""
 
 from asyncconsumer.connector import ConsumerConnector, RebalanceListener
+from asyncconsumer.consumer import Consumer, ConsumerRebalanceListener, Interceptor
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, CorruptRecords
 from asyncconsumer.group.filters import Blacklist, Whitelist
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.ranges import OffsetRange, RangeReader
 from asyncconsumer.simple import SimpleConsumer
 from asyncconsumer.wire.accel import Record
@@ -15,9 +16,13 @@ __all__ = [
     "Blacklist",
     "ClosedError",
     "ConfigError",
+    "Consumer",
     "ConsumerConnector",
     "ConsumerError",
+    "ConsumerRebalanceListener",
     "CorruptRecords",
+    "Interceptor",
+    "Offset",
     "OffsetRange",
     "RangeReader",
     "RebalanceListener",

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from asyncconsumer.errors import ConsumerError, ListenerFailed
+from asyncconsumer.errors import ConsumerError, ListenerFailed, NoCommittedOffset, NotAssigned
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment, Membership
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
@@ -26,7 +26,7 @@ class Offsets(Protocol):
     ) -> Mapping[TopicPartition, int | None]:
         """The offset to go on at; None where there is none."""
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> object:
         """Keep them, or raise."""
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
@@ -46,10 +46,10 @@ class Listeners:
 
     before_releasing: Listener = _nobody
     """They are no longer read, and committed, and ours until this returns."""
-    before_starting: Callable[[Assignment], Awaitable[None]] = field(
-        default=lambda assignment: _nobody(())
+    before_starting: Callable[[Assignment, Collection[TopicPartition]], Awaitable[None]] = field(
+        default=lambda assignment, new: _nobody(new)
     )
-    """They are ours, and are read when this returns."""
+    """New ones are ours, and are read when this returns, from where `seek` says meanwhile."""
     lost: Listener = _nobody
     """They were taken away: what was not committed will be read again, by another."""
 
@@ -71,6 +71,14 @@ class Routed(NamedTuple):
     wanted: Wanted
 
 
+class _Policy(NamedTuple):
+    """What is decided once."""
+
+    auto_offset_reset: str
+    auto_commit: bool
+    grace: float  # seconds that users have to finish a record before its partition is given up
+
+
 class Rebalancer:
     """Follows a membership. One assignment is dealt with before the next is asked for."""
 
@@ -84,6 +92,7 @@ class Rebalancer:
         auto_offset_reset: str,
         auto_commit: bool,
         listeners: Listeners,
+        grace: float = 0.0,
     ) -> None:
         self.rebalanced = asyncio.Event()  # a first assignment was dealt with
         self.idle = asyncio.Event()  # none is being dealt with: it can be cancelled
@@ -92,9 +101,9 @@ class Rebalancer:
         self._manager = manager
         self._offsets = offsets
         self._streams = streams
-        self._reset = EARLIEST if auto_offset_reset == "earliest" else LATEST
-        self._auto_commit = auto_commit
+        self._policy = _Policy(auto_offset_reset, auto_commit, grace)
         self._listeners = listeners
+        self._paused: set[TopicPartition] = set()  # also while they are not ours
         self._reading: dict[TopicPartition, Routed] = {}
         self._told: dict[TopicPartition, int] = {}  # as finished, the last time
         self._epoch = 0
@@ -129,9 +138,12 @@ class Rebalancer:
         """Follow, until the membership ends."""
         async for assignment in self._membership.assignments():
             self.idle.clear()
+            epoch = self._epoch
             try:
                 await self._let_go(assignment)
                 await self._take_up(assignment)
+                if self._epoch != epoch:
+                    self._reconcile()
             finally:
                 self.idle.set()
             for stream in self._streams.all():
@@ -150,6 +162,62 @@ class Rebalancer:
         stream.drop()
         self._reconcile()
 
+    # --- where to read ---------------------------------------------------------------------------
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read on from there, or from EARLIEST or LATEST. Nothing fetched before is handed out."""
+        self._check_ours(offsets)
+        self._epoch += 1
+        for one, offset in offsets.items():
+            routed = self._reading[one]
+            routed.stream.forget(one)
+            wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
+            self._reading[one] = routed._replace(wanted=wanted)
+        if self.idle.is_set():  # else it is about to be
+            self._reconcile()
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Hand out nothing of these until `resume`, also if they are given up and come back."""
+        self._check_ours(partitions)
+        self._paused.update(partitions)
+        self._say_paused(partitions)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on with these."""
+        self._paused.difference_update(partitions)
+        self._say_paused([one for one in partitions if one in self._reading])
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """Those of ours that are paused."""
+        return frozenset(self._paused & self._reading.keys())
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record to hand out; None while that is being looked up."""
+        self._check_ours([partition])
+        routed = self._reading[partition]
+        if (position := routed.stream.position(partition)) is not None:
+            return position
+        offset = routed.wanted.offset
+        return self._manager.begun().get(partition, offset if offset >= 0 else None)
+
+    def _check_ours(self, partitions: Collection[TopicPartition]) -> None:
+        for one in partitions:
+            if one not in self._reading:
+                raise NotAssigned(one, self._reading)
+
+    def _say_paused(self, partitions: Collection[TopicPartition]) -> None:
+        self._epoch += 1
+        for one in partitions:
+            routed = self._reading[one]
+            paused = one in self._paused
+            (routed.stream.hold if paused else routed.stream.release)([one])
+            self._reading[one] = routed._replace(wanted=routed.wanted._replace(paused=paused))
+        if self.idle.is_set():
+            self._reconcile()
+
+    # --- rebalancing -----------------------------------------------------------------------------
+
     async def stop(self) -> None:
         """Stop reading everything, and commit; at the end, before the membership is given up."""
         await self._let_go(Assignment())
@@ -164,8 +232,9 @@ class Rebalancer:
         }
         if not gone:
             return
-        done = {one: offset for one, offset in self.finished().items() if one in gone}
         lost = gone if self._membership.lost else gone & assignment.lost
+        await self._settle(gone - lost)
+        done = {one: offset for one, offset in self.finished().items() if one in gone}
         for one in gone:
             self._reading.pop(one).stream.forget(one)
         self._reconcile()
@@ -173,10 +242,29 @@ class Rebalancer:
             self._offsets.forget(lost)
             await _tell("lost", self._listeners.lost(lost))
         if revoked := gone - lost:
-            if self._auto_commit:
+            if self._policy.auto_commit:
                 await self._commit({one: done[one] for one in revoked if one in done})
             await _tell("before_releasing", self._listeners.before_releasing(revoked))
             self._offsets.forget(revoked)
+
+    async def _settle(self, partitions: Collection[TopicPartition]) -> None:
+        """Let users finish what they have in hand of these, so that nobody reads it again."""
+        streams: dict[Stream, list[TopicPartition]] = {}
+        for one in partitions:
+            streams.setdefault(self._reading[one].stream, []).append(one)
+        for stream, going in streams.items():
+            stream.hold(going)
+        try:
+            async with asyncio.timeout(self._policy.grace):
+                for stream, going in streams.items():
+                    await stream.settled(going)
+        except TimeoutError:
+            if self._policy.grace:
+                _log.warning(
+                    "a record of %s is still being worked on after %g s: it will be read again",
+                    ", ".join(map(str, sorted(partitions))),
+                    self._policy.grace,
+                )
 
     async def _take_up(self, assignment: Assignment) -> None:
         """Read what is new in the assignment, from where the group has got to."""
@@ -186,15 +274,31 @@ class Rebalancer:
         known = await self._load(new)
         if known is None:
             return
-        await _tell("before_starting", self._listeners.before_starting(assignment))
         self._epoch += 1
         for one in new:
             start = known.get(one)
             if start is None:
-                start = EARLIEST if one in assignment.fresh else self._reset
+                start = self._first_offset(one, assignment)
             stream = self._streams.of(one, assignment.partitions[one])
-            self._reading[one] = Routed(stream, Wanted(stream.channel, start, self._epoch))
-        self._reconcile()
+            wanted = Wanted(
+                stream.channel,
+                start,
+                self._epoch,
+                paused=one in self._paused,
+                leader_epoch=Offset.of(start).leader_epoch,
+            )
+            if wanted.paused:
+                stream.hold([one])
+            self._reading[one] = Routed(stream, wanted)
+        await _tell("before_starting", self._listeners.before_starting(assignment, new))
+
+    def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
+        """Where to begin with a partition of which the group has no offset."""
+        if partition in assignment.fresh or self._policy.auto_offset_reset == "earliest":
+            return EARLIEST
+        if self._policy.auto_offset_reset == "latest":
+            return LATEST
+        raise NoCommittedOffset(partition)
 
     async def _load(
         self, partitions: Collection[TopicPartition]

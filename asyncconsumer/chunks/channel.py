@@ -146,6 +146,14 @@ class Channel:
             await self._readable.wait()
             self._since_breath = 0
 
+    def push_back(self, chunk: Chunk) -> None:
+        """Have what was popped, and not used up, be the next of its partition again."""
+        if self._in_hand.get(chunk):
+            del self._in_hand[chunk]
+            self._add(chunk.partition, chunk, first=True)
+        else:
+            self.done(chunk)  # it was dropped meanwhile
+
     def done(self, chunk: Chunk) -> bool:
         """What was popped is used up; False if it was dropped meanwhile. Harmless when repeated."""
         wanted = self._in_hand.pop(chunk, None)
@@ -169,10 +177,12 @@ class Channel:
         """Whether something waits of a partition."""
         return partition in self._waiting
 
-    def _add(self, partition: TopicPartition, item: Chunk | ConsumerError) -> None:
+    def _add(
+        self, partition: TopicPartition, item: Chunk | ConsumerError, *, first: bool = False
+    ) -> None:
         waiting = self._waiting.get(partition)
         if waiting is not None:
-            waiting.append(item)
+            (waiting.appendleft if first else waiting.append)(item)
             return
         self._waiting[partition] = deque((item,))
         if partition not in self._held:

@@ -3,6 +3,7 @@
 from asyncconsumer.config.checks import one_of, parse_servers, refuse_unknown, whole_number
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
+from asyncconsumer.config.consumer import ConsumerConfig, MemberConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, split
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
@@ -10,8 +11,10 @@ from asyncconsumer.config.zookeeper import ZooKeeperConfig
 __all__ = [
     "ClassicConfig",
     "ConnectionConfig",
+    "ConsumerConfig",
     "EngineConfig",
     "FetchConfig",
+    "MemberConfig",
     "ZooKeeperConfig",
     "check_together",
     "one_of",

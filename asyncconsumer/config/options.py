@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncconsumer.config.checks import refuse_unknown
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import FetchConfig
 from asyncconsumer.errors import ConfigError
 
-Config = TypeVar("Config", bound="ConnectionConfig | FetchConfig")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
 def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
@@ -34,13 +37,13 @@ def split(
     Raises for an option that none of them has, and for options that do not go together.
     """
     left = dict(options)
-    connection, fetch = _take(left, ConnectionConfig), _take(left, FetchConfig)
+    connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
     check_together(connection, fetch)
     refuse_unknown(left, ConnectionConfig, FetchConfig, also=own)
     return connection, fetch
 
 
-def _take(options: dict[str, Any], kind: type[Config]) -> Config:
+def take(options: dict[str, Any], kind: type[Config]) -> Config:
     """A config made of those options that are its own; they are taken out of `options`."""
     own = {field.name for field in fields(kind)} & options.keys()
     return kind(**{name: options.pop(name) for name in own})

@@ -2,6 +2,6 @@
 
 from asyncconsumer.connector.connector import ConsumerConnector
 from asyncconsumer.connector.listener import RebalanceListener
-from asyncconsumer.connector.outside import Outside
+from asyncconsumer.outside import Outside
 
 __all__ = ["ConsumerConnector", "Outside", "RebalanceListener"]

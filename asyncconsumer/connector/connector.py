@@ -8,21 +8,20 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.connector.listener import RebalanceListener
-from asyncconsumer.connector.outside import Outside
 from asyncconsumer.connector.routes import Routes
 from asyncconsumer.connector.seeds import Seeds
-from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, StreamsExist
+from asyncconsumer.errors import ConfigError, StreamsExist
 from asyncconsumer.fetch.events import Events, Stalled
 from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.fetch.session import Session
+from asyncconsumer.following import Following
 from asyncconsumer.group.filters import Subscription, TopicFilter
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.topics import KafkaTopics, Topics, ZooKeeperTopics
@@ -34,6 +33,7 @@ from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
+from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Listeners, Rebalancer
 from asyncconsumer.streams.messages import Decoder, MessageStream
 from asyncconsumer.streams.stream import Stream
@@ -45,26 +45,6 @@ V = TypeVar("V")
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell
-
-
-class _Group(NamedTuple):
-    """What makes a connector a member."""
-
-    membership: ZooKeeperMembership
-    committer: Committer
-    rebalancer: Rebalancer
-    routes: Routes
-    failures: list[ConsumerError]  # what ended the rebalancing, if something did
-
-    def check(self) -> None:
-        """Raise what ended it, if something did."""
-        if self.failures:
-            raise self.failures[0]
-
-    def fail(self, error: ConsumerError) -> None:
-        """There will be no first share, if there was none yet: whoever waits for it must know."""
-        self.failures.append(error)
-        self.rebalancer.rebalanced.set()
 
 
 class ConsumerConnector:
@@ -95,8 +75,8 @@ class ConsumerConnector:
         self._stack = AsyncExitStack()
         self._kafka: Session  # these two from the beginning of the block on
         self._manager: FetchManager
-        self._group: _Group | None = None  # once there are streams, until the shutdown
-        self._follower: asyncio.Task[None] | None = None
+        self._member: ZooKeeperMembership | None = None  # once there are streams
+        self._following: Following | None = None  # and until the shutdown
 
     @classmethod
     def from_properties(
@@ -191,18 +171,14 @@ class ConsumerConnector:
         Only of partitions that are ours: others are left out, for their owners would read again, or
         skip, what they have.
         """
-        group = self._group
-        if group is None:
-            return {}
-        ours = group.rebalancer.finished() if offsets is None else dict(offsets)
-        ours = {one: at for one, at in ours.items() if one in group.rebalancer.reading}
-        await group.committer.commit(ours, rewind=offsets is not None)
-        return ours
+        return {} if self._following is None else await self._following.commit(offsets)
 
     @property
     def consumer_id(self) -> str | None:
-        """What we are called in the group; None before there are streams."""
-        return None if self._group is None else self._group.membership.consumer_id
+        """What we are called in the group; None before there are streams and after the end."""
+        if self._member is None or self._following is None:
+            return None
+        return self._member.consumer_id
 
     @property
     def events(self) -> Events:
@@ -223,45 +199,19 @@ class ConsumerConnector:
     @property
     def rebalances(self) -> int:
         """How often a share was claimed so far; what only turned out to be the same is not one."""
-        return 0 if self._group is None else self._group.membership.rebalances
+        return 0 if self._member is None else self._member.rebalances
 
     async def shutdown(self) -> None:
         """Commit, leave the group, and end all streams. Harmless when done before."""
-        group, self._group = self._group, None
-        if group is None:
-            return
-        group.fail(ClosedError("the connector was shut down"))
-        end = asyncio.get_running_loop().time() + _GRACE
-        farewell = (group.rebalancer.stop, group.committer.flush, group.membership.leave)
-        try:
-            for step in (partial(self._stop_following, group), *farewell):
-                try:
-                    async with asyncio.timeout_at(end):
-                        await step()
-                except (TimeoutError, ConsumerError) as error:  # the others still matter
-                    _log.warning("leaving group %s: %r", self.config.group_id, error)
-        finally:
-            for stream in group.routes.all():
-                stream.channel.close()
-
-    async def _stop_following(self, group: _Group) -> None:
-        """End the rebalancing, not in the middle of a step: a listener may be at work."""
-        follower = self._follower
-        if follower is None:
-            return
-        try:
-            async with asyncio.timeout(_GRACE / 2):
-                await group.rebalancer.idle.wait()
-        except TimeoutError:
-            _log.warning("group %s: a rebalance is broken off", self.config.group_id)
-        follower.cancel()
-        await asyncio.wait({follower})
+        following, self._following = self._following, None
+        if following is not None:
+            await following.end()
 
     # --- joining ---------------------------------------------------------------------------------
 
     def _membership(self, subscription: Subscription) -> ZooKeeperMembership:
         self._scope.check_open()
-        if self._follower is not None:
+        if self._member is not None:
             raise StreamsExist(self.config.group_id)
         config, bell = self.config, asyncio.Event()
         now_ms = self._outside.now_ms()
@@ -306,14 +256,14 @@ class ConsumerConnector:
         return MessageStream(stream, self._read_again, key_decoder, value_decoder)
 
     def _read_again(self, stream: Stream) -> None:
-        if self._group is not None:
-            self._group.rebalancer.read_again(stream)
+        if self._following is not None:
+            self._following.rebalancer.read_again(stream)
 
     async def _join(self, membership: ZooKeeperMembership, routes: Routes) -> None:
         config, listener = self.config, self._listener
         committer = Committer(self._store(membership))
 
-        async def before_starting(assignment: Assignment) -> None:
+        async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
             who = membership.consumer_id
             await listener.before_starting_fetchers(who, assignment.owners)
 
@@ -330,17 +280,17 @@ class ConsumerConnector:
                 lost=listener.partitions_lost,
             ),
         )
-        group = self._group = _Group(membership, committer, rebalancer, routes, [])
-        self._scope.start(committer.run(), "commit")
-        if config.auto_commit_enable:
-            self._scope.start(self._commit_now_and_then(group), "auto-commit")
-        self._follower = self._scope.start(self._follow(group), "rebalance")
+        self._member = membership
+        following = self._following = Following(
+            f"group {config.group_id}", membership, committer, rebalancer, routes
+        )
+        interval = config.auto_commit_interval_ms if config.auto_commit_enable else None
+        following.start(self._scope, interval)
         try:
-            await rebalancer.rebalanced.wait()
-            group.check()
+            await following.joined()
         except BaseException:
             await self.shutdown()  # nobody will ever read these streams
-            self._follower = None
+            self._member = None
             raise
 
     def _store(self, membership: ZooKeeperMembership) -> OffsetStore:
@@ -357,25 +307,6 @@ class ConsumerConnector:
             identity=lambda: OUTSIDER if loop.time() < membership.deadline else None,
         )
         return DualOffsets(in_kafka, in_zookeeper) if config.dual_commit_enabled else in_kafka
-
-    async def _follow(self, group: _Group) -> None:
-        """Rebalance, for ever. What ends that is raised where users wait."""
-        try:
-            await group.rebalancer.run()
-        except ConsumerError as error:
-            for stream in group.routes.all():
-                stream.channel.close(error)
-            group.fail(error)
-
-    async def _commit_now_and_then(self, group: _Group) -> None:
-        while True:
-            await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
-            if group.membership.lost:
-                continue
-            try:
-                await group.committer.commit(group.rebalancer.finished())
-            except ConsumerError as error:
-                _log.warning("group %s, auto-commit: %s", self.config.group_id, error)
 
 
 def _check_count(count: object, of: str) -> None:

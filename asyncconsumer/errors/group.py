@@ -1,5 +1,7 @@
 """What can go wrong with a membership."""
 
+from collections.abc import Collection
+
 from asyncconsumer.errors.base import ConsumerError
 
 
@@ -76,6 +78,68 @@ class ListenerFailed(ConsumerError):
 
     def __str__(self) -> str:
         return f"the listener failed in {self.what}: {self.reason}. The consumer has stopped"
+
+
+class NotAssigned(ConsumerError):
+    """A partition that is not, or no longer, ours."""
+
+    def __init__(self, partition: object, ours: Collection[object]) -> None:
+        super().__init__(partition, ours)
+        self.partition = partition
+        self.ours = sorted(map(str, ours))
+
+    def __str__(self) -> str:
+        ours = ", ".join(self.ours[:5]) + (" ..." if len(self.ours) > 5 else "")
+        return (
+            f"{self.partition} is not assigned to this consumer, which has {ours or 'none'}. "
+            "Do it in on_partitions_assigned, or ask `assignment` first"
+        )
+
+
+class NoCommittedOffset(ConsumerError):
+    """The group has no offset of a partition, and auto_offset_reset is none."""
+
+    def __init__(self, partition: object) -> None:
+        super().__init__(partition)
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition}: the group has committed no offset there, and auto_offset_reset is "
+            "'none'. Commit one, or take 'earliest' or 'latest'"
+        )
+
+
+class SubscriptionConflict(ConsumerError):
+    """Topics, a pattern and partitions assigned by hand do not mix."""
+
+    def __init__(self, has: str, asked: str) -> None:
+        super().__init__(has, asked)
+        self.has = has
+        self.asked = asked
+
+    def __str__(self) -> str:
+        return (
+            f"this consumer has {self.has} and cannot have {self.asked} as well: "
+            "`await consumer.unsubscribe()` first, or make another consumer"
+        )
+
+
+class DeserializationFailed(ConsumerError):
+    """A key or value could not be deserialized. What the deserializer raised is the cause."""
+
+    def __init__(self, part: str, record: object, place: str, reason: str) -> None:
+        super().__init__(part, record, place, reason)
+        self.part = part
+        self.record = record
+        self.place = place
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.part} of {self.place} cannot be deserialized: {self.reason}. The error's "
+            "`record` has its bytes"
+        )
 
 
 class ConsumerProtocolUnsupported(ConsumerError):

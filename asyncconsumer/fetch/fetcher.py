@@ -64,13 +64,6 @@ class Finish(NamedTuple):
 Report: TypeAlias = Refusal | Redirect | Divergence | Finish
 
 
-class _Flight(NamedTuple):
-    """A request on its way."""
-
-    answer: asyncio.Future[RawAnswer]
-    reserved: int  # bytes of the budget
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What all fetchers of a manager share."""
@@ -110,6 +103,8 @@ class Fetcher:
         self._plan = Plan(around.budget)
         self._untried: list[Cursor] = []  # of whose broker nothing good was heard since
         self._session = FetchSession()
+        self._reserved = 0  # bytes of the budget, for the request on its way
+        self._throttle = 0.0  # seconds that the broker wants to be left alone
         self._bell = asyncio.Event()  # there may be something to do
 
     @property
@@ -162,23 +157,18 @@ class Fetcher:
         """One request and its answer; False if there is nobody to ask for."""
         if self.waiting_since is None:
             self.waiting_since = asyncio.get_running_loop().time()
-        flight = self._send(await self._connect())
-        if flight is None:
+        answer = self._send(await self._connect())
+        if answer is None:
             self.waiting_since = None
             return False
         try:
-            raw = await flight.answer
+            raw = await answer
+            if len(raw.body) > _SMALL:
+                self._land(raw)  # and ask for more: of so much readers have enough to do meanwhile
         finally:
-            self._around.budget.give_back(flight.reserved)
-        # from here on nothing is awaited: what came is in its channel, and the budget in balance
-        self.waiting_since = None
-        self._around.brokers.trust(self.address)
-        answer = self._session.understand(raw)
-        self._take(answer)
-        if answer.throttle or len(raw.body) <= _SMALL:
-            # who waited for so little has it in hand before the next request takes its time; of a
-            # large answer readers have enough to do meanwhile
-            await asyncio.sleep(answer.throttle)
+            self._give_back()
+        if self._throttle:
+            await asyncio.sleep(self._throttle)
         return True
 
     async def _connect(self) -> Connection:
@@ -189,7 +179,7 @@ class Fetcher:
             self.connection = connection
         return connection
 
-    def _send(self, connection: Connection) -> _Flight | None:
+    def _send(self, connection: Connection) -> asyncio.Future[RawAnswer] | None:
         """Ask for all that have room; None if there are none, the bell then tells of a change."""
         self._bell.clear()
         around, config, plan = self._around, self._around.config, self._plan
@@ -210,9 +200,10 @@ class Fetcher:
             max_bytes=most,
             rack=self._rack(),
         )
-        answer = connection.send_raw(message)
+        answer = connection.send_raw(message, at_once=self._land_if_small)
         budget.take(most)
-        return _Flight(answer, most)
+        self._reserved = most
+        return answer
 
     def _rack(self) -> str:
         """Who tells its rack may be sent to the replica there: not if that has failed somebody."""
@@ -224,6 +215,25 @@ class Fetcher:
         return rack
 
     # --- answers ---------------------------------------------------------------------------------
+
+    def _land_if_small(self, raw: RawAnswer) -> None:
+        """Who waited for so little has it in hand before the next request takes its time."""
+        if len(raw.body) <= _SMALL:
+            self._land(raw)
+
+    def _land(self, raw: RawAnswer) -> None:
+        """Take an answer, and await nothing: what came is in its channel, the budget balances."""
+        self._give_back()
+        self.waiting_since = None
+        self._around.brokers.trust(self.address)
+        answer = self._session.understand(raw)
+        self._throttle = answer.throttle
+        self._take(answer)
+
+    def _give_back(self) -> None:
+        if self._reserved:
+            self._around.budget.give_back(self._reserved)
+            self._reserved = 0
 
     def _take(self, answer: Answer) -> None:
         """Hand out what came. Nothing is awaited here: what was taken is in its channel."""

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import struct
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from math import inf
@@ -30,6 +31,7 @@ from asyncconsumer.wire.frames import BadLength, Frames
 # and a broker that sends a larger one is not to take our memory.
 _MOST_TO_DECODE: Final = 16 * 2**20
 _INT_32: Final = struct.Struct(">i")
+_HEADER: Final = struct.Struct(">ihhih")  # size, API, version, correlation, length of client id
 
 E = TypeVar("E", bound=ConsumerError)
 
@@ -49,6 +51,7 @@ class _Pending:
     request: RequestStruct
     answer: asyncio.Future[RawAnswer]
     deadline: asyncio.TimerHandle
+    at_once: Callable[[RawAnswer], None] | None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -96,14 +99,22 @@ class Connection(asyncio.BufferedProtocol):
 
     async def request(self, message: Request, *, timeout: float | None = None) -> Response:
         """Send a request and decode its answer."""
-        pending = self._send(message, timeout)
+        pending = self._send(message, timeout, None)
         return self._decode(pending.request, (await pending.answer).body)
 
     def send_raw(
-        self, message: Request, *, timeout: float | None = None
+        self,
+        message: Request,
+        *,
+        timeout: float | None = None,
+        at_once: Callable[[RawAnswer], None] | None = None,
     ) -> asyncio.Future[RawAnswer]:
-        """Send a request now, without waiting; its answer is not decoded."""
-        return self._send(message, timeout).answer
+        """Send a request now, without waiting; its answer is not decoded.
+
+        Who must not lose a turn of the event loop has the answer shown `at_once`, when it comes and
+        is still waited for; what is raised there is raised where it is awaited.
+        """
+        return self._send(message, timeout, at_once).answer
 
     def close(self, error: ConsumerError | None = None) -> None:
         """End it now, because of an error if there is one. Requests on their way fail."""
@@ -122,7 +133,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _send(self, message: Request, timeout: float | None) -> _Pending:
+    def _send(
+        self,
+        message: Request,
+        timeout: float | None,
+        at_once: Callable[[RawAnswer], None] | None,
+    ) -> _Pending:
         if self._ending is not None:
             raise ConnectionLost(self.address, f"closed before the request: {self._ending}")
         try:
@@ -130,15 +146,23 @@ class Connection(asyncio.BufferedProtocol):
         except (IncompatibleBrokerVersion, NotImplementedError) as error:
             raise UnsupportedBroker(self.address, str(error)) from error
         self._correlation = (self._correlation + 1) % 2**31
-        header = request.build_request_header(self._correlation, self._config.client_id).encode()
-        body = request.encode()
-        self._transport.write(_INT_32.pack(len(header) + len(body)) + header + body)
+        self._transport.write(self._frame(request))
         allowed = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         loop = asyncio.get_running_loop()
         late = loop.call_later(allowed, self._timed_out, self._correlation, allowed)
-        pending = _Pending(self._correlation, request, loop.create_future(), late)
+        pending = _Pending(self._correlation, request, loop.create_future(), late, at_once)
         self._pending.append(pending)
         return pending
+
+    def _frame(self, request: RequestStruct) -> bytes:
+        """The bytes of a request: aiokafka's header of it takes as long as all the rest."""
+        client = self._config.client_id.encode()
+        rest = (b"\0" if request.FLEXIBLE_VERSION else b"") + request.encode()  # no tags
+        size = _HEADER.size - _INT_32.size + len(client) + len(rest)
+        api, version = request.API_KEY, request.API_VERSION
+        return b"".join(
+            (_HEADER.pack(size, api, version, self._correlation, len(client)), client, rest)
+        )
 
     def _timed_out(self, correlation: int, allowed: float) -> None:
         late = next(one for one in self._pending if one.correlation == correlation)
@@ -211,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.popleft()
         pending.deadline.cancel()
         if not pending.answer.done():
-            pending.answer.set_result(RawAnswer(pending.request.API_VERSION, frame[start:]))
+            _answer(pending, RawAnswer(pending.request.API_VERSION, frame[start:]))
 
     def _skip_tags(self, request: RequestStruct, frame: memoryview, start: int) -> int:
         """Where the body begins, behind the header's tagged fields, of which there are none yet."""
@@ -251,6 +275,16 @@ class Connection(asyncio.BufferedProtocol):
             _fail(self._pending.popleft(), error)
         self._idle.cancel()
         self._transport.abort()
+
+
+def _answer(pending: _Pending, raw: RawAnswer) -> None:
+    try:
+        if pending.at_once is not None:
+            pending.at_once(raw)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
+        pending.answer.set_exception(error)
+    else:
+        pending.answer.set_result(raw)
 
 
 def _fail(pending: _Pending, error: ConsumerError) -> None:

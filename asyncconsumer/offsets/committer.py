@@ -79,8 +79,10 @@ class Committer:
                 self._committed[one] = offset
         return found
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False) -> None:
-        """Return once these offsets are committed, or larger ones, or raise.
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Return once these offsets are committed, or larger ones, or raise; what was committed.
 
         With `rewind` they are committed as they are, though larger ones may have been before.
         Who gives up waiting does not take back what it asked for. A partition that is forgotten
@@ -90,7 +92,7 @@ class Committer:
         if self._stopped:
             raise ClosedError("the committer has stopped: nothing more is committed")
         if not offsets:
-            return
+            return {}
         batch = self._next
         for one, offset in offsets.items():
             furthest = offset if rewind else max(offset, self._furthest.get(one, offset))
@@ -100,6 +102,7 @@ class Committer:
         if failed := {one: batch.failed[one] for one in offsets if one in batch.failed}:
             error = commit_error(offsets, failed)
             raise copy.copy(error) from error  # tracebacks grow where an exception is raised
+        return {one: batch.offsets[one] for one in offsets if one in batch.offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """They are not ours any more: commit nothing for them that is not committed yet.

@@ -7,7 +7,14 @@ from typing import Any, Final, TypeVar
 
 from aiokafka.protocol.api import Request, Response
 
-from asyncconsumer.errors import BrokerError, ConsumerError, NothingClaimed
+from asyncconsumer.errors import (
+    BrokerError,
+    ConsumerError,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    NothingClaimed,
+    UnknownMemberId,
+)
 from asyncconsumer.model import OUTSIDER, Identity, Offset, TopicPartition
 from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.coordinator import Coordinator
@@ -18,6 +25,7 @@ from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, Offs
 T = TypeVar("T")
 
 _NONE: Final = -1
+_GONE_ON: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
 class KafkaOffsets:
@@ -84,7 +92,10 @@ class KafkaOffsets:
                 async with self._coordinator.reached(Traffic.GROUP) as connection:
                     return read(await connection.request(message()))
             except ConsumerError as error:
-                await patience.bear(error)
+                # a member that the group went on without will be told which partitions it lost, and
+                # withdraw the commit of those; the others are committed as who it is by then
+                fenced = isinstance(error, _GONE_ON) and self._identity() != OUTSIDER
+                await patience.bear(error, hopeful=fenced)
 
     def _loaded(
         self, response: Response, wanted: Iterable[TopicPartition]

@@ -24,6 +24,11 @@ class Message(NamedTuple, Generic[K, V]):
     value: V | None
     record: accel.Record
 
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """The record's."""
+        return self.record.headers
+
 
 class MessageStream(Generic[K, V]):
     """``async for message in stream``: what a KafkaStream was.

@@ -1,14 +1,14 @@
 """A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, ConsumerTimeout
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
 
@@ -45,6 +45,11 @@ class Stream:
         self._timeout_ms = timeout_ms
         self._fence = fence
         self._held: Chunk | None = None
+        self._receipt = -1  # up to where its user is known to be done with what is held
+        self._asked = asyncio.Event()  # for the next, since somebody waited for that
+        self._reader: asyncio.Task[Any] | None = None  # who asked last
+        self._on_hold: set[TopicPartition] = set()
+        self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
         self._records = accel.AsyncRecords(self._refill, clock)
         if fence is not None:
@@ -91,12 +96,61 @@ class Stream:
         if held is not None:
             last = self._records.last_offset
             started = self._records.current is held.records and last >= held.offset
-            finished[held.partition] = last if started else held.offset
+            done = max(last if started else held.offset, self._receipt)
+            finished[held.partition] = Offset(done, leader_epoch=held.leader_epoch)
         return finished
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset from which on nothing was handed out yet; None where nothing was at all."""
+        if self._held is not None and self._held.partition == partition:
+            return self._held.records.next_offset
+        return self._finished.get(partition)
+
+    def hold(self, partitions: Collection[TopicPartition]) -> None:
+        """Hand out nothing more of these, also of the chunk in hand, until `release`."""
+        self._on_hold.update(partitions)
+        for one in partitions:
+            self.channel.hold(one)
+        if self._held is not None and self._held.partition in self._on_hold:
+            self._records.deadline = -inf  # so that the next record is asked for here
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on with them."""
+        self._on_hold.difference_update(partitions)
+        for one in partitions:
+            if (chunk := self._aside.pop(one, None)) is not None:
+                self.channel.push_back(chunk)
+            self.channel.release(one)
+
+    async def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """Wait until the user is done with what was handed out of these, which are on hold.
+
+        Not for a task that is over, or is itself the one that waits: neither will ask again.
+        """
+        while (
+            self._is_busy_with(partitions)
+            and self._reader is not None
+            and not self._reader.done()
+            and self._reader is not asyncio.current_task()
+        ):
+            self._asked.clear()
+            await self._asked.wait()
+
+    def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
+        held = self._held
+        return (
+            held is not None
+            and held.partition in partitions
+            and held.records.next_offset > max(self._receipt, held.offset)
+        )
 
     def forget(self, partition: TopicPartition) -> None:
         """It is somebody else's now: nothing is to be committed for it."""
         self._finished.pop(partition, None)
+        self._on_hold.discard(partition)
+        if (chunk := self._aside.pop(partition, None)) is not None:
+            chunk.records.close()
+            self.channel.done(chunk)
         if self._held is not None and self._held.partition == partition:
             self.drop()
 
@@ -111,19 +165,33 @@ class Stream:
 
     async def _refill(self) -> accel.Records | None:
         """The next records; or the same again, when they may be handed out only after a wait."""
-        chunk = self._held
-        if chunk is not None and await self._waited_at_fence() and self._held is chunk:
-            return chunk.records
-        if self._held is not None:
-            held = self._held
-            if self._let_go(held):
-                self._finished[held.partition] = held.next_offset
-        while self._held is None:
-            self._held = await self._next()
-            if self._held is None:
-                return None
-            await self._waited_at_fence()  # what was lost meanwhile is taken back by then
-        return self._held.records
+        held, self._reader = self._held, asyncio.current_task()
+        if held is not None:
+            self._receipt = held.records.next_offset
+            self._asked.set()
+            late = await self._waited_at_fence()
+            if self._held is held and held.partition in self._on_hold:
+                self._put_aside(held)
+            elif self._held is held and late:
+                return held.records
+            elif self._held is held and self._let_go(held):
+                done = Offset(held.next_offset, leader_epoch=held.leader_epoch)
+                self._finished[held.partition] = done
+        while (chunk := await self._next()) is not None:
+            self._held, self._receipt = chunk, -1
+            await self._waited_at_fence()
+            if self._held is not chunk:
+                continue  # it was lost meanwhile, and taken back
+            if chunk.partition not in self._on_hold:
+                return chunk.records
+            self._put_aside(chunk)
+        return None
+
+    def _put_aside(self, chunk: Chunk) -> None:
+        done = max(chunk.records.next_offset, chunk.offset)
+        self._finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
+        self._aside[chunk.partition] = chunk
+        self._held = None
 
     async def _next(self) -> Chunk | None:
         if self._timeout_ms is None:
@@ -137,7 +205,8 @@ class Stream:
     async def _waited_at_fence(self) -> bool:
         """Wait until things may be handed out; whether the last word on that was out of date."""
         if self._fence is None:
-            return False
+            late, self._records.deadline = self._records.deadline == -inf, inf
+            return late
         now = asyncio.get_running_loop().time
         late = now() >= min(self._records.deadline, self._fence.deadline)
         while now() >= self._fence.deadline:

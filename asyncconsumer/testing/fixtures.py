@@ -23,6 +23,7 @@ from asyncconsumer.testing.servers import (
     DEFAULT_ZOOKEEPER,
     LAST_WITH_ZOOKEEPER,
     PROXIED,
+    JavaConsumers,
     Kafka,
     ScalaConsumers,
     ServerError,
@@ -156,6 +157,13 @@ async def kafka_cluster(
                 TcpProxy(HOST, port, listener=listener)
             )
         yield KafkaCluster(server, proxies, request.node.name)
+
+
+@pytest_asyncio.fixture
+async def java_consumers(kafka: KafkaHandle) -> AsyncIterator[JavaConsumers]:
+    """Starts members of the Java client's consumer; those still there are ended after the test."""
+    async with JavaConsumers(kafka.bootstrap_servers) as members:
+        yield members
 
 
 @pytest_asyncio.fixture

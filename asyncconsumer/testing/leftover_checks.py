@@ -16,7 +16,8 @@ import pytest_asyncio
 from asyncconsumer.testing.fixtures import RUNNING_SERVERS
 from asyncconsumer.testing.leftovers import Resources, describe_tasks
 
-_FIXTURES: Final = {"kafka", "kafka_zk", "zookeeper", "kafka_cluster", "scala_consumers"}
+_SERVERS: Final = {"kafka", "kafka_zk", "zookeeper", "kafka_cluster"}
+_FIXTURES: Final = {*_SERVERS, "java_consumers", "scala_consumers"}
 _GRACE_SECONDS: Final = 2.0  # for what is ending, e.g. a thread that was told to
 
 _BEFORE: Final = pytest.StashKey[Resources]()

@@ -2,7 +2,8 @@
 
 Fixtures: `kafka` (one broker), `kafka_zk` (a broker in ZooKeeper mode, with its ZooKeeper),
 `zookeeper`, `kafka_cluster` (three brokers behind proxies, to be broken; mended after each test),
-and `scala_consumers` (starts members of Kafka 1.1's classic consumer on the servers of `kafka_zk`).
+`java_consumers` (starts members of the Java client's consumer on `kafka`) and `scala_consumers`
+(starts members of Kafka 1.1's classic consumer on the servers of `kafka_zk`).
 pytest loads this module wherever the package is installed, so it must stand without the `testing`
 extra too: the fixtures then say what to install.
 """
@@ -25,7 +26,10 @@ else:
             pytrace=False,
         )
 
-    kafka, kafka_zk, zookeeper, kafka_cluster, scala_consumers = (
+    kafka, kafka_zk, zookeeper, kafka_cluster = (
         pytest.fixture(name=name)(_install_first)
-        for name in ("kafka", "kafka_zk", "zookeeper", "kafka_cluster", "scala_consumers")
+        for name in ("kafka", "kafka_zk", "zookeeper", "kafka_cluster")
+    )
+    java_consumers, scala_consumers = (
+        pytest.fixture(name=name)(_install_first) for name in ("java_consumers", "scala_consumers")
     )

@@ -16,7 +16,9 @@ from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Array,
+    Bytes,
     CompactArray,
+    CompactBytes,
     CompactString,
     Int8,
     Int16,
@@ -28,7 +30,7 @@ from aiokafka.protocol.types import (
     UnsignedVarInt32,
 )
 
-Kind: TypeAlias = Any  # a type of aiokafka's, which is untyped; or Text; or Many
+Kind: TypeAlias = Any  # a type of aiokafka's, which is untyped; or Text, Blob; or Many
 Value: TypeAlias = Any  # as the kind wants it
 
 _LAST: Final = 2**15 - 1
@@ -72,6 +74,10 @@ class Text:
     """A string, nullable or not: its encoding depends on the version."""
 
 
+class Blob:
+    """Bytes, nullable or not, likewise."""
+
+
 class Many:
     """An array of one kind of value, or of rows of fields."""
 
@@ -105,6 +111,8 @@ def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
 def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
     if kind is Text:
         return CompactString("utf-8") if flexible else String("utf-8")
+    if kind is Blob:
+        return CompactBytes if flexible else Bytes
     if isinstance(kind, Maybe):
         return _NullableRow(schema(kind.of, version, flexible=flexible))
     if not isinstance(kind, Many):

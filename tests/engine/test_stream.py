@@ -123,7 +123,7 @@ async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> N
     waiting = asyncio.get_running_loop().create_task(anext(records))
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert stream.finished() == {A: 0}
+    assert stream.finished() == {A: 1}  # who asks for the next is done with the last
     channel.drop(A)
     stream.forget(A)
     gate.open.set()
@@ -206,3 +206,92 @@ async def test_damaged_records_are_told_again_and_nothing_behind_them_is_finishe
         with pytest.raises(CorruptRecords):
             await anext(aiter(stream))
         assert stream.finished()[A] <= 3
+
+
+# --- on hold -------------------------------------------------------------------------------------
+
+
+async def test_what_is_on_hold_is_not_read_on_in_the_middle_of_a_chunk() -> None:
+    channel = Channel(Budget(10**6))
+    channel.push(chunk(A, 0))
+    channel.push(chunk(B, 100))
+    stream = Stream(channel)
+    records = aiter(stream)
+    assert (await anext(records)).offset == 0
+    stream.hold([A])
+    assert [(await anext(records)).offset for _ in range(3)] == [100, 101, 102]
+    assert stream.finished() == {A: 1, B: 102}
+    assert stream.position(A) == 1
+    stream.release([A])
+    channel.push(chunk(A, 3))
+    channel.close()
+    assert [record.offset async for record in stream] == [1, 2, 3, 4, 5]
+    assert stream.finished() == {A: 6, B: 103}
+    assert channel.fill == 0
+
+
+async def test_what_is_put_aside_and_lost_is_not_read_again_and_its_room_is_given_back() -> None:
+    budget = Budget(10**6)
+    channel = Channel(budget)
+    channel.push(chunk(A, 0))
+    stream = Stream(channel)
+    records = aiter(stream)
+    await anext(records)
+    stream.hold([A])
+    waiting = asyncio.get_running_loop().create_task(anext(records))
+    await asyncio.sleep(0)
+    channel.drop(A)
+    stream.forget(A)
+    channel.push(chunk(A, 50))
+    assert (await waiting).offset == 50
+    channel.clear()
+    stream.drop()
+    assert channel.fill == 0
+
+
+async def test_a_user_settles_by_asking_for_the_next() -> None:
+    channel, done, go = Channel(Budget(10**6)), asyncio.Event(), asyncio.Event()
+    channel.push(chunk(A, 0))
+    stream = Stream(channel)
+    await stream.settled([A])  # nothing was handed out
+
+    async def read() -> None:
+        async for _record in stream:
+            done.set()
+            await go.wait()
+
+    loop = asyncio.get_running_loop()
+    reading = loop.create_task(read())
+    await done.wait()
+    stream.hold([A])
+    await stream.settled([B])
+    settling = loop.create_task(stream.settled([A]))
+    await asyncio.sleep(0)
+    assert not settling.done()
+    assert stream.finished() == {A: 0}
+    go.set()
+    await settling
+    assert stream.finished() == {A: 1}
+    channel.close()
+    await reading
+    stream.forget(A)
+
+
+async def test_nobody_waits_for_a_reader_that_cannot_ask_again() -> None:
+    channel = Channel(Budget(10**6))
+    channel.push(chunk(A, 0))
+    stream = Stream(channel)
+    await anext(aiter(stream))
+    stream.hold([A])
+    await stream.settled([A])  # it was this very task
+    stream.release([A])
+
+    async def read_one() -> None:
+        await anext(aiter(stream))
+
+    channel.push(chunk(B, 0))
+    stream.drop()
+    await asyncio.get_running_loop().create_task(read_one())
+    stream.hold([B])
+    await stream.settled([B])
+    stream.forget(B)

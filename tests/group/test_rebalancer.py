@@ -92,7 +92,7 @@ class Scripted:
 
         return told
 
-    async def starting(self, assignment: Assignment) -> None:
+    async def starting(self, assignment: Assignment, new: Collection[TopicPartition]) -> None:
         self.log.append("starting")
 
 

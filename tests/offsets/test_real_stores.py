@@ -10,14 +10,16 @@ from aiozk.protocol import WORLD_READABLE
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
+    IllegalGeneration,
     NoAuth,
     NothingClaimed,
     PartlyCommitted,
     SessionExpired,
+    UnknownMemberId,
     UnknownTopicOrPartition,
 )
 from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import OUTSIDER, TopicPartition
+from asyncconsumer.model import OUTSIDER, Identity, TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -176,3 +178,29 @@ async def test_a_group_moves_from_zookeeper_to_kafka_and_back(
     ) as consumer:
         consumer.assign([one])
         assert await consumer.committed(one) == 160
+
+
+async def test_a_member_that_the_group_went_on_without_commits_as_who_it_is_by_then(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
+    group, at = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
+    fenced = Identity("somebody-of-old", 3)
+    asked = iter((fenced, fenced, OUTSIDER))  # for the message, for the error, for the next message
+    config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
+    async with Session(config, patience_ms=0) as way:
+        coordinator = Coordinator(group, way.brokers, way.cluster)
+        offsets = KafkaOffsets(
+            coordinator,
+            patience_ms=10_000,
+            randomness=Random(0),
+            identity=lambda: next(asked),
+        )
+        await offsets.load([at])  # and there is a coordinator now
+        await offsets.commit({at: 7})
+        assert await offsets.load([at]) == {at: 7}
+        hopeless = KafkaOffsets(
+            coordinator, patience_ms=200, randomness=Random(0), identity=lambda: fenced
+        )
+        with pytest.raises((UnknownMemberId, IllegalGeneration)):
+            await hopeless.commit({at: 8})
+        assert await offsets.load([at]) == {at: 7}

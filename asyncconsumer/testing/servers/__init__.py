@@ -3,6 +3,7 @@
 async with Kafka(brokers=3) as kafka:
     await kafka.admin.create_topic("orders", partitions=6, replication_factor=3)
     await kafka.brokers[1].kill()
+    async with JavaConsumer(kafka.bootstrap_servers, "billing", ["orders"]) as member: ...
 
 async with ZooKeeper() as zookeeper, Kafka("3.9.2", zookeeper=zookeeper.connect) as kafka:
     async with ScalaConsumer(zookeeper.connect, "billing", {"orders": 2}) as member: ...
@@ -19,6 +20,12 @@ from asyncconsumer.testing.servers.errors import (
     ServerError,
     StartFailed,
     UnknownVersion,
+)
+from asyncconsumer.testing.servers.java_consumer import (
+    JavaChange,
+    JavaConsumer,
+    JavaConsumers,
+    JavaRecord,
 )
 from asyncconsumer.testing.servers.kafka import DEFAULT_KAFKA, LAST_WITH_ZOOKEEPER, Broker, Kafka
 from asyncconsumer.testing.servers.listeners import (
@@ -59,7 +66,11 @@ __all__ = [
     "CompileFailed",
     "DamagedCache",
     "FetchFailed",
+    "JavaChange",
+    "JavaConsumer",
+    "JavaConsumers",
     "JavaMissing",
+    "JavaRecord",
     "Kafka",
     "Listener",
     "PortInUse",

@@ -7,29 +7,27 @@ async with ScalaConsumer(zookeeper.connect, "billing", {"orders": 2}) as member:
 Runs on a broker in ZooKeeper mode, up to Kafka 3.9. Belongs to no event loop.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.assign import part_of
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.classic import ClassicMember, fetch
-from asyncconsumer.testing.servers.compiler import compiled
-from asyncconsumer.testing.servers.java import find_java, java_command
-from asyncconsumer.testing.servers.process import together
+from asyncconsumer.testing.servers.member import (
+    EVENTS,
+    MemberProcesses,
+    TellingMember,
+    Told,
+    of_record,
+)
 from asyncconsumer.testing.servers.scala_console import ScalaConsole
 
 PATTERNS: Final = ("static", "white_list", "black_list")
 
-_PROGRAM: Final = Path(__file__).parent / "programs" / "ClassicConsumer.java"
-_EVENTS: Final = "events"
 _FROM_THE_START: Final = {"auto.offset.reset": "smallest"}
-
-Member = TypeVar("Member", bound=ClassicMember)
 
 
 class ScalaRecord(NamedTuple):
@@ -44,37 +42,24 @@ class ScalaRecord(NamedTuple):
     at_ms: int  # when, since the epoch
 
 
-class _Told:
-    """What a member's program has told of itself, and how far that has been read."""
+class _Told(Told):
+    """What a member has told of itself."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.records: list[ScalaRecord] = []
         self.releases: list[set[TopicPartition]] = []
         self.owners: dict[TopicPartition, str] = {}
-        self.ready = False
-        self._position = 0
 
     def anew(self) -> None:
-        """The program is about to start again, or it has ended."""
-        self.owners, self.ready, self._position = {}, False, 0
+        """Nothing is owned by a program that does not run."""
+        super().anew()
+        self.owners = {}
 
-    def read(self, events: Path) -> None:
-        """Take in what was written since; the last line may still be on its way."""
-        if not events.exists():
-            return
-        with events.open("rb") as file:
-            file.seek(self._position)
-            lines = [line for line in file if line.endswith(b"\n")]
-        self._position += sum(map(len, lines))
-        for line in lines:
-            self._take(json.loads(line))
-
-    def _take(self, event: dict[str, Any]) -> None:
-        match event.pop("event"):
+    def _take(self, kind: str, event: dict[str, Any]) -> None:
+        match kind:
             case "record":
-                for name in ("key", "value"):
-                    event[name] = None if event[name] is None else bytes.fromhex(event[name])
-                self.records.append(ScalaRecord(**event))
+                self.records.append(ScalaRecord(**of_record(event)))
             case "releasing":
                 owned = event["partitions"].items()
                 self.releases.append({TopicPartition(t, p) for t, ps in owned for p in ps})
@@ -89,7 +74,7 @@ class _Told:
                 self.ready = True
 
 
-class ScalaConsumer(ClassicMember):
+class ScalaConsumer(TellingMember, ClassicMember):
     """A member that reads `streams`: topics, or one filter, and how many streams of each.
 
     `pattern` says which: `static`, `white_list` or `black_list`. `properties` are the classic
@@ -115,7 +100,7 @@ class ScalaConsumer(ClassicMember):
             raise ConfigError(f"streams has {len(streams)} entries: give topics, or one filter")
         self._subscription = [pattern, *(word for pair in streams.items() for word in pair)]
         self._progress = progress
-        self._told = _Told()
+        self._told: _Told = _Told()
 
     @property
     def records(self) -> Sequence[ScalaRecord]:
@@ -151,33 +136,18 @@ class ScalaConsumer(ClassicMember):
         await self.until(lambda member: member.owned.keys() == set(partitions), timeout)
 
     async def _command(self, folder: Path, properties: Path) -> list[str]:
-        java = find_java()
-        jars = await fetch(self._progress)
-        classes = await compiled(_PROGRAM, java, jars, self._progress)
-        arguments = map(str, (properties, folder / _EVENTS, *self._subscription))
-        return java_command(java, [classes, *jars], _PROGRAM.stem, *arguments, heap="128m")
-
-    def _is_ready(self) -> bool:
-        self._look()
-        return self._told.ready
-
-    def _look(self) -> None:
-        if self._folder is not None:
-            self._told.read(self._folder / _EVENTS)
-
-    def _forget(self) -> None:
-        self._look()
-        self._told.anew()
-        super()._forget()
+        jars, progress = await fetch(self._progress), self._progress
+        arguments = (properties, folder / EVENTS, *self._subscription)
+        return await self._program("ClassicConsumer", jars, progress, *arguments)
 
 
-class ScalaConsumers:
+class ScalaConsumers(MemberProcesses):
     """Members of groups on one ZooKeeper, ended together at the end of an `async with`."""
 
     def __init__(self, zookeeper: str, *, progress: maven.Progress = maven.no_progress) -> None:
+        super().__init__()
         self._zookeeper = zookeeper
         self._progress = progress
-        self._members: list[ClassicMember] = []
 
     async def start(
         self,
@@ -218,20 +188,3 @@ class ScalaConsumers:
             progress=self._progress,
         )
         return await self._started(member)
-
-    async def _started(self, member: Member) -> Member:
-        self._members.append(member)
-        await member.start()
-        return member
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await together(*(member.kill() for member in self._members))
-        self._members.clear()

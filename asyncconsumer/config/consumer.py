@@ -1,0 +1,102 @@
+"""The options of a consumer, with the names and defaults of Kafka's own where it has them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
+from asyncconsumer.config.connection import ConnectionConfig
+from asyncconsumer.config.fetch import EngineConfig, FetchConfig
+from asyncconsumer.config.options import check_together, take
+from asyncconsumer.errors import ConfigError
+
+GROUP_PROTOCOLS: Final = ("classic", "consumer")
+_FROM_1: Final = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "rebalance_timeout_ms",
+    "auto_commit_interval_ms",
+    "commit_timeout_ms",
+    "listener_timeout_ms",
+    "max_blocked_ms",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """How a consumer is a member of its group, and what it commits there.
+
+    ``revoke_grace_ms`` is how long a record that is being worked on may keep its partition from
+    being given up; ``listener_timeout_ms`` how long a listener may. With ``heartbeat_thread`` a
+    thread keeps the session while the event loop is blocked, for ``max_blocked_ms`` at the most.
+    ``commit_timeout_ms`` is how long offsets are tried to be committed or loaded.
+    """
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: str = "classic"
+    group_remote_assignor: str | None = None
+    partition_assignment_strategy: Any = ("range", "cooperative-sticky")
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int = 300_000
+    exclude_internal_topics: bool = True
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    commit_timeout_ms: int = 60_000
+    revoke_grace_ms: int = 10_000
+    listener_timeout_ms: int = 60_000
+    consumer_timeout_ms: int | None = None
+    heartbeat_thread: bool = True
+    max_blocked_ms: int = 300_000
+
+    def __post_init__(self) -> None:
+        one_of("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
+        if self.group_id is not None and not self.group_id:
+            raise ConfigError("group_id is empty: name a group, or leave it out to have none")
+        for name in _FROM_1:
+            whole_number(name, getattr(self, name), 1)
+        whole_number("revoke_grace_ms", self.revoke_grace_ms, 0)
+        if self.consumer_timeout_ms is not None:
+            whole_number("consumer_timeout_ms", self.consumer_timeout_ms, 1)
+        for name in ("enable_auto_commit", "exclude_internal_topics", "heartbeat_thread"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.group_id is None and self.group_instance_id is not None:
+            raise ConfigError("group_instance_id is set and group_id is not: name the group")
+        if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be at most a third of "
+                f"session_timeout_ms ({self.session_timeout_ms}): some may get lost"
+            )
+
+    @property
+    def strategies(self) -> Sequence[Any]:
+        """Names of assignors, or assignors, in the order of preference."""
+        given = self.partition_assignment_strategy
+        if isinstance(given, str):
+            return [one.strip() for one in given.split(",")]
+        return list(given) if isinstance(given, Sequence) else [given]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """All options of a consumer, by what they are for."""
+
+    connection: ConnectionConfig
+    fetch: FetchConfig
+    engine: EngineConfig
+    member: MemberConfig
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Of options by their names. Raises for an unknown one, and for what does not match."""
+        left = dict(options)
+        if "bootstrap_servers" not in left:
+            raise ConfigError("bootstrap_servers is missing: name at least one as 'host:port'")
+        connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
+        engine, member = take(left, EngineConfig), take(left, MemberConfig)
+        kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig
+        refuse_unknown(left, *kinds)
+        check_together(connection, fetch)
+        return cls(connection, fetch, engine, member)

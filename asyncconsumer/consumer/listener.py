@@ -1,0 +1,70 @@
+"""Who is told of what a consumer is given, and of what is taken from it."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final
+
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.rebalancer import Listeners
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ConsumerRebalanceListener:
+    """Told of every change, in the order in which it happens. Override what you need.
+
+    Methods may be coroutines or plain functions. The group waits for them, `listener_timeout_ms` at
+    the most. What they raise ends the consumer, and is raised where it is read.
+    """
+
+    def on_partitions_assigned(
+        self, partitions: Collection[TopicPartition]
+    ) -> Awaitable[None] | None:
+        """These are ours in addition, and are read when this is over: `seek` them here."""
+        return None
+
+    def on_partitions_revoked(
+        self, partitions: Collection[TopicPartition]
+    ) -> Awaitable[None] | None:
+        """These are no longer read, and are ours until this is over: they may be committed."""
+        return None
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
+        """These are somebody else's by now: nothing may be committed for them."""
+        return None
+
+
+def listeners(listener: object, timeout_ms: int) -> Listeners:
+    """For the rebalancer. A listener that lacks one of the methods is not told of that."""
+
+    def of(name: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:
+        return lambda partitions: _tell(listener, name, partitions, timeout_ms / 1000)
+
+    async def starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
+        await of("on_partitions_assigned")(new)
+
+    return Listeners(
+        before_releasing=of("on_partitions_revoked"),
+        before_starting=starting,
+        lost=of("on_partitions_lost"),
+    )
+
+
+async def _tell(
+    listener: object, name: str, partitions: Collection[TopicPartition], seconds: float
+) -> None:
+    method: Callable[[set[TopicPartition]], Any] | None = getattr(listener, name, None)
+    if method is None:
+        return
+    try:
+        async with asyncio.timeout(seconds) as timeout:
+            told = method(set(partitions))
+            if inspect.isawaitable(told):
+                await told
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        _log.error("%s took more than %g s and was cancelled; the group goes on", name, seconds)

@@ -1,0 +1,108 @@
+"""Which kind of member a consumer is, by its options and by what it wants to read."""
+
+from random import Random
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from aiokafka.protocol.api import Request
+
+from asyncconsumer.config import MemberConfig, one_of
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.following import Leaving
+from asyncconsumer.group.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+)
+from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
+from asyncconsumer.group.subscription import Subscription
+from asyncconsumer.model import Address, Identity
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.coordinator import Coordinator
+
+_ASSIGNORS: Final[dict[str, type[Assignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+class GroupMember(Leaving, Protocol):
+    """A member of a group that Kafka coordinates."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """As whom to commit."""
+
+    @property
+    def heartbeat(self) -> tuple[Address, Request] | None:
+        """What another thread may send for it."""
+
+    def sign_of_life(self, sent_at: float) -> None:
+        """It did."""
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Want something else."""
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """End."""
+
+
+def assignors(config: MemberConfig) -> list[Assignor]:
+    """Those that the options name, or are."""
+    if not config.strategies:
+        raise ConfigError(f"partition_assignment_strategy is empty: take {', '.join(_ASSIGNORS)}")
+    found: list[Assignor] = []
+    for one in config.strategies:
+        if isinstance(one, str):
+            one_of("partition_assignment_strategy", one, tuple(_ASSIGNORS))
+            found.append(_ASSIGNORS[one]())
+        elif isinstance(getattr(one, "name", None), str) and callable(getattr(one, "assign", None)):
+            found.append(one() if isinstance(one, type) else one)
+        else:
+            raise ConfigError(
+                f"partition_assignment_strategy has {one!r}: take {', '.join(_ASSIGNORS)} or an "
+                "asyncconsumer.group.assignors.Assignor of your own"
+            )
+    return found
+
+
+def member(
+    config: MemberConfig,
+    subscription: Subscription,
+    coordinator: Coordinator,
+    cluster: Cluster,
+    *,
+    client_rack: str,
+    metadata_refresh_ms: int,
+    randomness: Random,
+) -> GroupMember:
+    """The member that the options make."""
+    return ClassicMembership(
+        coordinator,
+        cluster,
+        ClassicGroupConfig(
+            group_id=coordinator.group_id,
+            group_instance_id=config.group_instance_id,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.rebalance_timeout_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            client_rack=client_rack,
+            exclude_internal_topics=config.exclude_internal_topics,
+            metadata_refresh_ms=metadata_refresh_ms,
+        ),
+        subscription,
+        assignors(config),
+        randomness=randomness,
+    )

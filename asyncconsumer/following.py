@@ -1,0 +1,135 @@
+"""A member at work: it follows its assignments, commits now and then, and leaves in good order."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, Protocol
+
+from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.group.membership import Membership
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.committer import Committer
+from asyncconsumer.rebalancer import Rebalancer, Streams
+from asyncconsumer.tasks.scope import Scope
+
+_log: Final = logging.getLogger(__name__)
+_GRACE: Final = 10.0  # seconds for the last commit and the farewell
+
+
+class Leaving(Membership, Protocol):
+    """A member that can say that it goes."""
+
+    async def leave(self) -> None:
+        """Give everything up, also our place in the group."""
+
+
+class Following:
+    """What a consumer does once it knows what it wants to read, until `end`."""
+
+    def __init__(
+        self,
+        who: str,
+        membership: Leaving,
+        committer: Committer,
+        rebalancer: Rebalancer,
+        streams: Streams,
+    ) -> None:
+        self.committer: Final = committer
+        self.rebalancer: Final = rebalancer
+        self._who = who  # for the log
+        self._membership = membership
+        self._streams = streams
+        self._failure: ConsumerError | None = None  # what ended it, if something did
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, scope: Scope, auto_commit_interval_ms: int | None) -> None:
+        """Begin, with tasks of that scope; without an interval nothing is committed unasked."""
+        self._tasks = [scope.start(self._follow(), "rebalance")]
+        if auto_commit_interval_ms is not None:
+            seconds = auto_commit_interval_ms / 1000
+            self._tasks.append(scope.start(self._commit_now_and_then(seconds), "auto-commit"))
+        self._tasks.append(scope.start(self.committer.run(), "commit"))
+
+    async def joined(self) -> None:
+        """Wait for the first assignment, or raise what keeps it from coming."""
+        await self.rebalancer.rebalanced.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raise what ended it, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Commit what is finished, or these offsets, of what is ours; returns what was committed.
+
+        Others are left out, for their owners would read again, or skip, what they have.
+        """
+        wanted = self.rebalancer.finished() if offsets is None else dict(offsets)
+        ours = {one: at for one, at in wanted.items() if one in self.rebalancer.reading}
+        return await self.committer.commit(ours, rewind=offsets is not None)
+
+    async def end(self) -> None:
+        """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""
+        self._fail(ClosedError(f"{self._who} was closed"))
+        end = asyncio.get_running_loop().time() + _GRACE
+        steps = (
+            self._stop_following,
+            self.rebalancer.stop,
+            self.committer.flush,
+            self._membership.leave,
+            partial(_cancel, self._tasks[1:]),
+        )
+        try:
+            for step in steps:
+                try:
+                    async with asyncio.timeout_at(end):
+                        await step()
+                except (TimeoutError, ConsumerError) as error:  # the others still matter
+                    _log.warning("leaving %s: %r", self._who, error)
+        finally:
+            for stream in self._streams.all():
+                stream.channel.close()
+
+    async def _stop_following(self) -> None:
+        """End the rebalancing, not in the middle of a step: a listener may be at work."""
+        try:
+            async with asyncio.timeout(_GRACE / 2):
+                await self.rebalancer.idle.wait()
+        except TimeoutError:
+            _log.warning("%s: a rebalance is broken off", self._who)
+        await _cancel(self._tasks[:1])
+
+    def _fail(self, error: ConsumerError) -> None:
+        """There will be no first share, if there was none yet: whoever waits for it must know."""
+        self._failure = self._failure or error
+        self.rebalancer.rebalanced.set()
+
+    async def _follow(self) -> None:
+        """Rebalance, for ever. What ends that is raised where users wait."""
+        try:
+            await self.rebalancer.run()
+        except ConsumerError as error:
+            for stream in self._streams.all():
+                stream.channel.close(error)
+            self._fail(error)
+
+    async def _commit_now_and_then(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if self._membership.lost:
+                continue
+            try:
+                await self.commit()
+            except ConsumerError as error:
+                _log.warning("%s, auto-commit: %s", self._who, error)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

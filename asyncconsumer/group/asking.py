@@ -1,0 +1,87 @@
+"""What a member asks of its coordinator, apart from heartbeats, and the id that it is given."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from aiokafka.protocol.api import Request
+
+from asyncconsumer.errors import BrokerError, ConsumerError
+from asyncconsumer.group.attempt import Attempt
+from asyncconsumer.group.reactions import Ask, Reaction, reaction
+from asyncconsumer.model import Address
+from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.wire.classic_group_messages import LeaveGroupRequest
+
+
+class Answer(NamedTuple):
+    """What it said, when it was asked, and where it is."""
+
+    values: Mapping[str, Any]
+    sent_at: float
+    address: Address
+
+
+class Asking:
+    """Asks one coordinator, wherever it is. A no is raised as its BrokerError."""
+
+    def __init__(self, coordinator: Coordinator, attempt: Attempt) -> None:
+        self.member_id = ""  # as the coordinator calls us; nothing while it does not know us
+        self._coordinator = coordinator
+        self._attempt = attempt
+
+    async def join(self, request: Request, *, timeout: float) -> Answer:
+        """JoinGroup. With the answer, or with a refusal that says so, we have an id."""
+        return await self._ask(Ask.JOIN, request, timeout)
+
+    async def sync(self, request: Request, coordinator: Address, *, timeout: float) -> Answer:
+        """SyncGroup, again if no answer came: it does no harm, unless the coordinator moved."""
+        while True:
+            try:
+                return await self._ask(Ask.SYNC, request, timeout)
+            except ConsumerError as error:
+                if reaction(Ask.SYNC, error) is not Reaction.RETRY:
+                    raise
+                await self._attempt.pause()
+                if await self._coordinator.find() != coordinator:
+                    raise
+
+    async def leave(self, reason: str) -> None:
+        """LeaveGroup, until the coordinator does not know us any more."""
+        while self.member_id:
+            request = LeaveGroupRequest(self._coordinator.group_id, self.member_id, reason=reason)
+            try:
+                async with self._coordinator.reached(Traffic.GROUP) as connection:
+                    values = (await connection.request(request)).to_object()
+                    for row in (values, *values.get("members", ())):
+                        self._check(Ask.LEAVE, row)
+                self.member_id = ""
+            except ConsumerError as error:
+                match reaction(Ask.LEAVE, error):
+                    case Reaction.DONE:
+                        self.member_id = ""
+                    case Reaction.RETRY | Reaction.FIND_COORDINATOR:
+                        await self._attempt.pause()
+                    case _:
+                        raise
+
+    async def _ask(self, ask: Ask, request: Request, timeout: float) -> Answer:
+        """Over a connection of its own: the coordinator may think about it for minutes."""
+        async with self._coordinator.reached(Traffic.JOIN) as connection:
+            sent_at = asyncio.get_running_loop().time()
+            try:
+                values = (await connection.request(request, timeout=timeout)).to_object()
+            except asyncio.CancelledError:
+                connection.close()  # what is asked next would wait behind what nobody waits for
+                raise
+            self._check(ask, values)
+            return Answer(values, sent_at, connection.address)
+
+    def _check(self, ask: Ask, values: Mapping[str, Any]) -> None:
+        if code := values["error_code"]:
+            who = self.member_id or "a new member"
+            error = BrokerError.of(code, f"{ask.value} of {who} in {self._coordinator.group_id!r}")
+            if reaction(ask, error) is Reaction.REJOIN_WITH_ID:
+                self.member_id = values["member_id"]
+            raise error

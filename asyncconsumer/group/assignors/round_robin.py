@@ -1,0 +1,38 @@
+"""All topics together, one partition after the other."""
+
+from collections.abc import Mapping
+from itertools import cycle
+
+from asyncconsumer.group.assignors.protocol import (
+    Assignment,
+    Assignor,
+    Racks,
+    Subscription,
+    existing,
+    in_order,
+)
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.java import utf16
+
+
+class RoundRobinAssignor(Assignor):
+    """Deals the partitions like cards. Members that want other topics are passed over."""
+
+    name = "roundrobin"
+
+    def assign(
+        self,
+        partitions: Mapping[str, int],
+        subscriptions: Mapping[str, Subscription],
+        racks: Racks | None = None,
+    ) -> Assignment:
+        """Topics in the order of their names. Whoever is passed over has lost that turn."""
+        assignment: Assignment = {member: [] for member in subscriptions}
+        wanted = {member: set(subscriptions[member].topics) for member in subscriptions}
+        circle = cycle(in_order(subscriptions))
+        counts = existing(partitions, subscriptions)
+        for topic in sorted(counts, key=utf16):
+            for number in range(counts[topic]):
+                member = next(member for member in circle if topic in wanted[member])
+                assignment[member].append(TopicPartition(topic, number))
+        return assignment

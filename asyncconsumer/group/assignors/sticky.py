@@ -1,0 +1,141 @@
+"""Even shares, and whoever had a partition keeps it if that is possible."""
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+
+from asyncconsumer.errors import MalformedConsumerProtocol
+from asyncconsumer.group.assignors.alike import divide_alike
+from asyncconsumer.group.assignors.claims import Claims, Memory, settled
+from asyncconsumer.group.assignors.protocol import (
+    Assignment,
+    Assignor,
+    Racks,
+    Subscription,
+    existing,
+    readers,
+)
+from asyncconsumer.group.assignors.uneven import divide_uneven
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.consumer_protocol import (
+    NO_GENERATION,
+    CooperativeStickyUserData,
+    StickyUserData,
+)
+
+
+class _Sticky(Assignor):
+    """What both have in common."""
+
+    @abstractmethod
+    def _memory(self, subscription: Subscription) -> Memory:
+        """What a member had, as far as it can be read."""
+
+    def _divide(
+        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> tuple[Assignment, set[TopicPartition]]:
+        """The assignment, and what of it another member may still read."""
+        if not subscriptions:
+            return {}, set()
+        counts = existing(partitions, subscriptions)
+        memories = {member: self._memory(told) for member, told in subscriptions.items()}
+        claims = settled(counts, subscriptions, memories)
+        if len({frozenset(told.topics) for told in subscriptions.values()}) == 1:
+            assignment = divide_alike(counts, claims)
+            return assignment, _changing_hands(assignment, claims)
+        reading = readers(subscriptions)
+        assignment = divide_uneven(counts, {topic: reading[topic] for topic in counts}, claims)
+        owned = {member: told.owned_partitions for member, told in subscriptions.items()}
+        return assignment, _not_let_go_of(assignment, owned)
+
+
+class StickyAssignor(_Sticky):
+    """For members that let go of everything before they join: each remembers what it had."""
+
+    name = "sticky"
+
+    def __init__(self) -> None:
+        self._had: StickyUserData | None = None
+
+    def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
+        """Remember them for the next time the member joins."""
+        self._had = StickyUserData(tuple(partitions), generation)
+
+    def user_data(
+        self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
+    ) -> bytes | None:
+        """What the member was last assigned."""
+        return self._had.encode() if self._had is not None else None
+
+    def assign(
+        self,
+        partitions: Mapping[str, int],
+        subscriptions: Mapping[str, Subscription],
+        racks: Racks | None = None,
+    ) -> Assignment:
+        """As even as subscriptions allow."""
+        return self._divide(partitions, subscriptions)[0]
+
+    def _memory(self, subscription: Subscription) -> Memory:
+        if not subscription.user_data:
+            return Memory((), NO_GENERATION)
+        try:
+            partitions, generation = StickyUserData.decode(subscription.user_data)
+        except MalformedConsumerProtocol:
+            return Memory((), NO_GENERATION)
+        return Memory(partitions, NO_GENERATION if generation is None else generation)
+
+
+class CooperativeStickyAssignor(_Sticky):
+    """For members that keep what they own while they rebalance. Serves eager ones just as well."""
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    def user_data(
+        self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
+    ) -> bytes | None:
+        """The generation, for leaders whose version of the protocol has no field for it."""
+        return CooperativeStickyUserData(generation).encode()
+
+    def assign(
+        self,
+        partitions: Mapping[str, int],
+        subscriptions: Mapping[str, Subscription],
+        racks: Racks | None = None,
+    ) -> Assignment:
+        """As even as subscriptions allow, without what has to change hands first."""
+        assignment, still_owned = self._divide(partitions, subscriptions)
+        return {
+            member: [partition for partition in given if partition not in still_owned]
+            for member, given in assignment.items()
+        }
+
+    def _memory(self, subscription: Subscription) -> Memory:
+        owned = subscription.owned_partitions
+        if subscription.generation_id >= 0 or subscription.user_data is None:
+            return Memory(owned, subscription.generation_id)
+        try:
+            told = CooperativeStickyUserData.decode(subscription.user_data)
+        except MalformedConsumerProtocol:
+            return Memory(owned, NO_GENERATION)
+        return Memory(owned, told.generation)
+
+
+def _changing_hands(assignment: Assignment, claims: Claims) -> set[TopicPartition]:
+    """Partitions that another member has, or that two believe to have."""
+    owners = claims.owners()
+    return claims.contested | {
+        partition
+        for member, given in assignment.items()
+        for partition in given
+        if owners.get(partition, member) != member
+    }
+
+
+def _not_let_go_of(
+    assignment: Assignment, owned: Mapping[str, Sequence[TopicPartition]]
+) -> set[TopicPartition]:
+    """Partitions that are new to their member, and that another one owns."""
+    new = {p for member, given in assignment.items() for p in set(given).difference(owned[member])}
+    revoked = {p for member, had in owned.items() for p in set(had).difference(assignment[member])}
+    return new & revoked

@@ -1,0 +1,153 @@
+"""A member's signs of life: sent for as long as it is in a generation, whatever else it does."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from asyncconsumer.errors import BrokerError, ConsumerError, RequestTimedOut
+from asyncconsumer.group.reactions import Ask, Reaction, reaction
+from asyncconsumer.model import Address, Identity
+from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.tasks.backoff import backoff
+from asyncconsumer.tasks.quiet import QuietLog
+from asyncconsumer.wire.classic_group_messages import HeartbeatRequest
+
+if TYPE_CHECKING:
+    from aiokafka.protocol.api import Request
+
+_log: Final = logging.getLogger(__name__)
+_CERTAIN: Final = 0.9  # of a session: the rest is for clocks that do not run alike
+_TRIES: Final = 4  # that fit into a session
+
+
+class News(NamedTuple):
+    """What a heartbeat found out, if that is more than that all is well."""
+
+    reaction: Reaction
+    error: ConsumerError | None = None
+
+
+class Heartbeats:
+    """Keeps the session of a member, over a connection of its own.
+
+    Sessions are counted from when a request was sent: the coordinator cannot have counted from
+    before. `heartbeat` may be read by other threads: it is what anybody could send for us.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, *, session_ms: int, interval_ms: int, randomness: Random
+    ) -> None:
+        self.identity: Identity | None = None  # None outside of any generation
+        self.heartbeat: tuple[Address, Request] | None = None
+        self._coordinator = coordinator
+        self._session = session_ms / 1000
+        self._interval = interval_ms / 1000
+        self._randomness = randomness
+        self._sent = -inf  # the last request that was answered well
+        self._heard = -inf  # the last good answer, which may have been long on its way
+        self._in_generation = asyncio.Event()
+        self._quiet = QuietLog(_log)
+
+    @property
+    def deadline(self) -> float:
+        """Until when the coordinator certainly has not ended our session."""
+        return -inf if self.identity is None else self._sent + _CERTAIN * self._session
+
+    def begin(self, identity: Identity, sent_at: float, address: Address) -> None:
+        """We are in a generation, says the answer to a request of that moment."""
+        self.identity = identity
+        self.heartbeat = address, self._request(identity)
+        self._answered(sent_at)
+        self._in_generation.set()
+
+    def end(self) -> None:
+        """We are in none any more."""
+        self.identity = self.heartbeat = None
+        self._sent = self._heard = -inf
+        self._in_generation.clear()
+
+    def sign_of_life(self, sent_at: float) -> None:
+        """A heartbeat of that moment was answered well, whoever sent it, in whatever thread."""
+        if self.identity is not None:
+            self._sent = max(self._sent, sent_at)
+            self._heard = max(self._heard, sent_at)
+
+    async def news(self) -> AsyncIterator[News]:
+        """Send heartbeats for ever. Of what comes of them only what matters is told.
+
+        Connections that break, and a coordinator that moves, do not matter: it is found again, and
+        heartbeats go on. A whole session without an answer is a loss, though.
+        """
+        now, waits = asyncio.get_running_loop().time, self._waits()
+        while True:
+            await self._in_generation.wait()
+            identity, address, due = self.identity, self._address, now() + self._interval
+            assert identity is not None
+            error = await self._beat(identity)
+            if identity != self.identity:
+                continue  # what is said of an older generation says nothing
+            what = Reaction.DONE if error is None else reaction(Ask.HEARTBEAT, error)
+            if what in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
+                self._quiet.warning("no heartbeat: %s", error)
+                if now() - self._heard >= self._session:
+                    yield News(Reaction.REJOIN_EMPTY, error)
+                await asyncio.sleep(next(waits))
+                continue
+            waits = self._waits()
+            if self._address != address:
+                yield News(Reaction.FIND_COORDINATOR)
+            if what is not Reaction.DONE:
+                yield News(what, error)
+            await asyncio.sleep(due - now())
+
+    @property
+    def _address(self) -> Address | None:
+        return None if self.heartbeat is None else self.heartbeat[0]
+
+    def _answered(self, sent_at: float) -> None:
+        self.sign_of_life(sent_at)
+        self._heard = asyncio.get_running_loop().time()
+
+    async def _beat(self, identity: Identity) -> ConsumerError | None:
+        """One heartbeat; what went wrong with it."""
+        now, allowed = asyncio.get_running_loop().time, self._session / _TRIES
+        request = self._request(identity)
+        try:
+            async with (
+                asyncio.timeout(allowed) as opening,
+                self._coordinator.reached(Traffic.HEARTBEAT) as connection,
+            ):
+                opening.reschedule(None)
+                sent = now()
+                answer = (await connection.request(request, timeout=allowed)).to_object()
+                if identity != self.identity:
+                    return None
+                self.heartbeat = connection.address, request
+                if code := answer["error_code"]:
+                    error = BrokerError.of(code, f"a heartbeat in {self._coordinator.group_id!r}")
+                    if reaction(Ask.HEARTBEAT, error) is Reaction.REJOIN:
+                        self._answered(sent)  # it knows us, and wants us in the next one
+                    raise error
+                self._answered(sent)
+        except TimeoutError:
+            address = self._coordinator.address
+            self._coordinator.forget(address)
+            return RequestTimedOut(address or "the cluster", f"no way there in {allowed:g} s")
+        except ConsumerError as error:
+            return error
+        return None
+
+    def _request(self, identity: Identity) -> HeartbeatRequest:
+        return HeartbeatRequest(
+            self._coordinator.group_id,
+            identity.generation,
+            identity.member_id,
+            group_instance_id=identity.instance_id,
+        )
+
+    def _waits(self) -> Iterator[float]:
+        return backoff(0.05, min(1.0, self._interval), self._randomness)

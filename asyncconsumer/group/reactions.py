@@ -1,0 +1,71 @@
+"""What a member of a classic group does about a coordinator's no: one table for all requests."""
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from asyncconsumer.errors import (
+    BrokerError,
+    ConsumerError,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    IllegalGeneration,
+    MemberIdRequired,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+
+
+class Ask(enum.Enum):
+    """What a member asks of its coordinator."""
+
+    JOIN = "JoinGroup"
+    SYNC = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    LEAVE = "LeaveGroup"
+
+
+class Reaction(enum.Enum):
+    """What to do next."""
+
+    RETRY = "ask the same again, after a while"
+    FIND_COORDINATOR = "find the coordinator, then ask it"
+    REJOIN = "join again with the same id, and with what we own"
+    REJOIN_WITH_ID = "join again with the id that came with the answer"
+    REJOIN_EMPTY = "everything is lost; the group still knows our id, so join again with it"
+    REJOIN_AS_NEW = "everything is lost, our id too; join again as somebody new"
+    FENCED = "give up: another has taken our group_instance_id"
+    DONE = "nothing: it is as we want it"
+    FATAL = "give up: asking again changes nothing"
+
+
+_R = Reaction
+_EVERYWHERE: Final = {
+    CoordinatorLoading: _R.RETRY,
+    CoordinatorNotAvailable: _R.FIND_COORDINATOR,
+    NotCoordinator: _R.FIND_COORDINATOR,
+    FencedInstanceId: _R.FENCED,
+}
+REACTIONS: Final[Mapping[tuple[Ask, type[BrokerError]], Reaction]] = {
+    **{(ask, error): reaction for ask in Ask for error, reaction in _EVERYWHERE.items()},
+    (Ask.JOIN, MemberIdRequired): _R.REJOIN_WITH_ID,
+    (Ask.JOIN, UnknownMemberId): _R.REJOIN_AS_NEW,
+    (Ask.JOIN, RebalanceInProgress): _R.RETRY,
+    (Ask.SYNC, RebalanceInProgress): _R.REJOIN,
+    (Ask.SYNC, IllegalGeneration): _R.REJOIN_EMPTY,
+    (Ask.SYNC, UnknownMemberId): _R.REJOIN_AS_NEW,
+    (Ask.HEARTBEAT, RebalanceInProgress): _R.REJOIN,
+    (Ask.HEARTBEAT, IllegalGeneration): _R.REJOIN_EMPTY,
+    (Ask.HEARTBEAT, UnknownMemberId): _R.REJOIN_AS_NEW,
+    (Ask.LEAVE, UnknownMemberId): _R.DONE,
+}
+"""Everything that is not here is FATAL."""
+
+
+def reaction(ask: Ask, error: ConsumerError) -> Reaction:
+    """What to do about an error. One of the way to the coordinator is no answer: ask again."""
+    if isinstance(error, BrokerError):
+        return REACTIONS.get((ask, type(error)), Reaction.FATAL)
+    return Reaction.RETRY if error.retriable else Reaction.FATAL

@@ -1,0 +1,86 @@
+"""Which topics a member wants, how many partitions they have, and whether that has changed."""
+
+from collections.abc import Collection, Iterable
+
+from asyncconsumer.group.subscription import Pattern, Subscription
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.growth import Growth, Partitions
+
+
+class WantedTopics:
+    """Those of one member and, while it leads its group, those of all members."""
+
+    def __init__(
+        self, cluster: Cluster, subscription: Subscription, *, exclude_internal: bool
+    ) -> None:
+        self.subscription = subscription
+        self._cluster = cluster
+        self._exclude_internal = exclude_internal
+        self._growth = Growth(cluster)
+        self._names: frozenset[str] = frozenset()  # as we last told the group
+        self._divided: Partitions | None = None  # among the group, if we lead it
+        self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic, when first seen
+        self._known_to: Subscription | None = None  # the one that names were looked up for
+
+    def takes(self, topic: str) -> bool:
+        """Whether we want a topic of that name, should there be one."""
+        wanted = self.subscription
+        if isinstance(wanted, Pattern):
+            return bool(wanted.matching([topic], exclude_internal=self._exclude_internal))
+        return topic in wanted.names
+
+    async def names(self) -> frozenset[str]:
+        """What we want now, to be told to the group. From now on changes of it matter."""
+        wanted, first = self.subscription, self.subscription != self._known_to
+        names, partitions = await self._look()
+        self._names, self._known_to = names, wanted
+        for name in names - self._seen.keys():
+            # what matches a pattern only later is new as a whole, as is what is not there yet
+            old = first or not isinstance(wanted, Pattern)
+            self._seen[name] = frozenset(partitions.get(name, ()) if old else ())
+        return names
+
+    async def divide(self, topics: Collection[str]) -> dict[str, int]:
+        """We lead: how many partitions these have, if they are there. Changes of it matter now."""
+        found = await self._growth.ask({*topics, *self._names})
+        self._divided = {topic: found.get(topic, ()) for topic in topics}
+        return {topic: len(numbers) for topic, numbers in self._divided.items() if numbers}
+
+    def follow(self) -> None:
+        """Another leads: how many partitions there are does not matter to us."""
+        self._divided = None
+
+    def fresh(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those that were not there when we first wanted their topics."""
+        seen = self._seen
+        return frozenset(
+            one for one in partitions if one.partition not in seen.get(one.topic, (one.partition,))
+        )
+
+    async def changed(self) -> str | None:
+        """Why the group should divide anew, if it should."""
+        if isinstance(self.subscription, Pattern):
+            names, _ = await self._look()
+            if names != self._names:
+                return f"other topics match: {', '.join(sorted(names ^ self._names))}"
+        if (before := self._divided) is not None:
+            found = await self._growth.ask({*before, *self._names})
+            now = {topic: found.get(topic, ()) for topic in before}
+            if now != before:
+                return "topics have other partitions than before"
+        return None
+
+    async def _look(self) -> tuple[frozenset[str], Partitions]:
+        """The names that we want now, and the partitions of those that are there."""
+        wanted, led = self.subscription, self._divided or {}
+        if isinstance(wanted, Pattern):
+            every = await self._cluster.topic_names()
+            found = wanted.matching(every, exclude_internal=self._exclude_internal)
+            before = frozenset(filter(self.takes, self._names))
+            # brokers that have not heard the news deny topics: `Growth` knows when to believe them
+            partitions = await self._growth.ask({*found, *before, *led})
+            return frozenset(partitions.keys() & (found | before)), partitions
+        if wanted.names <= self._seen.keys():
+            return wanted.names, {}
+        return wanted.names, await self._growth.ask({*wanted.names, *led})

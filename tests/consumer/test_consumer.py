@@ -1,0 +1,381 @@
+"""A consumer as its users see it, against a real broker."""
+
+import asyncio
+import json
+import re
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from asyncconsumer import (
+    ConfigError,
+    Consumer,
+    ConsumerRebalanceListener,
+    Interceptor,
+    Offset,
+    Record,
+    TopicPartition,
+)
+from asyncconsumer.errors import (
+    DeserializationFailed,
+    ListenerFailed,
+    NoBrokerAnswered,
+    NoCommittedOffset,
+    NotAssigned,
+    SubscriptionConflict,
+)
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.real import consumer, next_of, partitions, reading, send, take
+from tests.helpers import until
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+async def test_a_group_goes_on_where_it_was(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=3), kafka.group()
+    await send(kafka, topic, range(100), 3)
+    async with consumer(kafka, topic, group_id=group) as first:
+        assert await first.assigned() == frozenset(partitions(topic, 0, 1, 2))
+        seen = await take(first, 60)
+    # the one in hand when the loop was left is not known to be done
+    async with consumer(kafka, topic, group_id=group) as second:
+        seen_again = await take(second, 41)
+    assert sorted(seen[:-1] + seen_again) == list(range(100))
+
+
+async def test_two_members_share_and_hand_over_without_a_record_lost_or_read_twice(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group = await kafka.topic(partitions=4), kafka.group()
+    await send(kafka, topic, range(200), 4)
+    async with consumer(kafka, topic, group_id=group) as first, reading(first) as by_first:
+        await until(lambda: len(by_first) == 200)
+        async with consumer(kafka, topic, group_id=group) as second, reading(second) as by_second:
+            await until(lambda: len(first.assignment) == len(second.assignment) == 2)
+            await send(kafka, topic, range(200, 400), 4)
+            await until(lambda: len(by_first) + len(by_second) >= 400)
+            assert by_second
+        await until(lambda: len(first.assignment) == 4)
+        await send(kafka, topic, range(400, 500), 4)
+        await until(lambda: len(by_first) + len(by_second) >= 500)
+    assert sorted(by_first + by_second) == list(range(500))
+
+
+async def test_a_record_in_hand_is_finished_before_its_partition_goes(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(2), 2)
+    async with consumer(kafka, topic, group_id=group) as first:
+        in_hand = await next_of(first)
+        async with consumer(kafka, topic, group_id=group) as second:
+            await asyncio.sleep(1)  # there is nothing to wait for: nothing must happen
+            assert len(first.assignment) == 2
+            asking = asyncio.get_running_loop().create_task(next_of(first))
+            await until(lambda: len(second.assignment) == 1)
+            last = await asking if in_hand in _owned(second) else await next_of(second)
+            assert last == 1 - in_hand
+            asking.cancel()
+
+
+def _owned(consumer: Consumer[Any, Any]) -> list[int]:
+    return [one.partition for one in consumer.assignment]
+
+
+async def test_topics_that_match_later_are_read_from_their_beginning(kafka: KafkaHandle) -> None:
+    stem = await kafka.topic()
+    pattern = re.compile(re.escape(stem) + "(-more)?")
+    async with (
+        consumer(kafka, pattern=pattern, group_id=kafka.group(), auto_offset_reset="latest") as one,
+        reading(one) as values,
+    ):
+        await one.assigned()
+        await kafka.admin.create_topic(f"{stem}-more")
+        await send(kafka, f"{stem}-more", range(5))
+        await until(lambda: values == [0, 1, 2, 3, 4])
+        assert {at.topic for at in one.assignment} == {stem, f"{stem}-more"}
+
+
+async def test_a_subscription_changes_while_it_runs(kafka: KafkaHandle) -> None:
+    one, other = await kafka.topic(), await kafka.topic()
+    await send(kafka, one, [1])
+    await send(kafka, other, [2])
+    async with consumer(kafka, one, group_id=kafka.group()) as both, reading(both) as values:
+        await until(lambda: values == [1])
+        await both.subscribe(other)
+        await until(lambda: values == [1, 2])
+        assert both.assignment == {TopicPartition(other, 0)}
+
+
+# --- by hand -------------------------------------------------------------------------------------
+
+
+async def test_partitions_by_hand_need_no_group(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic(partitions=2)
+    await send(kafka, topic, range(10), 2)
+    async with consumer(kafka, partitions=partitions(topic, 1)) as one:
+        assert await take(one, 5) == [1, 3, 5, 7, 9]
+        with pytest.raises(ConfigError, match="without a group_id"):
+            await one.commit()
+        await one.assign(partitions(topic, 0))
+        assert await take(one, 5) == [0, 2, 4, 6, 8]
+
+
+async def test_kinds_of_subscription_do_not_mix(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    with pytest.raises(SubscriptionConflict, match=r"topics \(.*by hand as well.*unsubscribe"):
+        consumer(kafka, topic, partitions=partitions(topic, 0), group_id="g")
+    async with consumer(kafka, topic, group_id=kafka.group()) as one:
+        for other in (one.assign(partitions(topic, 0)), one.subscribe(pattern="x.*")):
+            with pytest.raises(SubscriptionConflict):
+                await other
+        await one.unsubscribe()
+        with pytest.raises(ConfigError, match="nothing is subscribed"):
+            aiter(one)
+        await one.assign(partitions(topic, 0))
+        assert await one.assigned() == {TopicPartition(topic, 0)}
+
+
+# --- offsets -------------------------------------------------------------------------------------
+
+
+async def test_positions_and_seeks(kafka: KafkaHandle) -> None:
+    topic, (at,) = (topic := await kafka.topic()), partitions(topic, 0)
+    await send(kafka, topic, range(10))
+    async with consumer(kafka, topic, group_id=kafka.group()) as one:
+        await one.assigned()
+        assert await one.position(at) == 0
+        assert await take(one, 4) == [0, 1, 2, 3]
+        assert await one.position(at) == 4
+        one.seek(at, 8)
+        assert await one.position(at) == 8
+        assert await take(one, 2) == [8, 9]
+        one.seek_to_beginning()
+        assert await take(one, 1) == [0]
+        one.seek_to_end(at)
+        assert await one.position(at) == 10
+        with pytest.raises(NotAssigned, match="no-such"):
+            one.seek(TopicPartition("no-such", 0), 1)
+        with pytest.raises(ConfigError, match="seek_to_beginning"):
+            one.seek(at, -2)
+
+
+async def test_a_seek_back_may_be_committed(kafka: KafkaHandle) -> None:
+    topic, (at,) = (topic := await kafka.topic()), partitions(topic, 0)
+    await send(kafka, topic, range(10))
+    async with consumer(kafka, topic, group_id=kafka.group(), enable_auto_commit=False) as one:
+        await take(one, 9)
+        assert await one.commit() == {at: 8}
+        one.seek(at, 3)
+        assert await one.commit() == {at: 3}
+        assert await one.committed() == {at: 3}
+
+
+async def test_offsets_are_kept_with_a_text_and_the_epoch_of_their_leader(
+    kafka: KafkaHandle,
+) -> None:
+    topic, (at,) = (topic := await kafka.topic()), partitions(topic, 0)
+    await send(kafka, topic, range(10))
+    async with consumer(kafka, topic, group_id=kafka.group(), enable_auto_commit=False) as one:
+        await take(one, 5)
+        await one.commit()
+        kept = (await one.committed())[at]
+        assert isinstance(kept, Offset)
+        assert (kept, kept.leader_epoch) == (4, 0)
+        await one.commit({at: Offset(5, metadata="half of it")})
+        kept = (await one.committed([at]))[at]
+        assert isinstance(kept, Offset)
+        assert (kept, kept.metadata) == (5, "half of it")
+
+
+async def test_ends_and_times(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic(partitions=2)
+    both = partitions(topic, 0, 1)
+    before = datetime.now(UTC)
+    await send(kafka, topic, range(10), 2)
+    async with consumer(kafka, partitions=both) as one:
+        assert await one.beginning_offsets(both) == dict.fromkeys(both, 0)
+        assert await one.end_offsets(both) == dict.fromkeys(both, 5)
+        assert await one.offsets_for_times({both[0]: before, both[1]: 2**42}) == {
+            both[0]: 0,
+            both[1]: None,
+        }
+
+
+async def test_without_an_offset_and_without_a_reset_it_is_an_error(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    async with consumer(kafka, topic, group_id=kafka.group(), auto_offset_reset="none") as one:
+        with pytest.raises(NoCommittedOffset, match="earliest"):
+            await take(one, 1)
+
+
+async def test_a_pause_holds_at_once_and_over_rebalances(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(20), 2)
+    async with consumer(kafka, topic, group_id=group) as one:
+        first = await next_of(one)
+        held, other = partitions(topic, first % 2, 1 - first % 2)
+        one.pause(held)
+        values = [await next_of(one) for _ in range(10)]
+        assert {value % 2 for value in values} == {other.partition}
+        async with consumer(kafka, topic, group_id=group) as second:
+            reading_on = asyncio.get_running_loop().create_task(next_of(one))
+            await until(lambda: len(second.assignment) == 1)
+            if held in second.assignment:
+                assert first not in await take(second, 5)
+        await until(lambda: len(one.assignment) == 2)
+        assert one.paused == {held}
+        await send(kafka, topic, range(20, 24), 2)
+        assert await reading_on % 2 == other.partition
+        one.resume(held)
+        async with asyncio.timeout(30):
+            while await next_of(one) % 2 == other.partition:
+                pass
+
+
+# --- those who look on ---------------------------------------------------------------------------
+
+
+class Told(ConsumerRebalanceListener):
+    def __init__(self) -> None:
+        self.log: list[tuple[str, set[int]]] = []
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.log.append(("assigned", {one.partition for one in partitions}))
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.log.append(("revoked", {one.partition for one in partitions}))
+
+
+async def test_a_listener_is_told_in_order(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    told = Told()
+    async with consumer(kafka, topic, group_id=group, listener=told, **strategy) as one:
+        await one.assigned()
+        async with consumer(kafka, topic, group_id=group, **strategy) as second:
+            await until(lambda: len(second.assignment) == 1)
+            (gone,) = (at.partition for at in second.assignment)
+    stays = 1 - gone
+    assert told.log[:2] == [("assigned", {0, 1}), ("revoked", {gone})]
+    assert told.log[-1][0] == "revoked"
+    assert stays in told.log[-1][1]
+
+
+async def test_a_listener_may_seek_what_it_is_given(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(10))
+
+    class Seeking(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            for at in partitions:
+                one.seek(at, 7)
+
+    async with consumer(kafka, topic, group_id=kafka.group(), listener=Seeking()) as one:
+        assert await take(one, 3) == [7, 8, 9]
+
+
+async def test_a_listener_that_hangs_is_cancelled_and_one_that_fails_ends_it(
+    kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(3))
+
+    class Hanging(ConsumerRebalanceListener):
+        async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            await asyncio.Event().wait()
+
+    class Failing(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            raise OSError("disk full")
+
+    options = {"group_id": kafka.group(), "listener_timeout_ms": 200}
+    async with consumer(kafka, topic, listener=Hanging(), **options) as one:
+        assert await take(one, 3) == [0, 1, 2]
+    assert "on_partitions_assigned took more than 0.2 s" in caplog.text
+    async with consumer(kafka, topic, listener=Failing(), **options) as one:
+        with pytest.raises(ListenerFailed, match="disk full"):
+            await take(one, 1)
+
+
+async def test_interceptors_see_records_and_commits(kafka: KafkaHandle) -> None:
+    topic, (at,) = (topic := await kafka.topic()), partitions(topic, 0)
+    await send(kafka, topic, range(3))
+    seen: list[object] = []
+
+    class Counting(Interceptor):
+        def on_consume(self, record: Record) -> Record:
+            seen.append(record.offset)
+            return record
+
+        def on_commit(self, offsets: Any) -> None:
+            seen.append(offsets)
+            raise RuntimeError("nobody minds")
+
+    options = {"group_id": kafka.group(), "enable_auto_commit": False}
+    async with consumer(kafka, topic, interceptors=[Counting()], **options) as one:
+        assert await take(one, 3) == [0, 1, 2]
+        await one.commit()
+    assert seen == [0, 1, 2, {at: 2}]
+
+
+async def test_values_are_deserialized_and_what_cannot_be_says_where_it_is(
+    kafka: KafkaHandle,
+) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, [5])
+    options: dict[str, Any] = {"group_id": kafka.group(), "auto_offset_reset": "earliest"}
+    servers = kafka.bootstrap_servers
+    async with Consumer(
+        topic, bootstrap_servers=servers, value_deserializer=json.loads, **options
+    ) as one:
+        message = await anext(aiter(one))
+        assert (message.value, message.record.value, message.headers) == (5, b"5", ())
+
+    def broken(data: bytes) -> int:
+        raise ValueError("no")
+
+    async with Consumer(
+        topic, bootstrap_servers=servers, value_deserializer=broken, **options
+    ) as other:
+        with pytest.raises(DeserializationFailed, match=rf"value of {topic}\[0\]@0.*no") as told:
+            await anext(aiter(other))
+        assert told.value.record.value == b"5"  # type: ignore[attr-defined] # a record
+
+
+async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    async with consumer(kafka, partitions=partitions(topic, 0)) as one:
+        await one.assigned()
+        waiting = asyncio.get_running_loop().create_task(next_of(one))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task already waits"):
+            await next_of(one)
+        waiting.cancel()
+
+
+# --- mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"group_id": ""}, "group_id is empty"),
+        ({"group_idd": "g"}, "did you mean group_id"),
+        ({"group_id": "g", "group_protocol": "clasic"}, "did you mean classic"),
+        ({"group_id": "g", "partition_assignment_strategy": "rang"}, "did you mean range"),
+        ({"group_id": "g", "session_timeout_ms": 1000}, "at most a third"),
+        ({"group_instance_id": "a"}, "group_id is not"),
+        ({}, "without a group_id"),
+    ],
+)
+def test_wrong_options_are_told_at_once(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Consumer("topic", bootstrap_servers="k:9092", **options)
+
+
+async def test_nobody_there_is_told_at_once() -> None:
+    one: Consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
+    with pytest.raises(NoBrokerAnswered, match=r"127\.0\.0\.1:1"):
+        async with one:
+            pass

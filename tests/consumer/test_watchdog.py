@@ -1,0 +1,66 @@
+"""The thread beside a blocked event loop, on its own."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from aiokafka.protocol.api import Request
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.consumer.watchdog import Watchdog
+from asyncconsumer.model import Address
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.wire.classic_group_messages import HeartbeatRequest
+
+SECONDS = 4.0
+
+
+class Member:
+    """Counts its signs of life."""
+
+    def __init__(self, kafka: KafkaHandle, message: Request) -> None:
+        host, port = kafka.bootstrap_servers.split(":")
+        self.heartbeat = Address(host, int(port)), message
+        self.signs: list[float] = []
+
+    def sign_of_life(self, sent_at: float) -> None:
+        self.signs.append(sent_at)
+
+
+async def watched(kafka: KafkaHandle, message: Request, work: Callable[[], None]) -> Member:
+    config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
+    member = Member(kafka, message)
+    async with Watchdog(member, config, interval=0.3, most=3600) as watchdog:
+        work()
+    assert watchdog.blockages == (work is not nothing)
+    return member
+
+
+def nothing() -> None:
+    """Nobody is blocked."""
+
+
+def block() -> None:
+    time.sleep(SECONDS)
+
+
+async def test_signs_of_life_are_told_from_when_they_were_sent(kafka: KafkaHandle) -> None:
+    before = time.monotonic()
+    member = await watched(kafka, FindCoordinatorRequest(kafka.group(), 0), block)
+    assert len(member.signs) > 1
+    assert all(before < at < before + SECONDS + 1 for at in member.signs)
+
+
+async def test_a_loop_that_runs_is_left_alone(kafka: KafkaHandle) -> None:
+    member = await watched(kafka, FindCoordinatorRequest(kafka.group(), 0), nothing)
+    assert not member.signs
+
+
+async def test_an_answer_that_is_an_error_is_no_sign_of_life(
+    kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = HeartbeatRequest(kafka.group(), 3, "nobody")
+    member = await watched(kafka, message, block)
+    assert not member.signs
+    assert "the session may end" in caplog.text

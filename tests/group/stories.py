@@ -1,0 +1,181 @@
+"""Random classic groups, and what happens to them from one rebalance to the next.
+
+The same stories for the same seed. Members come, go, want other topics, miss a rebalance, forget
+what they had or claim what another has; topics grow; some are not there.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from asyncconsumer.group.assignors import (
+    Assignment,
+    Assignor,
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    Subscription,
+)
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.consumer_protocol import StickyUserData
+
+ASSIGNORS: dict[str, type[Assignor]] = {
+    kind.name: kind
+    for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+}
+TOPICS = ("a", "b", "orders", "orders-eu", "orders.eu", "t1", "t10", "t2", "Z", "Aa", "BB", "x_9")
+PREFIXES = ("consumer-billing-1", "c", "C", "ä", "ﬁ", "日本", "\U0001f600", "sarama")
+
+
+@dataclass
+class Peer:
+    """A member between two rebalances."""
+
+    member_id: str
+    topics: Collection[str]
+    assignor: Assignor
+    instance: str | None
+    version: int
+    client: str = "today's"  # or "old", whose sticky user data has no generation, or "strange"
+    owned: list[TopicPartition] = field(default_factory=list)
+    generation: int = -1
+
+    def subscription(self) -> Subscription:
+        """As the leader gets to see it: some versions have no room for everything."""
+        owned = self.owned if self.assignor.cooperative else []
+        user_data = self.assignor.user_data(self.topics, owned, self.generation)
+        if self.client == "strange":
+            user_data = b"\x00\x00"
+        elif self.client == "old" and user_data is not None and self.assignor.name == "sticky":
+            user_data = StickyUserData.decode(user_data)._replace(generation=None).encode()
+        told = Subscription(tuple(self.topics), user_data, owned, self.generation)
+        return Subscription.of(told.encode(self.version), self.instance)
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """What an assignor is asked, and what ours says."""
+
+    assignor: str
+    topics: dict[str, int]
+    members: dict[str, Subscription]
+    assignment: Assignment
+
+
+class Story:
+    """A group under one assignor."""
+
+    def __init__(self, random: Random, assignor: str, *, even: bool, large: bool = False) -> None:
+        self._random = random
+        self._kind = ASSIGNORS[assignor]
+        self._even = even
+        self._most = 40 if large else 6
+        names = random.sample(TOPICS, random.randint(1, 4 if even else 7))
+        self._topics = {name: random.randint(1, 12) for name in names}
+        self._wanted = [*names, *(["missing"] if random.random() < 0.2 else [])]
+        self._count = 0
+        self._peers = [self._peer() for _ in range(random.randint(1, self._most))]
+
+    def _peer(self) -> Peer:
+        random = self._random
+        self._count += 1
+        hexadecimal = f"{random.getrandbits(48):012x}"
+        return Peer(
+            f"{random.choice(PREFIXES)}-{hexadecimal}",
+            self._choice(),
+            self._kind(),
+            f"i-{self._count % 7}-{self._count}" if random.random() < 0.3 else None,
+            random.choice((0, 1, 2, 3, 3, 3, 3, 3)),
+            random.choices(("today's", "old", "strange"), (30, 3, 1))[0],
+        )
+
+    def _choice(self) -> list[str]:
+        wanted = self._wanted
+        if self._even:
+            return wanted
+        return self._random.sample(wanted, self._random.randint(1, len(wanted)))
+
+    def rebalances(self, count: int) -> Iterator[Rebalance]:
+        """Some of its rebalances, one after the other."""
+        for generation in range(1, count + 1):
+            self._random.shuffle(self._peers)  # the broker names members in no order
+            members = {peer.member_id: peer.subscription() for peer in self._peers}
+            topics = dict(self._topics)
+            assignment = self._kind().assign(topics, members)
+            yield Rebalance(self._kind.name, topics, members, assignment)
+            for peer in self._peers:
+                if self._random.random() < 0.93:  # others miss it, and come with what they had
+                    peer.owned, peer.generation = assignment[peer.member_id], generation
+                    peer.assignor.assigned(peer.owned, generation)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        random = self._random
+        for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
+            match random.randrange(8):
+                case 0 | 1:
+                    if len(self._peers) < self._most:
+                        self._peers.append(self._peer())
+                case 2 | 3:
+                    if len(self._peers) > 1:
+                        self._peers.remove(random.choice(self._peers))
+                case 4:
+                    topic = random.choice(list(self._topics))
+                    self._topics[topic] += random.randint(0, 3)
+                case 5:
+                    self._want_others()
+                case 6:
+                    peer = random.choice(self._peers)
+                    peer.assignor, peer.owned, peer.generation = self._kind(), [], -1
+                case 7:
+                    self._claim_the_same()
+
+    def _claim_the_same(self) -> None:
+        """As if a member had been away while another took over, and did not know."""
+        thief, other = self._random.choices(self._peers, k=2)
+        stolen = self._random.sample(other.owned, len(other.owned) // 2)
+        thief.owned = list(dict.fromkeys([*thief.owned, *stolen]))
+        thief.generation = max(thief.generation, other.generation) + self._random.choice((-1, 0))
+        thief.assignor.assigned(thief.owned, thief.generation)
+
+    def _want_others(self) -> None:
+        random = self._random
+        if self._even:
+            gone = random.choice([*self._topics, "missing"])
+            self._wanted = [topic for topic in self._wanted if topic != gone] or ["missing"]
+            for peer in self._peers:
+                peer.topics = self._wanted
+        else:
+            random.choice(self._peers).topics = self._choice()
+
+
+def still_owned(rebalance: Rebalance, partition: TopicPartition, but_by: str = "") -> bool:
+    """Whether a member says that it owns the partition."""
+    return any(
+        partition in told.owned_partitions
+        for member, told in rebalance.members.items()
+        if member != but_by
+    )
+
+
+def is_sound(rebalance: Rebalance, assignment: Assignment) -> bool:
+    """Whether members are given what they want, and everything that they want, once.
+
+    In a cooperative group a partition may be left out, if a member still owns it.
+    """
+    given = [(member, p) for member, mine in assignment.items() for p in mine]
+    wanted = {
+        TopicPartition(topic, number)
+        for told in rebalance.members.values()
+        for topic in told.topics
+        for number in range(rebalance.topics.get(topic, 0))
+    }
+    if ASSIGNORS[rebalance.assignor].cooperative:
+        missing = wanted.difference(p for _, p in given)
+        wanted -= {p for p in missing if still_owned(rebalance, p)}
+    return (
+        assignment.keys() == rebalance.members.keys()
+        and all(p.topic in rebalance.members[member].topics for member, p in given)
+        and sorted(p for _, p in given) == sorted(wanted)
+    )

@@ -1,0 +1,217 @@
+"""What any group may expect of the assignors of the classic protocol."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncconsumer.group.assignors import (
+    Assignment,
+    Assignor,
+    CooperativeStickyAssignor,
+    Racks,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    Subscription,
+)
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.consumer_protocol import StickyUserData
+from tests.group.stories import ASSIGNORS, Rebalance, Story, is_sound, still_owned
+
+pytestmark = pytest.mark.fast
+
+randoms = st.randoms(use_true_random=False)
+names = st.sampled_from(list(ASSIGNORS))
+sticky_names = st.sampled_from(["sticky", "cooperative-sticky"])
+
+
+def partitions(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def owning(name: str, told: Subscription, owned: list[TopicPartition]) -> Subscription:
+    """The same member after it was assigned these."""
+    user_data = StickyUserData(owned, 1).encode() if name == "sticky" else None
+    return replace(told, owned_partitions=owned, generation_id=1, user_data=user_data)
+
+
+def settled(name: str, topics: Mapping[str, int], members: Mapping[str, Subscription]) -> Rebalance:
+    """A group after rebalances without any change."""
+    assignment: Assignment = {member: [] for member in members}
+    for _ in range(3):
+        members = {m: owning(name, told, assignment[m]) for m, told in members.items()}
+        assignment = ASSIGNORS[name]().assign(topics, members)
+    members = {m: owning(name, told, assignment[m]) for m, told in members.items()}
+    return Rebalance(name, dict(topics), dict(members), assignment)
+
+
+@settings(max_examples=100, deadline=None)
+@given(random=randoms, name=names, even=st.booleans())
+def test_everything_wanted_is_assigned_once(random: Random, name: str, even: bool) -> None:
+    for rebalance in Story(random, name, even=even).rebalances(5):
+        assert is_sound(rebalance, rebalance.assignment)
+
+
+@settings(max_examples=100, deadline=None)
+@given(random=randoms, even=st.booleans())
+def test_nothing_is_given_that_another_member_owns(random: Random, even: bool) -> None:
+    for rebalance in Story(random, "cooperative-sticky", even=even).rebalances(5):
+        for member, assigned in rebalance.assignment.items():
+            new = set(assigned).difference(rebalance.members[member].owned_partitions)
+            assert not any(still_owned(rebalance, partition, member) for partition in new)
+
+
+@settings(max_examples=100, deadline=None)
+@given(random=randoms, name=sticky_names, even=st.booleans())
+def test_a_group_comes_to_rest_balanced_and_stays(random: Random, name: str, even: bool) -> None:
+    *_, last = Story(random, name, even=even).rebalances(3)
+    group = settled(name, last.topics, last.members)
+    assert is_sound(replace(group, assignor="sticky"), group.assignment)  # nothing is left out
+    loads = {member: len(assigned) for member, assigned in group.assignment.items()}
+    for member, assigned in group.assignment.items():
+        for partition in assigned:
+            for other, told in group.members.items():
+                if partition.topic in told.topics:
+                    assert loads[member] <= loads[other] + 1
+    again = ASSIGNORS[name]().assign(group.topics, group.members)
+    assert {m: set(assigned) for m, assigned in again.items()} == {
+        m: set(assigned) for m, assigned in group.assignment.items()
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(random=randoms, name=sticky_names)
+def test_among_equals_nothing_moves_but_to_a_new_member(random: Random, name: str) -> None:
+    *_, last = Story(random, name, even=True).rebalances(2)
+    group = settled(name, last.topics, last.members)
+    (first, *_) = group.members.values()
+    joined = {**group.members, "new": Subscription(first.topics)}
+    after = ASSIGNORS[name]().assign(group.topics, joined)
+    for member, assigned in group.assignment.items():
+        assert set(after[member]) <= set(assigned)
+    if name == "cooperative-sticky":
+        assert after["new"] == []  # its share is revoked first
+
+    for leaver in list(group.members):
+        rest = {m: told for m, told in group.members.items() if m != leaver}
+        after = ASSIGNORS[name]().assign(group.topics, rest)
+        for member in rest:
+            assert set(after[member]) >= set(group.assignment[member])
+
+
+def test_static_members_come_first_by_the_names_that_they_keep() -> None:
+    members = {
+        "a": Subscription(("t",)),
+        "b": Subscription(("t",), group_instance_id="2"),
+        "c": Subscription(("t",), group_instance_id="1"),
+    }
+    for assignor in (RangeAssignor(), RoundRobinAssignor()):
+        assert assignor.assign({"t": 3}, members) == {
+            "c": partitions("t", [0]),
+            "b": partitions("t", [1]),
+            "a": partitions("t", [2]),
+        }
+
+
+def test_range_and_round_robin_differ_over_several_topics() -> None:
+    members = {"a": Subscription(("t", "u")), "b": Subscription(("t", "u"))}
+    topics = {"t": 3, "u": 3, "unread": 5}
+    by_range = RangeAssignor().assign(topics, members)
+    assert sorted(by_range["a"]) == [*partitions("t", [0, 1]), *partitions("u", [0, 1])]
+    in_turns = RoundRobinAssignor().assign(topics, members)
+    assert in_turns["a"] == [*partitions("t", [0, 2]), *partitions("u", [1])]
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_groups_without_anything_to_divide(name: str) -> None:
+    assignor = ASSIGNORS[name]()
+    assert assignor.assign({"t": 1}, {}) == {}
+    assert assignor.assign({"t": 1}, {"a": Subscription(())}) == {"a": []}
+    assert assignor.assign({"t": 0}, {"a": Subscription(("t", "missing"))}) == {"a": []}
+    alone = {"a": Subscription(()), "b": Subscription(("t", "t"))}
+    assert assignor.assign({"t": 1}, alone) == {"a": [], "b": partitions("t", [0])}
+
+
+def test_a_sticky_member_tells_what_it_was_last_assigned() -> None:
+    assignor = StickyAssignor()
+    assert assignor.user_data(["t"], [], -1) is None
+    assignor.assigned(partitions("t", [1, 2]), 4)
+    told = assignor.user_data(["t"], [], 4)  # it owns nothing any more as it joins
+    assert told == StickyUserData(partitions("t", [1, 2]), 4).encode()
+    members = {
+        "a": Subscription(("t",), user_data=told),
+        "b": Subscription(("t",), user_data=b"no such thing"),
+    }
+    assert StickyAssignor().assign({"t": 4}, members)["a"] == partitions("t", [1, 2])
+
+
+def test_what_changes_hands_is_left_out_until_it_is_let_go_of() -> None:
+    both = {
+        "a": Subscription(("t",), None, partitions("t", range(4)), 1),
+        "b": Subscription(("t",)),
+    }
+    assignor = CooperativeStickyAssignor()
+    assert assignor.cooperative
+    assert assignor.assign({"t": 4}, both) == {"a": partitions("t", [0, 1]), "b": []}
+    both["a"] = Subscription(("t",), None, partitions("t", [0, 1]), 2)
+    assert assignor.assign({"t": 4}, both) == {
+        "a": partitions("t", [0, 1]),
+        "b": partitions("t", [2, 3]),
+    }
+
+
+@pytest.mark.parametrize(("older", "newer"), [("a", "b"), ("b", "a")])
+def test_of_two_owners_the_one_of_the_newer_generation_is_right(older: str, newer: str) -> None:
+    members = {
+        older: Subscription(("t",), None, partitions("t", [0, 1]), 6),
+        newer: Subscription(("t",), None, partitions("t", [0]), 7),
+    }
+    after = CooperativeStickyAssignor().assign({"t": 2}, members)
+    assert after == {older: partitions("t", [1]), newer: partitions("t", [0])}
+
+
+def test_a_generation_comes_from_user_data_where_there_is_no_field_for_it() -> None:
+    told = CooperativeStickyAssignor().user_data([], [], 7)
+    members = {
+        "a": Subscription(("t",), None, partitions("t", [0, 1]), 6),
+        "b": Subscription(("t",), told, partitions("t", [0])),
+    }
+    after = CooperativeStickyAssignor().assign({"t": 2}, members)
+    assert after == {"a": partitions("t", [1]), "b": partitions("t", [0])}
+
+
+def test_a_member_as_join_group_tells_of_it() -> None:
+    told = Subscription(("t",), b"x", (TopicPartition("t", 3),), 5, "north")
+    assert Subscription.of(told.encode(), "one") == replace(told, group_instance_id="one")
+
+
+class FirstTakesAll(Assignor):
+    """As the Protocol has it for an example."""
+
+    name = "first-takes-all"
+
+    def assign(
+        self,
+        partitions: Mapping[str, int],
+        subscriptions: Mapping[str, Subscription],
+        racks: Racks | None = None,
+    ) -> Assignment:
+        first, *others = sorted(subscriptions)
+        wanted = [
+            TopicPartition(topic, n)
+            for topic in subscriptions[first].topics
+            for n in range(partitions.get(topic, 0))
+        ]
+        return {first: wanted} | {member: [] for member in others}
+
+
+def test_an_assignor_of_ones_own_needs_a_name_and_a_rule() -> None:
+    assignor = FirstTakesAll()
+    assert (assignor.cooperative, assignor.user_data([], [], 1)) == (False, None)
+    assignor.assigned([], 1)
+    members = {"b": Subscription(("t",)), "a": Subscription(("t",))}
+    assert assignor.assign({"t": 2}, members) == {"a": partitions("t", [0, 1]), "b": []}

@@ -1,0 +1,183 @@
+"""Our assignors and their protocol against the Java client's own classes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+from asyncconsumer.errors import MalformedConsumerProtocol
+from asyncconsumer.group.assignors import (
+    Assignment,
+    CooperativeStickyAssignor,
+    StickyAssignor,
+    Subscription,
+)
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from tests.group.java_client import REFUSED, ask_java, refused
+from tests.group.stories import ASSIGNORS, TOPICS, Rebalance, Story, is_sound
+
+MANY_TOPICS = (*TOPICS, *(f"topic-{n}" for n in range(30)))
+STORIES = 60
+"""Of each assignor; with six rebalances each."""
+
+
+def question(rebalance: Rebalance) -> dict[str, Any]:
+    return {
+        "ask": "assign",
+        "assignor": rebalance.assignor,
+        "topics": {topic: [[]] * count for topic, count in rebalance.topics.items()},
+        "members": [
+            {"id": member, "metadata": told.encode().hex(), "instance": told.group_instance_id}
+            for member, told in rebalance.members.items()
+        ],
+    }
+
+
+def in_bytes(assignment: Assignment) -> dict[str, str]:
+    return {m: ConsumerProtocolAssignment(p).encode().hex() for m, p in assignment.items()}
+
+
+def read(answer: Mapping[str, str]) -> Assignment:
+    decode = ConsumerProtocolAssignment.decode
+    return {m: list(decode(bytes.fromhex(a)).assigned_partitions) for m, a in answer.items()}
+
+
+def told() -> Iterator[Rebalance]:
+    for name in ASSIGNORS:
+        for number in range(STORIES):
+            random = Random(f"{name} {number}")
+            large = number % 10 == 9
+            yield from Story(random, name, even=number % 2 == 0, large=large).rebalances(6)
+
+
+def wrong_in_java() -> Iterator[Rebalance]:
+    """Groups that the Java assignors do not divide soundly."""
+    p = TopicPartition
+    smaller = {
+        "m1": Subscription(("t", "u"), None, [p("t", 0), p("t", 9)], 1),
+        "m2": Subscription(("t", "u"), None, [p("u", 0), p("u", 1)], 1),
+    }
+    unread = {
+        "m1": Subscription(("t",), None, [p("t", n) for n in range(6)], 2),
+        "m2": Subscription(("t", "u"), None, [p("u", 0)], 2),
+        "m3": Subscription(("u", "v"), None, [p("t", 0)], 1),
+    }
+    for topics, members in (({"t": 2, "u": 2}, smaller), ({"t": 6, "u": 1, "v": 1}, unread)):
+        assignment = CooperativeStickyAssignor().assign(topics, members)
+        yield Rebalance("cooperative-sticky", topics, members, assignment)
+
+
+async def test_assignments_are_those_of_the_java_client() -> None:
+    rebalances, wrong = list(told()), list(wrong_in_java())
+    answers = await ask_java([question(rebalance) for rebalance in (*rebalances, *wrong)])
+
+    agreed = Counter[str]()
+    for rebalance, answer in zip(rebalances, answers, strict=False):
+        if answer == in_bytes(rebalance.assignment):
+            agreed[rebalance.assignor] += 1
+        else:  # Java has given a partition to one that does not want it, or has given up
+            assert refused(answer) or not is_sound(rebalance, read(answer)), question(rebalance)
+            assert is_sound(rebalance, rebalance.assignment), question(rebalance)
+    assert agreed.keys() == ASSIGNORS.keys()
+    assert agreed["range"] == agreed["roundrobin"] == STORIES * 6
+    assert sum(agreed.values()) >= len(rebalances) * 0.99
+    for rebalance, answer in zip(wrong, answers[len(rebalances) :], strict=True):
+        assert refused(answer) or not is_sound(rebalance, read(answer)), answer
+        assert is_sound(rebalance, rebalance.assignment)
+
+
+def random_partitions(random: Random) -> list[TopicPartition]:
+    return [
+        TopicPartition(random.choice(MANY_TOPICS), random.randrange(20))
+        for _ in range(random.choice((0, 1, 5, 30, 50)))
+    ]
+
+
+def writing(random: Random) -> Iterator[tuple[dict[str, Any], str]]:
+    """What Java is to write, and what we do."""
+    version = random.randrange(4)
+    topics = random.sample((*TOPICS, "ﬁ", "\U0001f600", "a"), random.randrange(6))
+    user_data = random.choice((None, b"", b"\x00\xff"))
+    partitions = random_partitions(random)
+    generation = random.choice((-1, 0, 7, 2**31 - 1))
+    rack = random.choice((None, "", "north"))
+    subscription = ConsumerProtocolSubscription(topics, user_data, partitions, generation, rack)
+    asked = {
+        "version": version,
+        "topics": topics,
+        "user_data": user_data if user_data is None else user_data.hex(),
+        "owned": partitions,
+        "partitions": partitions,
+        "generation": generation,
+        "rack": rack,
+    }
+    yield {"ask": "write subscription", **asked}, subscription.encode(version).hex()
+    assignment = ConsumerProtocolAssignment(partitions, user_data)
+    yield {"ask": "write assignment", **asked}, assignment.encode(version).hex()
+    sticky, cooperative = StickyAssignor(), CooperativeStickyAssignor()
+    sticky.assigned(partitions, generation)
+    for assignor in (sticky, cooperative):
+        data = assignor.user_data(topics, partitions, generation)
+        assert data is not None
+        yield {"ask": "user data", "assignor": assignor.name, **asked}, data.hex()
+
+
+def as_java_tells(data: bytes) -> dict[str, Any]:
+    try:
+        told = ConsumerProtocolSubscription.decode(data)
+    except MalformedConsumerProtocol:
+        return {REFUSED: ""}
+    return {
+        "topics": list(told.topics),
+        "user_data": None if told.user_data is None else told.user_data.hex(),
+        "owned": [list(partition) for partition in told.owned_partitions],
+        "generation": told.generation_id,
+        "rack": told.rack_id,
+    }
+
+
+def spoiled(random: Random, data: bytes) -> bytes:
+    """Cut off, longer, or with another byte somewhere."""
+    match random.randrange(4):
+        case 0:
+            return data[: random.randrange(len(data) + 1)]
+        case 1:
+            return data + random.randbytes(3)
+        case 2:
+            return bytes((0, random.choice((0, 1, 2, 3, 4, 255)))) + data[2:]
+        case _:
+            where = random.randrange(len(data))
+            return data[:where] + bytes((random.choice((0, 1, 127)),)) + data[where + 1 :]
+
+
+async def test_bytes_are_those_of_the_java_client() -> None:
+    random = Random("bytes")
+    written = [pair for _ in range(60) for pair in writing(random)]
+    told = [bytes.fromhex(data) for asked, data in written if asked["ask"] == "write subscription"]
+    received = [*told, *(spoiled(random, data) for data in told for _ in range(8))]
+    never_assigned = {"ask": "user data", "assignor": "sticky", "partitions": None}
+    answers = iter(
+        await ask_java(
+            [
+                *(asked for asked, _ in written),
+                never_assigned,
+                *({"ask": "read subscription", "bytes": data.hex()} for data in received),
+            ]
+        )
+    )
+    for asked, data in written:
+        assert next(answers) == data, asked
+    assert next(answers) is None
+    assert StickyAssignor().user_data([], [], -1) is None
+    refusals = 0
+    for metadata, answer in zip(received, answers, strict=True):
+        # Java makes a text of anything; we say that it is none
+        refusal = refused(answer) or "\ufffd" in str(answer)
+        refusals += refusal
+        theirs = {REFUSED: ""} if refusal else answer
+        assert as_java_tells(metadata) == theirs, (metadata.hex(), answer)
+    assert 20 < refusals < len(received) / 2
