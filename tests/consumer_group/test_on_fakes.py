@@ -18,7 +18,7 @@ from asyncconsumer.group.kip848 import ConsumerGroupConfig
 from asyncconsumer.group.subscription import Pattern
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
+from asyncconsumer.testing.cluster import HANDLERS, FakeCluster, Request
 from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.cluster.coordinators import Fate
 from tests.consumer_group.members import Follower, member, partitions, split
@@ -30,10 +30,22 @@ HEARTBEAT = 68
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+class Recording(ConsumerGroups):
+    """Remembers what was asked."""
+
+    def __init__(self, randomness: Random) -> None:
+        super().__init__(randomness)
+        self.asked: list[dict[str, Any]] = []
+
+    def _beat(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(asked)
+        return super()._beat(request, asked)
+
+
 class Fakes:
     """A cluster with a topic, and its groups."""
 
-    def __init__(self, cluster: FakeCluster, groups: ConsumerGroups) -> None:
+    def __init__(self, cluster: FakeCluster, groups: Recording) -> None:
         self.cluster = cluster
         self.groups = groups
 
@@ -48,7 +60,7 @@ class Fakes:
 
 @asynccontextmanager
 async def fakes(**options: Any) -> AsyncIterator[Fakes]:
-    groups = ConsumerGroups(Random(1))
+    groups = Recording(Random(1))
     handlers = {**HANDLERS, **groups.handlers}
     async with FakeCluster(Random(2), handlers=handlers, **options) as cluster:
         cluster.add_topic("t", 4)
@@ -67,6 +79,34 @@ async def test_a_lost_answer_costs_nothing() -> None:
             await until(lambda: split("t", 4, one))
         assert not one.lost
         assert not world.groups.given_up
+
+
+@simulated(range(5))
+async def test_everything_is_said_again_after_an_answer_was_lost() -> None:
+    async with fakes() as world, world.member() as one:
+        await until(lambda: split("t", 4, one))
+        await until(lambda: len(world.groups.asked) > 2)
+        assert world.groups.asked[-1]["subscribed_topic_names"] is None
+        world.groups.fates.append(Fate.LOST_AFTER)
+        await until(lambda: not world.groups.fates)
+        said = len(world.groups.asked)
+        await until(lambda: len(world.groups.asked) > said)
+        again = world.groups.asked[-1]
+        assert (again["subscribed_topic_names"], again["rebalance_timeout_ms"]) == (["t"], 300_000)
+        assert again["topic_partitions"]
+
+
+@simulated(range(5))
+async def test_the_first_assignment_waits_for_the_names_of_its_topics() -> None:
+    async with fakes() as world:
+        topic_id = world.cluster.add_topic("t2", 1)
+        world.cluster.view.names.pop(topic_id.bytes)
+        async with world.member(Pattern("nothing", text="t2")) as one:
+            await until(lambda: one.epoch > 0)
+            await asyncio.sleep(20)
+            assert not one.assignments
+            world.cluster.view.names[topic_id.bytes] = "t2"
+            await until(lambda: one.has == partitions("t2", 0))
 
 
 @simulated(range(10))
@@ -180,13 +220,15 @@ async def test_heartbeats_go_on_while_an_assignment_is_dealt_with() -> None:
     async with fakes() as world, world.member() as one:
         await until(lambda: bool(one.assignments))
         one.willing.clear()
-        async with world.member(seed=7):
+        async with world.member(seed=7) as two:
             await until(lambda: len(one.has) == 2)
             before = one.membership.deadline
             await asyncio.sleep(20)
             assert one.membership.deadline > before + 15
             assert not world.groups.given_up
+            assert not two.has  # what was taken away is kept for us until there is a receipt
             one.willing.set()
+            await until(lambda: split("t", 4, one, two))
 
 
 @simulated(range(5))

@@ -104,7 +104,8 @@ class Member:
             await stack.enter_async_context(lines)
             cluster = await stack.enter_async_context(Cluster(lines, randomness=randomness))
             engine = EngineConfig(auto_offset_reset="earliest")
-            manager = FetchManager(lines, cluster, FetchConfig(), engine, randomness=randomness)
+            fetch = FetchConfig(fetch_max_wait_ms=2_000)
+            manager = FetchManager(lines, cluster, fetch, engine, randomness=randomness)
             await stack.enter_async_context(manager)
             self.lines = lines
             yield Coordinator(GROUP, lines, cluster), cluster, manager
@@ -261,7 +262,7 @@ class World:
             member.slow = 0.0
         if not self.there():
             self.join(group)
-        await asyncio.sleep(3 * _SESSION)  # what was under way is over
+        await asyncio.sleep(2 * _SESSION)  # what was under way is over
         self.chaotic = False
         for at in self.partitions():
             self.cluster.append(*at, 3)
