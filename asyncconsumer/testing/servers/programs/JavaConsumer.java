@@ -102,8 +102,7 @@ public final class JavaConsumer implements ConsumerRebalanceListener {
         } catch (WakeupException stopped) {
             // by SIGTERM
         } finally {
-            commit(toCommit.keySet());
-            consumer.close(Duration.ofSeconds(20));
+            consumer.close(Duration.ofSeconds(20)); // which revokes what it has, and so commits
             tell(Map.of("event", "stopped"));
         }
     }
