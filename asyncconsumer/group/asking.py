@@ -27,9 +27,22 @@ class Asking:
     """Asks one coordinator, wherever it is. A no is raised as its BrokerError."""
 
     def __init__(self, coordinator: Coordinator, attempt: Attempt) -> None:
-        self.member_id = ""  # as the coordinator calls us; nothing while it does not know us
+        self._member_id = ""
         self._coordinator = coordinator
         self._attempt = attempt
+
+    @property
+    def member_id(self) -> str:
+        """As the coordinator calls us; nothing while it does not know us."""
+        return self._member_id
+
+    def be(self, member_id: str) -> None:
+        """Be called so from now on."""
+        self._member_id = member_id
+
+    def be_nobody(self) -> None:
+        """Be new, the next time that we join."""
+        self._member_id = ""
 
     async def join(self, request: Request, *, timeout: float) -> Answer:
         """JoinGroup. With the answer, or with a refusal that says so, we have an id."""
@@ -56,11 +69,11 @@ class Asking:
                     values = (await connection.request(request)).to_object()
                     for row in (values, *values.get("members", ())):
                         self._check(Ask.LEAVE, row)
-                self.member_id = ""
+                self.be_nobody()
             except ConsumerError as error:
                 match reaction(Ask.LEAVE, error):
                     case Reaction.DONE:
-                        self.member_id = ""
+                        self.be_nobody()
                     case Reaction.RETRY | Reaction.FIND_COORDINATOR:
                         await self._attempt.pause()
                     case _:
@@ -83,5 +96,5 @@ class Asking:
             who = self.member_id or "a new member"
             error = BrokerError.of(code, f"{ask.value} of {who} in {self._coordinator.group_id!r}")
             if reaction(ask, error) is Reaction.REJOIN_WITH_ID:
-                self.member_id = values["member_id"]
+                self.be(values["member_id"])
             raise error

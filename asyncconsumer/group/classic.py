@@ -154,7 +154,7 @@ class ClassicMembership:
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else from now on."""
         if subscription != self._topics.subscription:
-            self._topics.subscription = subscription
+            self._topics.want(subscription)
             self.rejoin("the subscription changed")
 
     def rejoin(self, reason: str) -> None:
@@ -220,9 +220,8 @@ class ClassicMembership:
         return None
 
     def _assignment(self, owners: Mapping[TopicPartition, str]) -> Assignment:
-        return Assignment(
-            dict.fromkeys(self._owned, 0), fresh=self._topics.fresh(self._owned), owners=owners
-        )
+        ours = sorted(self._owned)  # in an order that is the same in each run
+        return Assignment(dict.fromkeys(ours, 0), fresh=self._topics.fresh(ours), owners=owners)
 
     # --- one generation --------------------------------------------------------------------------
 
@@ -246,7 +245,7 @@ class ClassicMembership:
         if self._member.state is not State.JOINING:
             return None
         joined = Joined.of(answer.values, config.group_instance_id, answer.address)
-        self._asking.member_id = joined.identity.member_id
+        self._asking.be(joined.identity.member_id)
         self._heartbeats.begin(joined.identity, answer.sent_at, answer.address)
         self._member.on(Event.JOINED)
         return joined
@@ -286,7 +285,7 @@ class ClassicMembership:
             return {}
         wanting = readable(joined.members)
         topics = {topic for one in wanting.values() for topic in one.topics}
-        partitions = await self._topics.divide(topics)
+        partitions = await self._topics.divide(sorted(topics))
         if not joined.decides:
             return {}
         return self._assigning.divide(joined.protocol, wanting, partitions)
@@ -354,7 +353,7 @@ class ClassicMembership:
         self._heartbeats.end()
         self._topics.follow()
         if not known:
-            self._asking.member_id = ""
+            self._asking.be_nobody()
 
     async def _watch(self) -> None:
         """Look for new topics and partitions: the group does not hear of them."""

@@ -14,7 +14,7 @@ class WantedTopics:
     def __init__(
         self, cluster: Cluster, subscription: Subscription, *, exclude_internal: bool
     ) -> None:
-        self.subscription = subscription
+        self._subscription = subscription
         self._cluster = cluster
         self._exclude_internal = exclude_internal
         self._growth = Growth(cluster)
@@ -22,6 +22,15 @@ class WantedTopics:
         self._divided: Partitions | None = None  # among the group, if we lead it
         self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic, when first seen
         self._known_to: Subscription | None = None  # the one that names were looked up for
+
+    @property
+    def subscription(self) -> Subscription:
+        """What we want."""
+        return self._subscription
+
+    def want(self, subscription: Subscription) -> None:
+        """Want something else."""
+        self._subscription = subscription
 
     def takes(self, topic: str) -> bool:
         """Whether we want a topic of that name, should there be one."""

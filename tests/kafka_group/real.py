@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
 from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
@@ -22,12 +23,16 @@ QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300, "metadata_re
 
 
 class Following:
-    """A member, and what it was assigned so far; each assignment is acknowledged at once."""
+    """A member, and what it was assigned so far; each is acknowledged at once, or later."""
 
-    def __init__(self, membership: ClassicMembership, coordinator: Coordinator) -> None:
+    def __init__(
+        self, membership: ClassicMembership, coordinator: Coordinator, delay: float = 0.0
+    ) -> None:
+        self.delay = delay
         self.membership = membership
         self.coordinator = coordinator
         self.history: list[Assignment] = []
+        self.failure: ConsumerError | None = None
         self.task: asyncio.Task[None]
 
     @property
@@ -39,8 +44,12 @@ class Following:
         return {one.partition for one in self.owned}
 
     async def follow(self) -> None:
-        async for assignment in self.membership.assignments():
-            self.history.append(assignment)
+        try:
+            async for assignment in self.membership.assignments():
+                self.history.append(assignment)
+                await asyncio.sleep(self.delay)
+        except ConsumerError as error:
+            self.failure = error
 
     async def leave(self) -> None:
         self.task.cancel()
@@ -91,3 +100,10 @@ async def until_divided(members: Sequence[Following], expected: Mapping[str, int
         return sorted(owned) == sorted(everything) and all(member.owned for member in members)
 
     await until(divided)
+
+
+def the_generation(following: Following) -> int:
+    """In which it is."""
+    identity = following.membership.identity
+    assert identity is not None
+    return identity.generation

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from io import BytesIO
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiokafka.protocol.types import Array, Schema
 
 from asyncconsumer.testing.cluster.broker import Handler, Request
 from asyncconsumer.wire.tables import TAGS, Api, PackedRows
+
+Reply: TypeAlias = Callable[[dict[str, Any]], None]
+"""Sends an answer, now or later; it has every field of every version."""
 
 
 def handler(api: Api, values: Callable[[Request, dict[str, Any]], dict[str, Any]]) -> Handler:
@@ -16,13 +19,22 @@ def handler(api: Api, values: Callable[[Request, dict[str, Any]], dict[str, Any]
 
     An answer has every field of every version; those that the version lacks are left out.
     """
+    return later(api, lambda request, wanted, reply: reply(values(request, wanted)))
+
+
+def later(api: Api, begin: Callable[[Request, dict[str, Any], Reply], None]) -> Handler:
+    """The same for an API whose answers may take a while: `begin` is given a way to reply."""
     structs = {struct.API_VERSION: struct for struct in api.structs()}
 
     def answer(request: Request) -> None:
         struct = structs[request.asked.version]
         wanted = _named(struct.SCHEMA, BytesIO(request.asked.data[request.start :]))
         schema = struct.RESPONSE_TYPE.SCHEMA
-        request.answer(bytes(schema.encode(_arranged(schema, values(request, wanted)))))
+
+        def reply(values: dict[str, Any]) -> None:
+            request.answer(bytes(schema.encode(_arranged(schema, values))))
+
+        begin(request, wanted, reply)
 
     return Handler(api.versions, api.flexible_since, answer)
 

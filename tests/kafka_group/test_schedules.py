@@ -1,0 +1,197 @@
+"""Whatever happens to a group: one owner delivers, nothing is lost, commits go forward.
+
+`make simulate` runs the schedules by the ten thousand.
+"""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+import pytest
+
+from asyncconsumer.group.assignors import CooperativeStickyAssignor
+from asyncconsumer.group.attempt import Bell
+from asyncconsumer.group.classic import ClassicMembership
+from asyncconsumer.group.heartbeats import Heartbeats, News
+from asyncconsumer.group.member import Event
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.reactions import Reaction
+from asyncconsumer.group.wanted import WantedTopics
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.cluster.group_state import FakeGroup
+from tests.kafka_group.world import run_schedule
+from tests.playing import Bug, must_find, play_all
+
+
+def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
+    play_all(run_schedule)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# --- bugs that the schedules must find -----------------------------------------------------------
+
+
+def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicMembership, "deadline", property(lambda self: inf))
+
+
+def a_session_counts_from_some_time_after_the_answer(patch: pytest.MonkeyPatch) -> None:
+    answered = Heartbeats._answered
+
+    def late(self: Heartbeats, sent_at: float) -> None:
+        answered(self, now() + 2.0)
+
+    patch.setattr(Heartbeats, "_answered", late)
+
+
+def heartbeats_are_not_listened_to(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicMembership, "_hear", lambda self, news: None)
+
+
+def a_loss_heard_by_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    hear = ClassicMembership._hear
+
+    def deaf(self: ClassicMembership, news: News) -> None:
+        if news.reaction not in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
+            hear(self, news)
+
+    patch.setattr(ClassicMembership, "_hear", deaf)
+
+
+def a_loss_is_taken_for_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
+    hear = ClassicMembership._hear
+
+    def wrong(self: ClassicMembership, news: News) -> None:
+        if news.reaction in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
+            self._heartbeats._answered(now())
+            self._bell.ring("as if it were revoked")
+        else:
+            hear(self, news)
+
+    patch.setattr(ClassicMembership, "_hear", wrong)
+
+
+def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    async def quiet(self: ClassicMembership) -> Assignment | None:
+        self._member.on(Event.JOIN)
+        return None
+
+    patch.setattr(ClassicMembership, "_begin", quiet)
+
+
+def partitions_are_kept_while_an_eager_member_joins(patch: pytest.MonkeyPatch) -> None:
+    async def hasty(self: ClassicMembership) -> Assignment | None:
+        self._member.on(Event.RELEASED)
+        return None
+
+    patch.setattr(ClassicMembership, "_release", hasty)
+
+
+def what_was_taken_is_kept(patch: pytest.MonkeyPatch) -> None:
+    take_part = ClassicMembership._take_part
+
+    async def greedy(self: ClassicMembership) -> Assignment | None:
+        kept = vars(self).setdefault("kept", {})
+        assignment = await take_part(self)
+        if assignment is None:
+            return None
+        kept |= assignment.partitions
+        return replace(assignment, partitions=dict(kept))
+
+    patch.setattr(ClassicMembership, "_take_part", greedy)
+
+
+def what_was_taken_is_not_given_to_others(patch: pytest.MonkeyPatch) -> None:
+    ring = Bell.ring
+
+    def silent(self: Bell, reason: str) -> None:
+        if not reason.startswith("gave up"):
+            ring(self, reason)
+
+    patch.setattr(Bell, "ring", silent)
+
+
+def what_is_lost_is_committed_as_if_it_were_revoked(patch: pytest.MonkeyPatch) -> None:
+    """Brokers refuse that, by the generation: here they do not, for otherwise it does no harm."""
+    end = Heartbeats.end
+
+    def lasting(self: Heartbeats) -> None:
+        identity = self.identity
+        end(self)
+        self.identity = identity
+
+    async def revoked(self: ClassicMembership) -> Assignment | None:
+        if self._owned:
+            self._owned = frozenset()
+            return Assignment()
+        self._member.on(Event.JOIN)
+        return None
+
+    patch.setattr(FakeGroup, "may_commit", lambda self, wanted: 0)
+    patch.setattr(Heartbeats, "end", lasting)
+    patch.setattr(ClassicMembership, "lost", False)
+    patch.setattr(ClassicMembership, "_begin", revoked)
+
+
+def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    async def blind(self: WantedTopics) -> str | None:
+        return None
+
+    patch.setattr(WantedTopics, "changed", blind)
+
+
+def what_is_in_hand_counts_as_finished(patch: pytest.MonkeyPatch) -> None:
+    finished = Stream.finished
+
+    def too_much(self: Stream) -> dict[TopicPartition, int]:
+        return {
+            one: self._held.next_offset if self._held and self._held.partition == one else offset
+            for one, offset in finished(self).items()
+        }
+
+    patch.setattr(Stream, "finished", too_much)
+
+
+def partitions_that_are_lost_are_read_on(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Rebalancer, assignment: Assignment) -> None:
+        pass
+
+    patch.setattr(Rebalancer, "_let_go", nothing)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        nothing_is_fenced,
+        a_session_counts_from_some_time_after_the_answer,
+        heartbeats_are_not_listened_to,
+        a_loss_heard_by_heartbeat_is_ignored,
+        a_loss_is_taken_for_a_sign_of_life,
+        a_loss_is_not_told,
+        partitions_are_kept_while_an_eager_member_joins,
+        what_is_lost_is_committed_as_if_it_were_revoked,
+        growth_is_not_noticed,
+        what_is_in_hand_counts_as_finished,
+        partitions_that_are_lost_are_read_on,
+    ],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    must_find(run_schedule)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [what_was_taken_is_kept, what_was_taken_is_not_given_to_others],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_bug_planted_in_cooperation_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    must_find(partial(run_schedule, kinds=[CooperativeStickyAssignor]))
