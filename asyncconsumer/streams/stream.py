@@ -214,7 +214,8 @@ class Stream:
                 self.drop()  # it will never be certain again that this is ours
                 break
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and no event tells of an answer
-        self._records.deadline = self._fence.deadline
+        # it may be lost before that: look again soon
+        self._records.deadline = min(self._fence.deadline, now() + _SECONDS_BETWEEN_LOOKS)
         return late
 
     def _let_go(self, chunk: Chunk) -> bool:

@@ -130,6 +130,22 @@ async def test_what_was_lost_while_the_process_stood_still_is_not_read_on() -> N
     assert (await waiting).partition == 1
 
 
+@simulated(range(5))
+async def test_what_is_lost_before_the_deadline_is_soon_not_read_on() -> None:
+    loop = asyncio.get_running_loop()
+    channel, gate = Channel(Budget(10**6)), Gate()
+    channel.push(chunk(A, 0))
+    records = aiter(Stream(channel, gate, clock=loop.time))
+    assert (await anext(records)).offset == 0
+    gate.open.clear()  # it was certain for ever a moment ago
+    await asyncio.sleep(0.1)
+    waiting = loop.create_task(anext(records))
+    await asyncio.sleep(10)
+    assert not waiting.done()
+    gate.open.set()
+    assert (await waiting).offset == 1
+
+
 async def test_what_was_kept_is_read_on_where_it_stopped() -> None:
     channel, gate = Channel(Budget(10**6)), Gate()
     channel.push(chunk(A, 0))

@@ -4,9 +4,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final
-
-from aiokafka.protocol.types import Int8, Int16, Int32
+from typing import Any
 
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.cluster.broker import Handler, Request
@@ -15,28 +13,12 @@ from asyncconsumer.testing.cluster.codes import (
     NONE,
     NOT_COORDINATOR,
 )
+from asyncconsumer.testing.cluster.groups import FIND_COORDINATOR
 from asyncconsumer.testing.cluster.state import View
 from asyncconsumer.testing.cluster.tables import handler
 from asyncconsumer.wire.offset_messages import OFFSET_COMMIT, OFFSET_FETCH
-from asyncconsumer.wire.tables import Api, Field, Text
 
 Row = dict[str, Any]
-
-FIND_COORDINATOR: Final = Api(
-    name="FindCoordinator",
-    key=10,
-    versions=range(1, 2),
-    flexible_since=3,
-    request=(Field("coordinator_key", Text), Field("coordinator_type", Int8)),
-    response=(
-        Field("throttle_time_ms", Int32),
-        Field("error_code", Int16),
-        Field("error_message", Text),
-        Field("coordinator_id", Int32),
-        Field("host", Text),
-        Field("port", Int32),
-    ),
-)
 
 
 class Fate(enum.Enum):
@@ -104,7 +86,7 @@ class Coordinators:
 
     def _find(self, request: Request, asked: Row) -> Row:
         view = request.broker.view
-        node = self.coordinator(view, asked["coordinator_key"])
+        node = self.coordinator(view, asked["key"])
         place = view.places.get(node)
         code = request.code or (NONE if place is not None else COORDINATOR_NOT_AVAILABLE)
         there = place is not None and not code
@@ -112,7 +94,7 @@ class Coordinators:
             "throttle_time_ms": 0,
             "error_code": code,
             "error_message": None,
-            "coordinator_id": node if there else -1,
+            "node_id": node if there else -1,
             "host": place.address.host if place is not None and there else "",
             "port": place.address.port if place is not None and there else -1,
         }
