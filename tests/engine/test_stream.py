@@ -88,7 +88,7 @@ async def test_a_failure_is_raised_once_where_the_user_waits() -> None:
 @simulated(range(30))
 async def test_nothing_is_handed_out_behind_a_shut_fence() -> None:
     channel, gate = Channel(Budget(10**6)), Gate()
-    stream = Stream(channel, gate)
+    stream = Stream(channel, gate, asyncio.get_running_loop().time)
     got: list[int] = []
 
     async def read() -> None:
@@ -150,7 +150,7 @@ async def test_what_was_kept_is_read_on_where_it_stopped() -> None:
     channel, gate = Channel(Budget(10**6)), Gate()
     channel.push(chunk(A, 0))
     channel.close()
-    stream = Stream(channel, gate)
+    stream = Stream(channel, gate, asyncio.get_running_loop().time)
     records = aiter(stream)
     offsets = []
     async for record in records:
@@ -166,13 +166,15 @@ async def test_a_stream_that_is_closed_ends_also_behind_a_shut_fence() -> None:
     gate.open.clear()
     channel.push(chunk(A, 0))
     channel.close()
-    assert [record.offset async for record in Stream(channel, gate)] == []
+    assert [
+        record.offset async for record in Stream(channel, gate, asyncio.get_running_loop().time)
+    ] == []
 
 
 @simulated(range(5))
 async def test_who_gives_up_at_a_shut_fence_loses_nothing() -> None:
     gate, channel = Gate(), Channel(Budget(10**6))
-    stream = Stream(channel, gate)
+    stream = Stream(channel, gate, asyncio.get_running_loop().time)
     channel.push(chunk(A, 0))
     channel.push(chunk(A, 3))
     gate.open.clear()
