@@ -91,12 +91,12 @@ class Placing:
 
     def learn(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
         """Give those a place that have none, and those another whose leader is another."""
-        unknown: dict[Address, list[Cursor]] = defaultdict(list)
+        unknown: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
             if cursor.partition in self._finder.homeless:
                 if self._settle(cursor, metadata) and cursor.standing is not Standing.SURE:
                     assert cursor.place is not None
-                    unknown[cursor.place.address].append(cursor)
+                    unknown[cursor.place.address].append((cursor, cursor.version))
                 continue
             fetcher = self._pool.of(cursor)
             if fetcher is not None and self._has_moved(cursor, metadata):
@@ -189,8 +189,9 @@ class Placing:
 
     # --- offsets that must be looked up ----------------------------------------------------------
 
-    async def _look_up(self, address: Address, cursors: list[Cursor]) -> None:
-        asked = [(cursor, cursor.version) for cursor in cursors]
+    async def _look_up(self, address: Address, asked: list[tuple[Cursor, int]]) -> None:
+        """Ask for those that are not taken away, be it before this task had its first turn."""
+        cursors = [cursor for cursor, version in asked if cursor.version == version]
         epochs = {one.partition: one.place.leader_epoch for one in cursors if one.place is not None}
         moments = {one.offset for one in cursors if one.standing is Standing.SYMBOLIC}
         if any(one.standing is Standing.REFUSED for one in cursors):

@@ -203,3 +203,19 @@ async def test_two_managers_of_a_session_do_not_wait_for_each_others_polls() -> 
             two.reconcile({A1: Wanted(channel, 0)})
             await asyncio.sleep(2)
             await come_at_once(cluster, aiter(Stream(channel)), [A1] * 20)
+
+
+@simulated(range(5))
+async def test_what_is_taken_back_before_its_offset_was_asked_for_is_not_read() -> None:
+    """Its task had no turn yet, and must not take the cursor for its own when it has."""
+    async with FakeCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("a", 2)
+        cluster.append("a", 1, 5)
+        async with engine_on(cluster) as manager:
+            channel = manager.channel()
+            manager.reconcile({A0: Wanted(channel, 0)})  # and leaders are known
+            await asyncio.sleep(1)
+            manager.reconcile({A0: Wanted(channel, 0), A1: Wanted(channel, EARLIEST)})
+            manager.reconcile({A0: Wanted(channel, 0)})
+            await asyncio.sleep(5)
+            assert channel.pop_now() is None
