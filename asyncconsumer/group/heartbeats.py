@@ -52,7 +52,7 @@ class Heartbeats:
         self._heard = -inf  # the last good answer, which may have been long on its way
         self._in_generation = asyncio.Event()
         self._hurried = asyncio.Event()
-        self._soon: Iterator[float] = iter(())  # how long to wait, while there is a hurry
+        self._soon: Iterator[float] = iter(())  # how long to wait, while that is less than usual
         self._quiet = QuietLog(_log)
 
     @property
@@ -66,6 +66,7 @@ class Heartbeats:
         self.heartbeat = address, self._request(identity)
         self._answered(sent_at)
         self._in_generation.set()
+        self._look_soon()
 
     def end(self) -> None:
         """We are in none any more."""
@@ -75,8 +76,7 @@ class Heartbeats:
 
     def hurry(self) -> None:
         """Another generation may follow soon, which only a heartbeat tells: send some more."""
-        self._soon = iter(_HURRYING)
-        self._hurried.set()
+        self._look_soon(*_HURRYING)
 
     def sign_of_life(self, sent_at: float) -> None:
         """A heartbeat of that moment was answered well, whoever sent it, in whatever thread."""
@@ -93,6 +93,7 @@ class Heartbeats:
         now, waits = asyncio.get_running_loop().time, self._waits()
         while True:
             await self._in_generation.wait()
+            self._hurried.clear()
             identity, address, due = self.identity, self._address, now() + self._interval
             assert identity is not None
             error = await self._beat(identity)
@@ -112,6 +113,15 @@ class Heartbeats:
                 yield News(what, error)
             await self._rest(due - now())
 
+    def _look_soon(self, *waits: float) -> None:
+        """Send one now, some more after these waits, and then as usual, each member at its time.
+
+        A generation begins for all at once. If they all went on in step, the end of a session,
+        which is counted from a heartbeat as well, would be noticed almost an interval later.
+        """
+        self._soon = iter((*waits, self._randomness.uniform(0, self._interval)))
+        self._hurried.set()
+
     async def _rest(self, seconds: float) -> None:
         """Until the next one is due, or there is a hurry."""
         try:
@@ -119,7 +129,6 @@ class Heartbeats:
                 await self._hurried.wait()
         except TimeoutError:
             pass
-        self._hurried.clear()
 
     @property
     def _address(self) -> Address | None:
