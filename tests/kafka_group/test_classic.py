@@ -187,6 +187,20 @@ async def test_a_join_does_not_wait_for_a_coordinator_of_old() -> None:
         assert not any(assignment.lost for assignment in one.history)
 
 
+@simulated(seeds=SEEDS)
+async def test_not_even_the_first_join_does() -> None:
+    async with fake_cluster(brokers=2) as cluster:
+        old = cluster.coordinator(GROUP)
+        cluster.slow(old, 0.5)
+        async with member(cluster) as one:
+            await until(lambda: cluster.brokers[old].requests[JOIN] > 0)
+            cluster.freeze(old)
+            cluster.move_coordinator(GROUP)
+            before = now()
+            await has_all(one)
+            assert now() - before < 60  # the answer would be waited for for minutes
+
+
 # --- joining -------------------------------------------------------------------------------------
 
 
