@@ -121,6 +121,40 @@ async def test_heartbeats_go_on_while_a_join_waits() -> None:
 
 
 @simulated(seeds=SEEDS)
+async def test_what_heartbeats_hear_while_a_join_waits_is_no_news() -> None:
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, assignors=[CooperativeStickyAssignor()]) as one,
+        member(cluster, assignors=[CooperativeStickyAssignor()]) as slow,
+    ):
+        await until(lambda: len(one.owned) == len(slow.owned) == 2)
+        await asyncio.sleep(10)
+        slow.delay, before = 20.0, the_generation(one)
+        one.membership.rejoin("a test wants it")
+        slow.membership.rejoin("a test wants it")
+        await until(lambda: the_generation(one) > before)
+        one.membership.rejoin("a test wants it")  # for this one it waits
+        await asyncio.sleep(100)
+        assert the_generation(one) == before + 2
+
+
+@simulated(seeds=SEEDS)
+async def test_who_is_lost_while_it_joins_does_not_wait_behind_itself() -> None:
+    """A broker looks at nothing else on a connection while a JoinGroup waits there."""
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, assignors=[CooperativeStickyAssignor()]) as one,
+        member(cluster, assignors=[CooperativeStickyAssignor()], delay=1000.0) as slow,
+    ):
+        await until(lambda: bool(slow.history))
+        one.membership.rejoin("a test wants it")
+        await asyncio.sleep(10)
+        joins = cluster.brokers[1].requests[JOIN]
+        cluster.fail_next(HEARTBEAT, 25, times=2)  # each of them hears it
+        await until(lambda: cluster.brokers[1].requests[JOIN] > joins, 10)
+
+
+@simulated(seeds=SEEDS)
 @pytest.mark.parametrize(("code", "same_id"), [(22, True), (25, False)])
 async def test_a_heartbeat_tells_of_a_loss(code: int, *, same_id: bool) -> None:
     async with fake_cluster() as cluster, member(cluster) as one:
@@ -215,6 +249,8 @@ async def test_a_lost_answer_is_asked_for_again(api: int, fate: Fate) -> None:
         await until(lambda: len(one.history) == 3)
         assert one.numbers == ALL
         assert not any(assignment.lost for assignment in one.history)
+        if api == SYNC:
+            assert the_generation(one) == 2  # not even another one was needed
 
 
 @simulated(seeds=SEEDS)
