@@ -275,19 +275,21 @@ class ClassicMembership:
         before, self._owned = self._owned, frozenset(given)
         if before - self._owned:  # once they are let go of, others can have them
             self._bell.ring("gave up partitions for others")
+        if not joined.decides:
+            if joined.leads and set(division.get(who.member_id, ())) != self._owned:
+                self._bell.ring("partitions came while the leader was away")
+            division = {}
         owners = {one: member for member, has in division.items() for one in has}
         return owners | dict.fromkeys(given, who.member_id)
 
     async def _divide(self, joined: Joined) -> Mapping[str, Collection[TopicPartition]]:
-        """If we lead, who reads what; if we need not decide, nothing."""
+        """If we lead, who should read what; that is decided already if we only came back."""
         if not joined.leads:
             self._topics.follow()
             return {}
         wanting = readable(joined.members)
         topics = {topic for one in wanting.values() for topic in one.topics}
         partitions = await self._topics.divide(sorted(topics))
-        if not joined.decides:
-            return {}
         return self._assigning.divide(joined.protocol, wanting, partitions)
 
     async def _react(self, error: ConsumerError) -> None:

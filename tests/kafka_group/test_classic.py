@@ -362,6 +362,22 @@ async def test_a_topic_that_comes_later_is_new_as_a_whole() -> None:
 
 
 @simulated(seeds=SEEDS)
+async def test_a_leader_that_comes_back_notices_what_came_while_it_was_away() -> None:
+    """It is not asked to divide, so it does not know what its share was made of."""
+    async with fake_cluster() as cluster:
+        async with member(cluster, group_instance_id="i") as one:
+            await has_all(one)
+        async with member(cluster, group_instance_id="i") as one:
+            await has_all(one)
+            assert the_generation(one) == 1
+            await asyncio.sleep(20)
+            assert len(one.history) == 1
+        cluster.add_partitions("t", 5)
+        async with member(cluster, group_instance_id="i") as one:
+            await until(lambda: len(one.owned) == 5)
+
+
+@simulated(seeds=SEEDS)
 async def test_a_broker_that_has_not_heard_the_news_costs_no_rebalance() -> None:
     async with (
         fake_cluster(brokers=3) as cluster,
