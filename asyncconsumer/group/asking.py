@@ -60,6 +60,10 @@ class Asking:
                 if await self._coordinator.find() != coordinator:
                     raise
 
+    async def elsewhere(self) -> bool:
+        """Whether the coordinator is not, or no longer, where it was found."""
+        return self._coordinator.address is not None and await self._coordinator.moved()
+
     async def leave(self, reason: str) -> None:
         """LeaveGroup, until the coordinator does not know us any more."""
         while self.member_id:

@@ -280,19 +280,21 @@ class ClassicMembership:
             self._bell.ring("gave up partitions for others")
         elif self._assigning.cooperative:  # others may be giving something up for us
             self._heartbeats.hurry()
+        if not joined.decides:
+            if joined.leads and set(division.get(who.member_id, ())) != self._owned:
+                self._bell.ring("partitions came while the leader was away")
+            division = {}
         owners = {one: member for member, has in division.items() for one in has}
         return owners | dict.fromkeys(given, who.member_id)
 
     async def _divide(self, joined: Joined) -> Mapping[str, Collection[TopicPartition]]:
-        """If we lead, who reads what; if we need not decide, nothing."""
+        """If we lead, who should read what; that is decided already if we only came back."""
         if not joined.leads:
             self._topics.follow()
             return {}
         wanting = readable(joined.members)
         topics = {topic for one in wanting.values() for topic in one.topics}
         partitions = await self._topics.divide(sorted(topics))
-        if not joined.decides:
-            return {}
         return self._assigning.divide(joined.protocol, wanting, partitions)
 
     async def _react(self, error: ConsumerError) -> None:
@@ -361,20 +363,23 @@ class ClassicMembership:
             self._asking.be_nobody()
 
     async def _watch(self) -> None:
-        """Look for new topics and partitions: the group does not hear of them."""
+        """Look around every few seconds."""
         quiet = QuietLog(_log)
         while True:
             await asyncio.sleep(self._config.metadata_refresh_ms / 1000)
-            generation = self._heartbeats.identity
-            if self._member.state is not State.STABLE:
-                continue
             try:
-                reason = await self._topics.changed()
+                if self._member.state is State.STABLE:
+                    await self._look_at_topics()
+                elif self._heartbeats.identity is None and await self._asking.elsewhere():
+                    self._attempt.break_off()  # no heartbeat would tell that nobody will answer us
             except ConsumerError as error:
-                quiet.warning("no news of topics: %s", error)
-                continue
-            if reason is not None and generation == self._heartbeats.identity:
-                self.rejoin(reason)
+                quiet.warning("%s has no news: %s", self._who, error)
+
+    async def _look_at_topics(self) -> None:
+        """For new ones and new partitions: nobody tells the group of them."""
+        generation, reason = self._heartbeats.identity, await self._topics.changed()
+        if reason is not None and generation == self._heartbeats.identity:
+            self.rejoin(reason)
 
     async def leave(self, reason: str = "the consumer is being closed") -> None:
         """Give up our place, unless it is kept for us as a static member. Harmless when done."""

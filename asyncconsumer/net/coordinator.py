@@ -48,6 +48,11 @@ class Coordinator:
             self._address = Address(row["host"], row["port"])
         return self._address
 
+    async def moved(self) -> bool:
+        """Ask again where it is: whether that is elsewhere than we believed."""
+        before, self._address = self._address, None
+        return await self.find() != before
+
     def forget(self, address: Address | None = None) -> None:
         """It is not there any more; with an address only if that is what is believed."""
         if address is None or address == self._address:

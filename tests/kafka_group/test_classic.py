@@ -121,6 +121,40 @@ async def test_heartbeats_go_on_while_a_join_waits() -> None:
 
 
 @simulated(seeds=SEEDS)
+async def test_what_heartbeats_hear_while_a_join_waits_is_no_news() -> None:
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, assignors=[CooperativeStickyAssignor()]) as one,
+        member(cluster, assignors=[CooperativeStickyAssignor()]) as slow,
+    ):
+        await until(lambda: len(one.owned) == len(slow.owned) == 2)
+        await asyncio.sleep(10)
+        slow.delay, before = 20.0, the_generation(one)
+        one.membership.rejoin("a test wants it")
+        slow.membership.rejoin("a test wants it")
+        await until(lambda: the_generation(one) > before)
+        one.membership.rejoin("a test wants it")  # for this one it waits
+        await asyncio.sleep(100)
+        assert the_generation(one) == before + 2
+
+
+@simulated(seeds=SEEDS)
+async def test_who_is_lost_while_it_joins_does_not_wait_behind_itself() -> None:
+    """A broker looks at nothing else on a connection while a JoinGroup waits there."""
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, assignors=[CooperativeStickyAssignor()]) as one,
+        member(cluster, assignors=[CooperativeStickyAssignor()], delay=1000.0) as slow,
+    ):
+        await until(lambda: bool(slow.history))
+        one.membership.rejoin("a test wants it")
+        await asyncio.sleep(10)
+        joins = cluster.brokers[1].requests[JOIN]
+        cluster.fail_next(HEARTBEAT, 25, times=2)  # each of them hears it
+        await until(lambda: cluster.brokers[1].requests[JOIN] > joins, 10)
+
+
+@simulated(seeds=SEEDS)
 @pytest.mark.parametrize(("code", "same_id"), [(22, True), (25, False)])
 async def test_a_heartbeat_tells_of_a_loss(code: int, *, same_id: bool) -> None:
     async with fake_cluster() as cluster, member(cluster) as one:
@@ -187,6 +221,20 @@ async def test_a_join_does_not_wait_for_a_coordinator_of_old() -> None:
         assert not any(assignment.lost for assignment in one.history)
 
 
+@simulated(seeds=SEEDS)
+async def test_not_even_the_first_join_does() -> None:
+    async with fake_cluster(brokers=2) as cluster:
+        old = cluster.coordinator(GROUP)
+        cluster.slow(old, 0.5)
+        async with member(cluster) as one:
+            await until(lambda: cluster.brokers[old].requests[JOIN] > 0)
+            cluster.freeze(old)
+            cluster.move_coordinator(GROUP)
+            before = now()
+            await has_all(one)
+            assert now() - before < 60  # the answer would be waited for for minutes
+
+
 # --- joining -------------------------------------------------------------------------------------
 
 
@@ -201,6 +249,8 @@ async def test_a_lost_answer_is_asked_for_again(api: int, fate: Fate) -> None:
         await until(lambda: len(one.history) == 3)
         assert one.numbers == ALL
         assert not any(assignment.lost for assignment in one.history)
+        if api == SYNC:
+            assert the_generation(one) == 2  # not even another one was needed
 
 
 @simulated(seeds=SEEDS)
@@ -309,6 +359,22 @@ async def test_a_topic_that_comes_later_is_new_as_a_whole() -> None:
         cluster.add_partitions("t", 5)
         await until(lambda: len(one.owned) == 6)
         assert one.history[-1].fresh == {TopicPartition("later", 0), TopicPartition("t", 4)}
+
+
+@simulated(seeds=SEEDS)
+async def test_a_leader_that_comes_back_notices_what_came_while_it_was_away() -> None:
+    """It is not asked to divide, so it does not know what its share was made of."""
+    async with fake_cluster() as cluster:
+        async with member(cluster, group_instance_id="i") as one:
+            await has_all(one)
+        async with member(cluster, group_instance_id="i") as one:
+            await has_all(one)
+            assert the_generation(one) == 1
+            await asyncio.sleep(20)
+            assert len(one.history) == 1
+        cluster.add_partitions("t", 5)
+        async with member(cluster, group_instance_id="i") as one:
+            await until(lambda: len(one.owned) == 5)
 
 
 @simulated(seeds=SEEDS)
