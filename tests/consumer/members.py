@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Seque
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, NamedTuple, Self
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncconsumer import Consumer, ConsumerRebalanceListener, Record, TopicPartition
@@ -87,6 +88,10 @@ class Ours(ConsumerRebalanceListener):
     async def __aexit__(self, *error: Any) -> None:
         await self._stack.__aexit__(*error)
 
+    async def stop(self) -> None:
+        """Leave in good order, before the end of the block."""
+        await self._stack.aclose()
+
     async def _read(self) -> None:
         async for record in self.consumer.records:
             self.records.append(record)
@@ -120,6 +125,20 @@ def all_of(written: Written, *members: Anyone) -> bool:
     """Whether everything was given out that was acknowledged."""
     places = {Place(one, offset) for one, offsets in written.items() for offset in offsets}
     return places <= received(*members).keys()
+
+
+async def send(kafka: KafkaHandle, partitions: Collection[TopicPartition], count: int) -> Written:
+    """So many records to each partition, as fast as they can be written."""
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        sent = [
+            (at, await producer.send(at.topic, b"x", partition=at.partition))
+            for _ in range(count)
+            for at in partitions
+        ]
+        written: dict[TopicPartition, dict[int, bytes]] = {at: {} for at in partitions}
+        for at, told in sent:
+            written[at][(await told).offset] = b"x"
+        return written
 
 
 async def go_on(written: Written, *members: Anyone, records: int = 5) -> None:

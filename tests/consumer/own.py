@@ -1,7 +1,7 @@
 """A member of ours in a process of its own, which can be killed and frozen as a Java one can.
 
-`python -m tests.consumer.own PROPERTIES EVENTS COMMIT_MS KIND WANTED...` is the program: it takes
-what the Java program takes, and tells what that tells, so that one driver serves both.
+`python -m tests.consumer.own PAUSE PROPERTIES EVENTS COMMIT_MS KIND WANTED...` is the program: it
+takes what the Java program takes, and tells what that tells, so that one driver serves both.
 """
 
 import asyncio
@@ -34,10 +34,12 @@ def strategies(*names: str) -> dict[str, str]:
 
 
 class OwnConsumer(JavaConsumer):
-    """One of ours, driven as a `JavaConsumer` is."""
+    """One of ours, driven as a `JavaConsumer` is. It thinks for `pause` seconds a record."""
+
+    pause = 0.0
 
     async def _command(self, folder: Path, properties: Path) -> list[str]:
-        words = map(str, (properties, folder / "events", *self._arguments))
+        words = map(str, (self.pause, properties, folder / "events", *self._arguments))
         return [sys.executable, "-m", __spec__.name, *words]
 
 
@@ -92,20 +94,23 @@ def options_of(lines: Sequence[str], commit_ms: int) -> dict[str, Any]:
     return {name: int(v) if name.endswith("_ms") else v for name, v in options.items()}
 
 
-async def read(consumer: Consumer[Any, Any], telling: Telling) -> None:
+async def read(consumer: Consumer[Any, Any], telling: Telling, pause: float) -> None:
     async for record in consumer.records:
         telling.record(record)
+        if pause:
+            await asyncio.sleep(pause)
 
 
-async def run(properties: str, events: TextIO, commit_ms: int, kind: str, *wanted: str) -> None:
-    telling = Telling(events)
-    options = options_of(Path(properties).read_text().splitlines(), commit_ms)
+async def run(
+    pause: float, properties: Path, telling: Telling, commit_ms: int, kind: str, *wanted: str
+) -> None:
+    options = options_of(properties.read_text().splitlines(), commit_ms)
     topics, pattern = ((), wanted[0]) if kind == "pattern" else (wanted, None)
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     one: Consumer = Consumer(*topics, pattern=pattern, listener=telling, **options)
     async with one, asyncio.TaskGroup() as group:
-        reading = group.create_task(read(one, telling))
+        reading = group.create_task(read(one, telling, pause))
         await one.assigned()
         telling.tell("ready")
         await leaving.wait()
@@ -114,5 +119,6 @@ async def run(properties: str, events: TextIO, commit_ms: int, kind: str, *wante
 
 
 if __name__ == "__main__":
-    with Path(sys.argv[2]).open("a") as file:
-        asyncio.run(run(sys.argv[1], file, int(sys.argv[3]), *sys.argv[4:]))
+    thinks, given, told, commits, *wish = sys.argv[1:]
+    with Path(told).open("a") as file:
+        asyncio.run(run(float(thinks), Path(given), Telling(file), int(commits), *wish))

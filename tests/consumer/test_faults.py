@@ -6,15 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-
 from asyncconsumer import TopicPartition
 from asyncconsumer.testing.handles import KafkaCluster
 from asyncconsumer.testing.servers import Broker
 from tests.consumer.members import (
     Anyone,
     Ours,
-    Written,
     admin_of,
     all_of,
     committed,
@@ -22,6 +19,7 @@ from tests.consumer.members import (
     division,
     go_on,
     repeated,
+    send,
     until_divided,
 )
 from tests.consumer.own import OwnConsumer, strategies
@@ -132,7 +130,6 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         b = OwnConsumer(servers, group, [topic], name="b", properties=properties)
         await stack.enter_async_context(b)
         await until(lambda: len(a.owned) == len(b.owned) == 50)
-        producer = await stack.enter_async_context(AIOKafkaProducer(bootstrap_servers=servers))
         both: list[Anyone] = [a, b]
         before = [(one, len(one.changes), one.owned) for one in both]
         c = Ours(kafka_cluster, group, topic, name="c", strategy=strategy)
@@ -143,7 +140,7 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         joining = (await stack.enter_async_context(asyncio.TaskGroup())).create_task(c.__aenter__())
         stack.push_async_exit(c)
         await until(partial(is_preparing, kafka_cluster, group))
-        written = [await send_to_each(producer, a.owned)]
+        written = [await send(kafka_cluster, a.owned, 1)]
         await until(lambda: all_of(written[0], a))
         assert await is_preparing(kafka_cluster, group)
         b.thaw()
@@ -152,27 +149,20 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         await until(lambda: len(a.changes) > before[0][1])
         (_, going), stays = a.changes[-1], {at for at in a.owned if at not in a.changes[-1][1]}
         await until(lambda: len(b.owned) < 50)
-        written.append(await send_to_each(producer, stays | b.owned))
+        written.append(await send(kafka_cluster, stays | b.owned, 1))
         await until(lambda: all_of(written[1], a, b))
         assert not c.owned & going
         a.may_let_go.set()
         await joining
         await until(lambda: sorted([*a.owned, *b.owned, *c.owned]) == sorted(whole))
 
-        written.append(await send_to_each(producer, whole))
+        written.append(await send(kafka_cluster, whole, 1))
         await until(lambda: all(all_of(one, a, b, c) for one in written))
         assert repeated(a, b, c) == {}
         for one, told, had in before:
             assert len(one.owned) >= 33
             for _, partitions in one.changes[told:]:
                 assert partitions <= had - one.owned
-
-
-async def send_to_each(
-    producer: AIOKafkaProducer, partitions: Collection[TopicPartition]
-) -> Written:
-    sent = [(at, await producer.send(at.topic, b"x", partition=at.partition)) for at in partitions]
-    return {at: {(await told).offset: b"x"} for at, told in sent}
 
 
 async def is_preparing(cluster: KafkaCluster, group: str) -> bool:

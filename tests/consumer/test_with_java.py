@@ -21,6 +21,7 @@ from tests.consumer.members import (
     go_on,
     received,
     repeated,
+    send,
     until_divided,
 )
 from tests.consumer.own import OwnConsumer, strategies
@@ -69,10 +70,11 @@ async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_
     topics = {await kafka.topic(partitions=10): 10}
     group, whole = kafka.group(), everything(topics)
     own = partial(OwnConsumer, kafka.bootstrap_servers, group, topics, commit_ms=500)
+    (d := own(name="d")).pause = 0.002
     async with (
         Ours(kafka, group, *topics, name="e") as e,
         own(name="c") as c,
-        own(name="d") as d,
+        d,
         Writer(kafka.bootstrap_servers, whole) as writer,
     ):
         a = await java_consumers.start(group, topics, name="a")
@@ -81,11 +83,15 @@ async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_
         share = partial(division, "range", topics)
         await until_divided(share(dict.fromkeys("abcde", ())), **everybody)
         await go_on(writer.acknowledged, *everybody.values())
-        unlucky = b.owned | c.owned | d.owned
+        unlucky, busy = b.owned | c.owned | d.owned, len(d.records) + 100
         assert repeated(*everybody.values()) == {}
 
-        await together(b.kill(), c.kill())
+        # one of them has more before it than it can do
+        for one, offsets in (await send(kafka, d.owned, 500)).items():
+            writer.acknowledged[one].update(offsets)
+        await until(lambda: len(d.records) > busy)
         d.freeze()
+        await together(b.kill(), c.kill())
         safe = await committed(kafka, group)
         await until_divided(share(dict.fromkeys("ae", ())), a=a, e=e)
         await go_on(writer.acknowledged, a, e)
@@ -109,47 +115,47 @@ async def test_a_group_moves_from_range_to_cooperative_sticky_one_member_after_t
 ) -> None:
     topics = {await kafka.topic(partitions=8): 8}
     group, whole = kafka.group(), everything(topics)
-    start = partial(java_consumers.start, group, topics, name="j")
-    all_members: list[Anyone] = []
+    members: dict[str, Anyone] = {}
+    ever: list[Anyone] = []
 
-    def ours(name: str, *strategy: str) -> Ours:
-        one = Ours(kafka, group, *topics, name=name, strategy=strategy)
-        all_members.append(one)
-        return one
+    async def bounce(name: str, *strategy: str) -> None:
+        if name in members:
+            await members[name].stop()
+        if name == "j":
+            members[name] = await java_consumers.start(
+                group, topics, name=name, properties=strategies(*strategy)
+            )
+        else:
+            ours = Ours(kafka, group, *topics, name=name, strategy=strategy)
+            members[name] = await stack.enter_async_context(ours)
+        ever.append(members[name])
 
-    async def settled(*members: Anyone) -> None:
-        await until(lambda: sorted(at for one in members for at in one.owned) == sorted(whole))
-        await go_on(writer.acknowledged, *all_members)
+    async def settled() -> None:
+        has = members.values()
+        await until(lambda: sorted(at for one in has for at in one.owned) == sorted(whole))
+        await go_on(writer.acknowledged, *ever)
 
     async with AsyncExitStack() as stack:
-        writer = Writer(kafka.bootstrap_servers, whole)
-        java = await start(properties=strategies("range"))
-        all_members.append(java)
-        now = [await stack.enter_async_context(ours(name, "range")) for name in "ab"]
-        await stack.enter_async_context(writer)
-        await settled(java, *now)
+        writer = await stack.enter_async_context(Writer(kafka.bootstrap_servers, whole))
+        for name in "ajb":
+            await bounce(name, "range")
+        await settled()
         for step in (["cooperative-sticky", "range"], ["cooperative-sticky"]):
-            await java.stop()
-            java = await start(properties=strategies(*step))
-            all_members.append(java)
-            await settled(java, *now)
-            for n, name in enumerate("ab"):
-                await now[n].__aexit__(None, None, None)
-                now[n] = await stack.enter_async_context(ours(name, *step))
-                await settled(java, *now)
+            for name in "ajb":
+                await bounce(name, *step)
+                await settled()
                 by_range = (await description(kafka, group))["protocol"] == "range"
-                assert by_range == ("range" in step and n == 0)
-        moved: list[Anyone] = [java, *now]
-        before = [(one, len(one.changes), one.owned) for one in moved]
-        another = await stack.enter_async_context(ours("c", "cooperative-sticky"))
-        await settled(*moved, another)
+                assert by_range == ("range" in step and name != "b")
+        before = [(one, len(one.changes), one.owned) for one in members.values()]
+        await bounce("c", "cooperative-sticky")
+        await settled()
         # what stays is not touched any more
         for one, told, had in before:
             for _, partitions in one.changes[told:]:
                 assert partitions <= had - one.owned
         await writer.stop()
-        await until(lambda: all_of(writer.acknowledged, *all_members))
-    assert repeated(*all_members) == {}
+        await until(lambda: all_of(writer.acknowledged, *ever))
+    assert repeated(*ever) == {}
 
 
 async def test_static_members_come_back_to_what_they_had_without_a_rebalance(
