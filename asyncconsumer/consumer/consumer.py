@@ -25,6 +25,7 @@ from asyncconsumer.fetch.events import Events, Stalled
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
+from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
@@ -94,9 +95,9 @@ class Consumer(Generic[K, V]):
             await self._kafka.cluster.refresh()  # nobody there, or a wrong password: told at once
             await stack.enter_async_context(self._manager)
             await stack.enter_async_context(self._scope)
+            if self._wish is not None:
+                await self._want(self._wish)
             self._stack = stack.pop_all()
-        if self._wish is not None:
-            await self._want(self._wish)
         return self
 
     async def __aexit__(
@@ -147,6 +148,8 @@ class Consumer(Generic[K, V]):
     async def _want(self, wish: Wish) -> None:
         self._scope.check_open()
         self._check(wish)
+        if isinstance(wish, Topics):
+            await self._check_access(wish)
         there = self._joined
         if there is None:
             self._joined = await join(
@@ -155,6 +158,14 @@ class Consumer(Generic[K, V]):
             return
         there.following.check()
         self._joined = there.wanting(wish)
+
+    async def _check_access(self, topics: Topics) -> None:
+        """A topic that is not there yet may come; one that we may not read is told of now."""
+        found = (await self._kafka.cluster.refresh(topics.names)).topics
+        for name in sorted(topics.names & found.keys()):
+            error = found[name].error
+            if error is not None and not error.retriable:
+                raise error
 
     # --- records ---------------------------------------------------------------------------------
 

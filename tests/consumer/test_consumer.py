@@ -20,6 +20,7 @@ from asyncconsumer import (
 )
 from asyncconsumer.errors import (
     DeserializationFailed,
+    InvalidTopic,
     ListenerFailed,
     NoBrokerAnswered,
     NoCommittedOffset,
@@ -379,3 +380,17 @@ async def test_nobody_there_is_told_at_once() -> None:
     with pytest.raises(NoBrokerAnswered, match=r"127\.0\.0\.1:1"):
         async with one:
             pass
+
+
+async def test_a_topic_that_cannot_be_read_is_told_at_once_and_one_to_come_is_waited_for(
+    kafka: KafkaHandle,
+) -> None:
+    with pytest.raises(InvalidTopic, match="no such topic!"):
+        async with consumer(kafka, "no such topic!", group_id=kafka.group()):
+            pass
+    to_come = f"{await kafka.topic()}-to-come"
+    async with consumer(kafka, to_come, group_id=kafka.group()) as one, reading(one) as values:
+        assert await one.assigned() == frozenset()
+        await kafka.admin.create_topic(to_come)
+        await send(kafka, to_come, range(3))
+        await until(lambda: values == [0, 1, 2])
