@@ -23,6 +23,7 @@ from tests.consumer.members import (
     until_divided,
 )
 from tests.consumer.own import OwnConsumer, strategies
+from tests.consumer.real import QUICK
 from tests.engine.real import Writer
 from tests.helpers import until
 
@@ -134,12 +135,13 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         before = [(one, len(one.changes), one.owned) for one in both]
         c = Ours(kafka_cluster, group, topic, name="c", strategy=strategy)
 
-        # the group waits for one that stands still: the other one reads on
+        # the group waits for one that stands still: the other one reads on, beyond its session
         a.may_let_go.clear()
         b.freeze()
         joining = (await stack.enter_async_context(asyncio.TaskGroup())).create_task(c.__aenter__())
         stack.push_async_exit(c)
         await until(partial(is_preparing, kafka_cluster, group))
+        await asyncio.sleep(QUICK["session_timeout_ms"] / 1000)
         written = [await send(kafka_cluster, a.owned, 1)]
         await until(lambda: all_of(written[0], a))
         assert await is_preparing(kafka_cluster, group)
