@@ -15,6 +15,7 @@ from asyncconsumer.tasks.scope import Scope
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell
+_LEAST: Final = 1.0  # for each of them, however long the others took
 
 
 class Leaving(Membership, Protocol):
@@ -68,17 +69,22 @@ class Following:
 
         Others are left out, for their owners would read again, or skip, what they have.
         """
-        wanted = self.rebalancer.finished() if offsets is None else dict(offsets)
-        ours = {one: at for one, at in wanted.items() if one in self.rebalancer.reading}
+        releasing = self.rebalancer.releasing
+        wanted = offsets
+        if wanted is None:
+            wanted = {**self.rebalancer.finished(), **releasing}
+        mine = self.rebalancer.reading.keys() | releasing.keys()
+        ours = {one: at for one, at in wanted.items() if one in mine}
         return await self.committer.commit(ours, rewind=offsets is not None)
 
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""
         self._fail(ClosedError(f"{self._who} was closed"))
-        end = asyncio.get_running_loop().time() + _GRACE
+        now = asyncio.get_running_loop().time
+        end = now() + _GRACE
         steps = (
             self._stop_following,
-            self.rebalancer.stop,
+            partial(self.rebalancer.stop, _GRACE / 3),  # there must be time left to commit
             self.committer.flush,
             self._membership.leave,
             partial(_cancel, self._tasks[1:]),
@@ -86,11 +92,13 @@ class Following:
         try:
             for step in steps:
                 try:
-                    async with asyncio.timeout_at(end):
+                    async with asyncio.timeout_at(max(end, now() + _LEAST)):
                         await step()
                 except (TimeoutError, ConsumerError) as error:  # the others still matter
                     _log.warning("leaving %s: %r", self._who, error)
         finally:
+            for task in self._tasks:  # all are over, unless this was cancelled
+                task.cancel()
             for stream in self._streams.all():
                 stream.channel.close()
 

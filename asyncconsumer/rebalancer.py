@@ -77,6 +77,14 @@ class _Policy(NamedTuple):
     auto_offset_reset: str
     auto_commit: bool
     grace: float  # seconds that users have to finish a record before its partition is given up
+    listeners: Listeners
+
+
+class _Change(NamedTuple):
+    """What listeners are being told of."""
+
+    starting: Collection[TopicPartition] = ()  # ours, and not read yet
+    releasing: Mapping[TopicPartition, int] = {}  # ours still, and read no more; up to where
 
 
 class Rebalancer:
@@ -101,8 +109,8 @@ class Rebalancer:
         self._manager = manager
         self._offsets = offsets
         self._streams = streams
-        self._policy = _Policy(auto_offset_reset, auto_commit, grace)
-        self._listeners = listeners
+        self._policy = _Policy(auto_offset_reset, auto_commit, grace, listeners)
+        self._change = _Change()
         self._paused: set[TopicPartition] = set()  # also while they are not ours
         self._reading: dict[TopicPartition, Routed] = {}
         self._told: dict[TopicPartition, int] = {}  # as finished, the last time
@@ -112,6 +120,11 @@ class Rebalancer:
     def reading(self) -> Mapping[TopicPartition, Routed]:
         """What is read now."""
         return self._reading
+
+    @property
+    def releasing(self) -> Mapping[TopicPartition, int]:
+        """What may be committed though it is read no more: a listener is just told of it."""
+        return self._change.releasing
 
     def finished(self) -> dict[TopicPartition, int]:
         """How far users are done with what they were given, of what is ours: to be committed.
@@ -173,8 +186,8 @@ class Rebalancer:
             routed.stream.forget(one)
             wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
             self._reading[one] = routed._replace(wanted=wanted)
-        if self.idle.is_set():  # else it is about to be
-            self._reconcile()
+        self._offsets.forget(offsets)  # what was committed may be gone back from
+        self._reconcile()
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing of these until `resume`, also if they are given up and come back."""
@@ -213,13 +226,13 @@ class Rebalancer:
             paused = one in self._paused
             (routed.stream.hold if paused else routed.stream.release)([one])
             self._reading[one] = routed._replace(wanted=routed.wanted._replace(paused=paused))
-        if self.idle.is_set():
-            self._reconcile()
+        self._reconcile()
 
     # --- rebalancing -----------------------------------------------------------------------------
 
-    async def stop(self) -> None:
+    async def stop(self, grace: float = 0.0) -> None:
         """Stop reading everything, and commit; at the end, before the membership is given up."""
+        self._policy = self._policy._replace(grace=min(grace, self._policy.grace))
         await self._let_go(Assignment())
 
     async def _let_go(self, assignment: Assignment) -> None:
@@ -240,11 +253,16 @@ class Rebalancer:
         self._reconcile()
         if lost:
             self._offsets.forget(lost)
-            await _tell("lost", self._listeners.lost(lost))
+            await _tell("lost", self._policy.listeners.lost(lost))
         if revoked := gone - lost:
             if self._policy.auto_commit:
                 await self._commit({one: done[one] for one in revoked if one in done})
-            await _tell("before_releasing", self._listeners.before_releasing(revoked))
+            self._change = _Change(releasing={one: done[one] for one in revoked if one in done})
+            try:
+                telling = self._policy.listeners.before_releasing(revoked)
+                await _tell("before_releasing", telling)
+            finally:
+                self._change = _Change()
             self._offsets.forget(revoked)
 
     async def _settle(self, partitions: Collection[TopicPartition]) -> None:
@@ -290,7 +308,12 @@ class Rebalancer:
             if wanted.paused:
                 stream.hold([one])
             self._reading[one] = Routed(stream, wanted)
-        await _tell("before_starting", self._listeners.before_starting(assignment, new))
+        self._change = _Change(starting=frozenset(new))
+        try:
+            telling = self._policy.listeners.before_starting(assignment, new)
+            await _tell("before_starting", telling)
+        finally:
+            self._change = _Change()
 
     def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
         """Where to begin with a partition of which the group has no offset."""
@@ -322,7 +345,10 @@ class Rebalancer:
             _log.warning("%d partitions are given up without a commit: %s", len(offsets), error)
 
     def _reconcile(self) -> None:
-        self._manager.reconcile({one: routed.wanted for one, routed in self._reading.items()})
+        starting = self._change.starting
+        self._manager.reconcile(
+            {one: routed.wanted for one, routed in self._reading.items() if one not in starting}
+        )
 
 
 async def _tell(what: str, listening: Awaitable[None]) -> None:

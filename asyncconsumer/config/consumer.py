@@ -11,6 +11,15 @@ from asyncconsumer.config.options import check_together, take
 from asyncconsumer.errors import ConfigError
 
 GROUP_PROTOCOLS: Final = ("classic", "consumer")
+_NOT_NEEDED: Final = {
+    "max_poll_interval_ms": "work on a record as long as you like, the session lives; "
+    "revoke_grace_ms is how long it may keep its partition in a rebalance",
+    "max_poll_records": "records come one by one; max_buffered_bytes bounds what is read ahead",
+    "default_api_timeout_ms": "commits and offsets have commit_timeout_ms",
+    "metadata_max_age_ms": "topics are looked at every metadata_refresh_ms",
+    "allow_auto_create_topics": "consumers create no topics",
+    "consumer_id": "give a client_id, or a group_instance_id for a static member",
+}
 _FROM_1: Final = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -52,8 +61,10 @@ class MemberConfig:
 
     def __post_init__(self) -> None:
         one_of("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
-        if self.group_id is not None and not self.group_id:
-            raise ConfigError("group_id is empty: name a group, or leave it out to have none")
+        for name in ("group_id", "group_instance_id", "group_remote_assignor"):
+            given: object = getattr(self, name)
+            if given is not None and (not isinstance(given, str) or not given):
+                raise ConfigError(f"{name} must be a name, or left out, got {given!r}")
         for name in _FROM_1:
             whole_number(name, getattr(self, name), 1)
         whole_number("revoke_grace_ms", self.revoke_grace_ms, 0)
@@ -62,6 +73,19 @@ class MemberConfig:
         for name in ("enable_auto_commit", "exclude_internal_topics", "heartbeat_thread"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.group_remote_assignor is not None and self.group_protocol == "classic":
+            raise ConfigError(
+                "group_remote_assignor is for group_protocol='consumer'; by the classic protocol "
+                "members divide: set partition_assignment_strategy"
+            )
+        if self.revoke_grace_ms > self.rebalance_timeout_ms:
+            raise ConfigError(
+                f"revoke_grace_ms ({self.revoke_grace_ms}) must not be more than "
+                f"rebalance_timeout_ms ({self.rebalance_timeout_ms}): nobody waits longer"
+            )
         if self.group_id is None and self.group_instance_id is not None:
             raise ConfigError("group_instance_id is set and group_id is not: name the group")
         if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
@@ -97,6 +121,8 @@ class ConsumerConfig:
         connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
         engine, member = take(left, EngineConfig), take(left, MemberConfig)
         kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig
+        for name in _NOT_NEEDED.keys() & left.keys():
+            raise ConfigError(f"there is no {name}: {_NOT_NEEDED[name]}")
         refuse_unknown(left, *kinds)
         check_together(connection, fetch)
         return cls(connection, fetch, engine, member)

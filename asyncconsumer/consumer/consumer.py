@@ -7,8 +7,8 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Generic, Self
@@ -20,7 +20,7 @@ from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
 from asyncconsumer.consumer.reading import K, Reading, V
 from asyncconsumer.consumer.wishes import Wish, named, wish_of
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, SubscriptionConflict
 from asyncconsumer.fetch.events import Events, Stalled
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
@@ -81,6 +81,7 @@ class Consumer(Generic[K, V]):
         self._scope = Scope("consumer")
         self._stack = AsyncExitStack()
         self._joined: Joined | None = None
+        self._changing = False  # what is wanted, at the moment
 
     def _check(self, wish: Wish) -> None:
         if not isinstance(wish, frozenset) and self.config.member.group_id is None:
@@ -126,9 +127,12 @@ class Consumer(Generic[K, V]):
 
     async def unsubscribe(self) -> None:
         """Stop reading, commit what is finished, leave the group. Another wish may follow."""
-        joined, self._joined = self._joined, None
-        if joined is not None:
-            await joined.end()
+        if self._joined is not None:
+            with self._change():
+                try:
+                    await self._joined.end()
+                finally:
+                    self._joined = None
 
     @property
     def subscription(self) -> Wish | None:
@@ -148,6 +152,20 @@ class Consumer(Generic[K, V]):
     async def _want(self, wish: Wish) -> None:
         self._scope.check_open()
         self._check(wish)
+        with self._change():
+            await self._change_to(wish)
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        if self._changing:
+            raise SubscriptionConflict("a subscription that is just being changed", "another")
+        self._changing = True
+        try:
+            yield
+        finally:
+            self._changing = False
+
+    async def _change_to(self, wish: Wish) -> None:
         if isinstance(wish, Topics):
             await self._check_access(wish)
         there = self._joined

@@ -63,12 +63,11 @@ class ToldStore:
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """As the store."""
-        failed: Mapping[TopicPartition, ConsumerError] = {}
         try:
             await self._store.commit(offsets)
         except ConsumerError as error:
             failed = failed_by(offsets, error)
-            raise
-        finally:
             if kept := {one: at for one, at in offsets.items() if one not in failed}:
                 self._interceptors.on_commit(kept)
+            raise
+        self._interceptors.on_commit(offsets)

@@ -19,6 +19,7 @@ from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.nowhere import Nowhere
+from asyncconsumer.offsets.own import OwnStore
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
@@ -53,6 +54,7 @@ class Joined(NamedTuple):
     def wanting(self, wish: Wish) -> "Joined":
         """The same, with another wish of the same kind."""
         if isinstance(wish, frozenset) and isinstance(self.membership, ManualMembership):
+            self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
             self.membership.assign(wish)
         elif (
             not isinstance(wish, frozenset)
@@ -103,7 +105,7 @@ async def join(
         listeners=listeners(given.listener, config.member.listener_timeout_ms),
         grace=config.member.revoke_grace_ms / 1000,
     )
-    who = f"group {config.member.group_id}"
+    who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
     following = Following(who, membership, committer, rebalancer, streams)
     async with AsyncExitStack() as stack:
         if not isinstance(membership, ManualMembership):
@@ -133,8 +135,10 @@ def _membership(
 def _store(
     config: ConsumerConfig, given: Given, coordinator: Coordinator, membership: Member
 ) -> OffsetStore:
-    store: OffsetStore = given.offsets or Nowhere()
-    if given.offsets is None and config.member.group_id is not None:
+    store: OffsetStore = Nowhere()
+    if given.offsets is not None:
+        store = OwnStore(given.offsets, lambda: membership.deadline)
+    elif config.member.group_id is not None:
         store = KafkaOffsets(
             coordinator,
             patience_ms=config.member.commit_timeout_ms,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import logging
 import sys
 import threading
@@ -69,7 +68,12 @@ class Watchdog:
         )
         self._thread.start()
         self._ended = asyncio.wrap_future(ended)
-        await asyncio.wrap_future(started)
+        try:
+            await asyncio.shield(asyncio.wrap_future(started))
+        except asyncio.CancelledError:
+            started.result()  # it is a matter of a moment, and then it can be stopped
+            self._stop()
+            raise
         return self
 
     async def __aexit__(
@@ -90,12 +94,21 @@ class Watchdog:
     def _run(self, watched: "_Watched") -> None:
         try:
             asyncio.run(self._watch(watched))
+        except BaseException as error:
+            if watched.started.done():
+                raise
+            watched.started.set_exception(error)
         finally:
             watched.ended.set_result(None)
 
     async def _watch(self, watched: "_Watched") -> None:
         own, stop = asyncio.get_running_loop(), asyncio.Event()
-        self._stop = functools.partial(own.call_soon_threadsafe, stop.set)
+
+        def stop_soon() -> None:
+            with contextlib.suppress(RuntimeError):  # it has stopped by itself
+                own.call_soon_threadsafe(stop.set)
+
+        self._stop = stop_soon
         watched.started.set_result(None)
         randomness, due, named = Random(), 0.0, False  # noqa: S311 - for jitter
         async with Brokers(self._config, randomness=randomness) as brokers:
@@ -104,9 +117,12 @@ class Watchdog:
                     watched.loop.call_soon_threadsafe(self._at_work)
                 except RuntimeError:
                     return  # the loop was closed without a farewell
+                looked = time.monotonic()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_SECONDS_BETWEEN_LOOKS):
                         await stop.wait()
+                if time.monotonic() - looked > _BLOCKED_AFTER:
+                    continue  # the whole process stood still: give the loop its turn
                 blocked = time.monotonic() - self._seen
                 if blocked < _BLOCKED_AFTER:
                     named = False

@@ -35,3 +35,17 @@ class NothingClaimed(ConsumerError):
             f"group {self.group!r}: no partition is claimed at the moment, so nothing may be "
             "committed. Wait until partitions are assigned"
         )
+
+
+class StoreFailed(ConsumerError):
+    """An offset store of the user's own raised. Its exception is the cause of this one."""
+
+    retriable = True
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the offset store failed to {self.what}: {self.reason}"

@@ -28,6 +28,7 @@ class WantedTopics:
         self._divided: Partitions | None = None  # among the group, if we lead it
         self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic, when first seen
         self._known_to: Subscription | None = None  # the one that names were looked up for
+        self._matched: frozenset[str] = frozenset()  # when we last looked
 
     @property
     def subscription(self) -> Subscription:
@@ -80,7 +81,7 @@ class WantedTopics:
     async def changed(self) -> str | None:
         """Why the group should divide anew, if it should."""
         if isinstance(self.subscription, Pattern):
-            names, _ = await self._look()
+            self._matched = names = (await self._look())[0]
             if names != self._names:
                 return f"other topics match: {', '.join(sorted(names ^ self._names))}"
         if (before := self._divided) is not None:
@@ -96,7 +97,7 @@ class WantedTopics:
         if isinstance(wanted, Pattern):
             every = await self._cluster.topic_names()
             found = wanted.matching(every, exclude_internal=self._exclude_internal)
-            before = frozenset(filter(self.takes, self._names))
+            before = frozenset(filter(self.takes, self._names | self._matched))
             # brokers that have not heard the news deny topics: `Growth` knows when to believe them
             partitions = await self._growth.ask({*found, *before, *led})
             return frozenset(partitions.keys() & (found | before)), partitions

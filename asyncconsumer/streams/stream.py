@@ -60,7 +60,7 @@ class Stream:
 
     async def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought of a partition, to iterate over with a plain ``for``."""
-        while (records := await self._refill()) is not None:
+        while (records := await self._refill(again=False)) is not None:
             yield records
 
     async def arrow(
@@ -79,6 +79,10 @@ class Stream:
         async for records in self.chunks():
             while True:
                 await self._waited_at_fence()
+                held = self._held
+                if held is not None and held.records is records and self._is_on_hold(held):
+                    self._put_aside(held)
+                    break
                 batch = to_arrow(
                     records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
                 )
@@ -163,35 +167,42 @@ class Stream:
         """Raise this where the user waits for the next, once; None takes it back."""
         self.channel.interrupt(error)
 
-    async def _refill(self) -> accel.Records | None:
-        """The next records; or the same again, when they may be handed out only after a wait."""
+    async def _refill(self, *, again: bool = True) -> accel.Records | None:
+        """The next records; or the same again, when they may be handed out only after a wait.
+
+        Who takes records by the chunk is done with all of it, and must not be given it again.
+        """
         held, self._reader = self._held, asyncio.current_task()
         if held is not None:
             self._receipt = held.records.next_offset
             self._asked.set()
             late = await self._waited_at_fence()
-            if self._held is held and held.partition in self._on_hold:
+            if self._held is held and again and self._is_on_hold(held):
                 self._put_aside(held)
-            elif self._held is held and late:
+            elif self._held is held and again and late:
                 return held.records
             elif self._held is held and self._let_go(held):
                 done = Offset(held.next_offset, leader_epoch=held.leader_epoch)
                 self._finished[held.partition] = done
         while (chunk := await self._next()) is not None:
-            self._held, self._receipt = chunk, -1
+            self._held, self._receipt = chunk, chunk.records.next_offset
             await self._waited_at_fence()
             if self._held is not chunk:
                 continue  # it was lost meanwhile, and taken back
-            if chunk.partition not in self._on_hold:
+            if not self._is_on_hold(chunk):
                 return chunk.records
             self._put_aside(chunk)
         return None
+
+    def _is_on_hold(self, chunk: Chunk) -> bool:
+        return chunk.partition in self._on_hold
 
     def _put_aside(self, chunk: Chunk) -> None:
         done = max(chunk.records.next_offset, chunk.offset)
         self._finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
         self._aside[chunk.partition] = chunk
         self._held = None
+        self._asked.set()
 
     async def _next(self) -> Chunk | None:
         if self._timeout_ms is None:

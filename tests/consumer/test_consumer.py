@@ -361,7 +361,8 @@ async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"group_id": ""}, "group_id is empty"),
+        ({"group_id": ""}, "group_id must be a name"),
+        ({"group_id": "g", "max_poll_interval_ms": 1}, "the session lives"),
         ({"group_idd": "g"}, "did you mean group_id"),
         ({"group_id": "g", "group_protocol": "clasic"}, "did you mean classic"),
         ({"group_id": "g", "partition_assignment_strategy": "rang"}, "did you mean range"),

@@ -313,3 +313,50 @@ async def test_nobody_waits_for_a_reader_that_cannot_ask_again() -> None:
     stream.hold([B])
     await stream.settled([B])
     stream.forget(B)
+
+
+@simulated(range(3))
+async def test_who_works_long_on_a_chunk_is_given_the_next_and_not_the_same_again() -> None:
+    loop = asyncio.get_running_loop()
+    channel = Channel(Budget(10**6))
+    for offset in (0, 3, 6):
+        channel.push(chunk(A, offset))
+    channel.close()
+    taken = []
+    async for records in Stream(channel, Gate(), loop.time).chunks():
+        taken.append([record.offset for record in records])
+        await asyncio.sleep(1)
+    assert taken == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+async def test_what_was_put_aside_is_finished_as_far_as_it_was_read() -> None:
+    channel = Channel(Budget(10**6))
+    channel.push(chunk(A, 0))
+    channel.push(chunk(B, 0))
+    stream = Stream(channel)
+    records = aiter(stream)
+    await anext(records)
+    stream.hold([A])
+    await anext(records)  # of the other
+    stream.hold([B])
+    stream.release([A])
+    waiting = asyncio.get_running_loop().create_task(anext(records))
+    assert (await waiting).offset == 1
+    assert stream.finished() == {A: 1, B: 1}
+    channel.clear()
+    stream.forget(A)
+    stream.forget(B)
+
+
+async def test_arrow_batches_stop_in_the_middle_of_a_chunk_as_records_do() -> None:
+    channel = Channel(Budget(10**6))
+    channel.push(chunk(A, 0))
+    channel.close()
+    stream = Stream(channel)
+    batches = stream.arrow(max_rows=1)
+    assert (await anext(batches)).num_rows == 1
+    stream.hold([A])
+    with pytest.raises(StopAsyncIteration):
+        await anext(batches)
+    assert stream.finished() == {A: 1}
+    stream.forget(A)

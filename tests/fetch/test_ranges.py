@@ -87,7 +87,8 @@ async def test_a_range_ends_behind_what_compaction_took(kafka: KafkaHandle) -> N
 
         async def compacted() -> bool:
             await fill(kafka, topic, 1)  # a new segment, so that the old one may be cleaned
-            return len(await offsets(reader, OffsetRange(topic, 0, 0, 97))) == 0
+            left = [one async for one in reader.read(OffsetRange(topic, 0, 0, 97))]
+            return not left  # read once: between two reads it may happen
 
         await until(compacted)
         assert await offsets(reader, OffsetRange(topic, 0, 0, 97)) == []
