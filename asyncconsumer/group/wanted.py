@@ -80,12 +80,15 @@ class WantedTopics:
 
     async def changed(self) -> str | None:
         """Why the group should divide anew, if it should."""
+        found: Partitions | None = None
         if isinstance(self.subscription, Pattern):
-            self._matched = names = (await self._look())[0]
-            if names != self._names:
-                return f"other topics match: {', '.join(sorted(names ^ self._names))}"
+            self._matched, found = await self._look()
+            if self._matched != self._names:
+                others = sorted(self._matched ^ self._names)
+                return f"other topics match: {', '.join(others)}"
         if (before := self._divided) is not None:
-            found = await self._growth.ask({*before, *self._names})
+            if found is None:
+                found = await self._growth.ask({*before, *self._names})
             now = {topic: found.get(topic, ()) for topic in before}
             if now != before:
                 return "topics have other partitions than before"
