@@ -151,12 +151,9 @@ class Rebalancer:
         """Follow, until the membership ends."""
         async for assignment in self._membership.assignments():
             self.idle.clear()
-            epoch = self._epoch
             try:
                 await self._let_go(assignment)
                 await self._take_up(assignment)
-                if self._epoch != epoch:
-                    self._reconcile()
             finally:
                 self.idle.set()
             for stream in self._streams.all():
@@ -220,7 +217,6 @@ class Rebalancer:
                 raise NotAssigned(one, self._reading)
 
     def _say_paused(self, partitions: Collection[TopicPartition]) -> None:
-        self._epoch += 1
         for one in partitions:
             routed = self._reading[one]
             paused = one in self._paused
@@ -314,6 +310,7 @@ class Rebalancer:
             await _tell("before_starting", telling)
         finally:
             self._change = _Change()
+        self._reconcile()
 
     def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
         """Where to begin with a partition of which the group has no offset."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -17,7 +17,7 @@ from asyncconsumer.errors import (
     UnknownTopicOrPartition,
 )
 from asyncconsumer.fetch.ask import Ask, Fetched, request, understand
-from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.lookup import list_offset, milliseconds
 from asyncconsumer.fetch.reader import PartitionReader, ReadPolicy, Skipped
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.fetch.stream import PartitionStream
@@ -31,7 +31,6 @@ from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 OFFSET_RESETS: Final = ("none", "earliest", "latest")
 _LEADER_TRIES: Final = 3
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FetchResult(NamedTuple):
@@ -214,7 +213,7 @@ class SimpleConsumer:
         A moment is a datetime with a time zone, or milliseconds since 1970. All records before the
         offset are older than it. When none is as new, that is the end of the log.
         """
-        moment = when if isinstance(when, int) else _milliseconds(when)
+        moment = milliseconds(when)
         at = TopicPartition(topic, partition)
         committed = self._fetch_config.committed_only
         found = await list_offset(self._session.leaders, at, moment, committed_only=committed)
@@ -284,9 +283,3 @@ class SimpleConsumer:
 def _refused(at: TopicPartition, offset: int, error: BrokerError) -> Fetched:
     """What a broker would have answered, had we known one to ask."""
     return Fetched(at, offset, error, -1, -1, -1, None, -1, memoryview(b""))
-
-
-def _milliseconds(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise ConfigError(f"{moment} has no time zone: give one, e.g. datetime.now(UTC)")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)  # exactly: seconds as a float are not

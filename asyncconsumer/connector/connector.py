@@ -13,11 +13,8 @@ from contextlib import AsyncExitStack
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
-from typing_extensions import TypeVar
-
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.connector.listener import RebalanceListener
-from asyncconsumer.connector.routes import Routes
 from asyncconsumer.connector.seeds import Seeds
 from asyncconsumer.errors import ConfigError, StreamsExist
 from asyncconsumer.fetch.events import Events, Stalled
@@ -37,13 +34,11 @@ from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Listeners, Rebalancer
-from asyncconsumer.streams.messages import Decoder, MessageStream
+from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
+from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.zk.session import ZooKeeperSession
-
-K = TypeVar("K", default=bytes)
-V = TypeVar("V", default=bytes)
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell

@@ -18,7 +18,7 @@ from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.joined import Given, Joined, join
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
-from asyncconsumer.consumer.reading import K, Reading, V
+from asyncconsumer.consumer.reading import Reading
 from asyncconsumer.consumer.wishes import Wish, named, wish_of
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
 from asyncconsumer.fetch.events import Events, Stalled
@@ -30,7 +30,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
-from asyncconsumer.streams.messages import Decoder, Message
+from asyncconsumer.streams.messages import Decoder, K, Message, V
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.messages import EARLIEST, LATEST

@@ -14,7 +14,6 @@ from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
 from asyncconsumer.group.manual import ManualMembership
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -23,6 +22,7 @@ from asyncconsumer.offsets.own import OwnStore
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 
@@ -92,7 +92,7 @@ async def join(
         given.outside.clock,
         timeout_ms=config.member.consumer_timeout_ms,
     )
-    streams = _One(stream)
+    streams = Routes([stream])
     committer = Committer(_store(config, given, coordinator, membership))
     commits = config.member.enable_auto_commit and given.commits(config)
     rebalancer = Rebalancer(
@@ -156,18 +156,3 @@ def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:
         interval=config.member.heartbeat_interval_ms / 1000,
         most=config.member.max_blocked_ms / 1000,
     )
-
-
-class _One:
-    """Everything is read by one stream."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-
-    def of(self, partition: TopicPartition, number: int) -> Stream:
-        """That one."""
-        return self._stream
-
-    def all(self) -> list[Stream]:
-        """That one."""
-        return [self._stream]

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from asyncconsumer.errors import ConfigError
 from asyncconsumer.fetch.leader import Leaders
-from asyncconsumer.fetch.lookup import Listed, list_offset
+from asyncconsumer.fetch.lookup import Listed, list_offset, milliseconds
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.many import each
 
@@ -28,7 +27,7 @@ class Lookups:
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a moment; None if none is as new."""
-        found = await self._ask({one: _milliseconds(at) for one, at in moments.items()})
+        found = await self._ask({one: milliseconds(at) for one, at in moments.items()})
         return {one: at.offset if at.offset >= 0 else None for one, at in found.items()}
 
     async def _ask(self, moments: Mapping[TopicPartition, int]) -> dict[TopicPartition, Listed]:
@@ -41,11 +40,3 @@ class Lookups:
 
         await each(moments, ask)
         return found
-
-
-def _milliseconds(when: int | datetime) -> int:
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise ConfigError(f"{when!r} has no time zone: give it one, e.g. datetime.UTC")
-        return int(when.timestamp() * 1000)
-    return when

@@ -3,16 +3,11 @@
 from collections.abc import AsyncIterator
 from typing import Any, Generic, cast
 
-from typing_extensions import TypeVar
-
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import DeserializationFailed
-from asyncconsumer.streams.messages import Decoder, Message
+from asyncconsumer.streams.messages import Decoder, K, Message, V
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire.accel import Record
-
-K = TypeVar("K", default=bytes)
-V = TypeVar("V", default=bytes)
 
 
 class Reading(Generic[K, V]):
@@ -40,14 +35,10 @@ class Reading(Generic[K, V]):
         record = self._interceptors.on_consume(await anext(self._records))
         if self._key is None and self._value is None:
             return cast("Message[K, V]", record)
-        return Message(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp,
+        return Message.of(
+            record,
             _deserialized(record, "key", record.key, self._key),
             _deserialized(record, "value", record.value, self._value),
-            record,
         )
 
 

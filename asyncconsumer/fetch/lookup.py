@@ -1,10 +1,11 @@
 """Offsets by earliest, latest or time, asked of a partition's leader."""
 
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
 
 from aiokafka.protocol.api import Response
 
-from asyncconsumer.errors import BrokerError
+from asyncconsumer.errors import BrokerError, ConfigError
 from asyncconsumer.fetch.leader import Leaders
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.wire.messages import (
@@ -13,6 +14,8 @@ from asyncconsumer.wire.messages import (
     ListedOffset,
     ListOffsetsRequest,
 )
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Listed(NamedTuple):
@@ -36,3 +39,12 @@ async def list_offset(
         return Listed(row["offset"], row["timestamp"])
 
     return await leaders.request(partition, ListOffsetsRequest(wanted, level), read)
+
+
+def milliseconds(moment: int | datetime) -> int:
+    """A moment as ListOffsets has it; what is a number is taken as it is."""
+    if isinstance(moment, int):
+        return moment
+    if moment.tzinfo is None:
+        raise ConfigError(f"{moment} has no time zone: give one, e.g. datetime.now(UTC)")
+    return (moment - _EPOCH) // timedelta(milliseconds=1)  # exactly: seconds as a float are not

@@ -26,6 +26,12 @@ class Message(NamedTuple, Generic[K, V]):
     value: V | None
     record: accel.Record
 
+    @classmethod
+    def of(cls, record: accel.Record, key: K | None, value: V | None) -> "Message[K, V]":
+        """A record with what was made of its key and value."""
+        place = record.topic, record.partition, record.offset, record.timestamp
+        return cls(*place, key, value, record)
+
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
         """The record's."""
@@ -63,14 +69,10 @@ class MessageStream(Generic[K, V]):
             return cast("Message[K, V]", record)
         as_it_is: Decoder[Any] = _as_it_is
         key_decoder, value_decoder = self._key_decoder or as_it_is, self._value_decoder or as_it_is
-        return Message(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp,
+        return Message.of(
+            record,
             None if record.key is None else key_decoder(record.key),
             None if record.value is None else value_decoder(record.value),
-            record,
         )
 
     def clear(self) -> None:

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
-from asyncconsumer.connector.routes import Routes
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
@@ -19,6 +18,7 @@ from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, Final
 
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.connector.routes import Routes
 from asyncconsumer.errors import ConnectFailed, ConnectionLost, ConsumerError
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
@@ -21,6 +20,7 @@ from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
 from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups

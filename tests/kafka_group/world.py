@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, Final, Self
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
-from asyncconsumer.connector.routes import Routes
 from asyncconsumer.errors import ConnectFailed, ConsumerError
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
@@ -28,6 +27,7 @@ from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.cluster import State
 from asyncconsumer.testing.cluster.groups import Fate, GroupCluster
