@@ -10,7 +10,7 @@ from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
-from asyncconsumer.rebalancer import Rebalancer, Streams
+from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.tasks.scope import Scope
 
 _log: Final = logging.getLogger(__name__)
@@ -34,13 +34,11 @@ class Following:
         membership: Leaving,
         committer: Committer,
         rebalancer: Rebalancer,
-        streams: Streams,
     ) -> None:
         self.committer: Final = committer
         self.rebalancer: Final = rebalancer
         self._who = who  # for the log
         self._membership = membership
-        self._streams = streams
         self._failure: ConsumerError | None = None  # what ended it, if something did
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -99,8 +97,7 @@ class Following:
         finally:
             for task in self._tasks:  # all are over, unless this was cancelled
                 task.cancel()
-            for stream in self._streams.all():
-                stream.channel.close()
+            self.rebalancer.streams.close()
 
     async def _stop_following(self) -> None:
         """End the rebalancing, not in the middle of a step: a listener may be at work."""
@@ -121,8 +118,7 @@ class Following:
         try:
             await self.rebalancer.run()
         except ConsumerError as error:
-            for stream in self._streams.all():
-                stream.channel.close(error)
+            self.rebalancer.streams.close(error)
             self._fail(error)
 
     async def _commit_now_and_then(self, seconds: float) -> None:

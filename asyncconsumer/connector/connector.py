@@ -279,7 +279,7 @@ class ConsumerConnector:
         )
         self._member = membership
         following = self._following = Following(
-            f"group {config.group_id}", membership, committer, rebalancer, routes
+            f"group {config.group_id}", membership, committer, rebalancer
         )
         interval = config.auto_commit_interval_ms if config.auto_commit_enable else None
         following.start(self._scope, interval)

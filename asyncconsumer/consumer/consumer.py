@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.joined import Given, Joined, join
+from asyncconsumer.consumer.joined import Given, Joined, StreamKind, join
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
 from asyncconsumer.consumer.reading import Reading
@@ -31,6 +31,7 @@ from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.streams.messages import Decoder, K, Message, V
+from asyncconsumer.streams.routes import PerPartition
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -195,6 +196,18 @@ class Consumer(Generic[K, V]):
     def records(self) -> Stream:
         """The stream of records as they are: its `chunks()` and `arrow()` are cheaper."""
         return self._reading
+
+    def by_partition(self, kind: StreamKind = Stream) -> PerPartition:
+        """Have each partition read by a stream of its own, of that kind; for those who build on it.
+
+        Its `opened()` tells of each as it appears. Say so before anything is read.
+        """
+        there = self._there
+        if there.stream.is_read:
+            raise ConfigError("the consumer is being read with `async for`: choose one way")
+        streams = PerPartition(lambda: there.open_stream(kind))
+        there.following.rebalancer.route(streams)
+        return streams
 
     @property
     def _reading(self) -> Stream:

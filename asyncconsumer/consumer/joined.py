@@ -1,8 +1,10 @@
 """What becomes of a wish: a member, its stream, and who follows and commits."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import listeners
@@ -23,10 +25,23 @@ from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.streams.routes import Routes
-from asyncconsumer.streams.stream import Stream
+from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.tasks.scope import Scope
 
 Member: TypeAlias = GroupMember | ManualMembership
+
+
+StreamKind: TypeAlias = Callable[
+    [Channel, Fence | None, Callable[[], float] | None, int | None], Stream
+]
+"""`Stream`, or a class of streams that are made in the same way."""
+
+
+class OpenStream(Protocol):
+    """Makes a stream for what is read; of a kind, if one is given."""
+
+    def __call__(self, kind: StreamKind = Stream) -> Stream:
+        """A new one."""
 
 
 class Given(NamedTuple):
@@ -49,6 +64,7 @@ class Joined(NamedTuple):
     membership: Member
     stream: Stream
     following: Following
+    open_stream: "OpenStream"
     stack: AsyncExitStack  # of what must be closed in the end
 
     def wanting(self, wish: Wish) -> "Joined":
@@ -86,34 +102,37 @@ async def join(
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(wish, config, given, coordinator, kafka)
     in_group = not isinstance(membership, ManualMembership)
-    stream = Stream(
-        manager.channel(),
-        membership if in_group else None,  # what is not certainly ours is not handed out
-        given.outside.clock,
-        timeout_ms=config.member.consumer_timeout_ms,
-    )
-    streams = Routes([stream])
+
+    def open_stream(kind: StreamKind = Stream) -> Stream:
+        return kind(
+            manager.channel(),
+            membership if in_group else None,  # what is not certainly ours is not handed out
+            given.outside.clock,
+            config.member.consumer_timeout_ms,
+        )
+
+    stream = open_stream()
     committer = Committer(_store(config, given, coordinator, membership))
     commits = config.member.enable_auto_commit and given.commits(config)
     rebalancer = Rebalancer(
         membership,
         manager,
         committer,
-        streams,
+        Routes([stream]),
         auto_offset_reset=config.engine.auto_offset_reset,
         auto_commit=commits,
         listeners=listeners(given.listener, config.member.listener_timeout_ms),
         grace=config.member.revoke_grace_ms / 1000,
     )
     who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
-    following = Following(who, membership, committer, rebalancer, streams)
+    following = Following(who, membership, committer, rebalancer)
     async with AsyncExitStack() as stack:
         if not isinstance(membership, ManualMembership):
             await stack.enter_async_context(membership)
             if config.member.heartbeat_thread:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
-        return Joined(wish, membership, stream, following, stack.pop_all())
+        return Joined(wish, membership, stream, following, open_stream, stack.pop_all())
 
 
 def _membership(

@@ -1,9 +1,16 @@
 """Which stream gets which partition."""
 
-from collections.abc import Mapping
+import asyncio
+import copy
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
+from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
+
+OpenStream = Callable[[], Stream]
+"""Makes a stream of the consumer that the routes are for."""
 
 
 class Routes:
@@ -24,3 +31,82 @@ class Routes:
         if isinstance(streams, list):
             return streams
         return [stream for of_topic in streams.values() for stream in of_topic]
+
+    def end(self, partition: TopicPartition) -> None:
+        """Streams stay when partitions go."""
+
+    def close(self, error: ConsumerError | None = None) -> None:
+        """Let readers come to the end of what is there; then end, or raise the error."""
+        for stream in self.all():
+            stream.channel.close(error)
+
+
+class Spread(Routes):
+    """Some streams that share what there is: a new partition goes to the one with the fewest."""
+
+    def __init__(self, streams: list[Stream]) -> None:
+        super().__init__(streams)
+        self._places: dict[TopicPartition, Stream] = {}
+
+    def of(self, partition: TopicPartition, number: int) -> Stream:
+        """Where it is, or from now on will be."""
+        if partition not in self._places:
+            taken = list(self._places.values())
+            self._places[partition] = min(self.all(), key=taken.count)
+        return self._places[partition]
+
+    def end(self, partition: TopicPartition) -> None:
+        """There is a place again."""
+        self._places.pop(partition, None)
+
+
+class PerPartition:
+    """A stream of its own for each partition, from when it is ours until it is not."""
+
+    def __init__(self, open_stream: OpenStream) -> None:
+        self._open = open_stream
+        self._streams: dict[TopicPartition, Stream] = {}
+        self._new: deque[tuple[TopicPartition, Stream]] = deque()
+        self._bell = asyncio.Event()
+        self._ending: ConsumerError | None = None
+
+    def of(self, partition: TopicPartition, number: int) -> Stream:
+        """Its stream, which it gets when it is asked for first."""
+        stream = self._streams.get(partition)
+        if stream is None:
+            stream = self._streams[partition] = self._open()
+            if self._ending is not None:
+                stream.channel.close()
+            self._new.append((partition, stream))
+            self._bell.set()
+        return stream
+
+    def all(self) -> Collection[Stream]:
+        """Those of the partitions that are ours."""
+        return list(self._streams.values())
+
+    def end(self, partition: TopicPartition) -> None:
+        """It is not ours any more: whoever reads it comes to the end."""
+        if (stream := self._streams.pop(partition, None)) is not None:
+            stream.channel.close()
+
+    def close(self, error: ConsumerError | None = None) -> None:
+        """As all streams, and there will be no further ones."""
+        self._ending = self._ending or error or ClosedError("the consumer was closed")
+        self._bell.set()
+        for stream in self._streams.values():
+            stream.channel.close(error)
+
+    async def opened(self) -> AsyncIterator[tuple[TopicPartition, Stream]]:
+        """Each as it appears; those that are gone again before somebody asks are left out."""
+        while True:
+            while self._new:
+                partition, stream = self._new.popleft()
+                if self._streams.get(partition) is stream:
+                    yield partition, stream
+            if isinstance(self._ending, ClosedError):
+                return
+            if self._ending is not None:
+                raise copy.copy(self._ending) from self._ending
+            self._bell.clear()
+            await self._bell.wait()

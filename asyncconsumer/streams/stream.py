@@ -90,6 +90,14 @@ class Stream:
                     break
                 yield batch
 
+    @property
+    def is_read(self) -> bool:
+        """Whether anybody ever asked for something."""
+        return self._reader is not None
+
+    def begin(self, partition: TopicPartition, start: int) -> None:
+        """It will be read here, from there on: what a commit said, or EARLIEST, or LATEST."""
+
     def finished(self) -> dict[TopicPartition, int]:
         """Of each partition read, the offset behind the last record that its user is done with.
 

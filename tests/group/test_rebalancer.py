@@ -14,6 +14,7 @@ from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -40,7 +41,7 @@ class Scripted:
             self,
             cast("FetchManager", self),
             self,
-            self,
+            Routes(self.streams),
             listeners=Listeners(
                 before_releasing=self.tell("releasing"),
                 before_starting=self.starting,
@@ -79,12 +80,6 @@ class Scripted:
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         self.log.append(f"forget {len(partitions)}")
-
-    def of(self, partition: TopicPartition, number: int) -> Stream:
-        return self.streams[number]
-
-    def all(self) -> list[Stream]:
-        return self.streams
 
     def tell(self, what: str) -> Any:
         async def told(partitions: Collection[TopicPartition]) -> None:
