@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mappi
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Generic, Self
+from typing import Any, Final, Generic, Self, cast
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.joined import Given, Joined, StreamKind, join
+from asyncconsumer.consumer.joined import Given, Joined, join
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
 from asyncconsumer.consumer.reading import Reading
@@ -30,8 +30,8 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
-from asyncconsumer.streams.messages import Decoder, K, Message, V
-from asyncconsumer.streams.routes import PerPartition
+from asyncconsumer.serdes import Deserializable, Deserializer, deserializer_of
+from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -52,8 +52,8 @@ class Consumer(Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         partitions: Iterable[TopicPartition] | None = None,
         listener: object = None,
-        key_deserializer: Decoder[K] | None = None,
-        value_deserializer: Decoder[V] | None = None,
+        key_deserializer: Deserializable[K] | None = None,
+        value_deserializer: Deserializable[V] | None = None,
         interceptors: Iterable[Interceptor] = (),
         offsets: OffsetStore | None = None,
         outside: Outside | None = None,
@@ -65,7 +65,10 @@ class Consumer(Generic[K, V]):
             self._check(self._wish)
         assignors(self.config.member)  # what is wrong with them is told now
         self._given = Given(listener, offsets, Interceptors(interceptors), outside or Outside())
-        self._deserializers = key_deserializer, value_deserializer
+        self._deserializers = cast(  # K and V are bytes where none is given
+            "tuple[Deserializer[K], Deserializer[V]]",
+            (deserializer_of(key_deserializer), deserializer_of(value_deserializer)),
+        )
         self._kafka = Session(
             self.config.connection,
             patience_ms=self.config.member.commit_timeout_ms,
@@ -82,6 +85,7 @@ class Consumer(Generic[K, V]):
         self._scope = Scope("consumer")
         self._stack = AsyncExitStack()
         self._joined: Joined | None = None
+        self._messages: Reading[K, V] | None = None  # one a stream: it may have a record in hand
         self._changing = False  # what is wanted, at the moment
 
     def _check(self, wish: Wish) -> None:
@@ -190,24 +194,15 @@ class Consumer(Generic[K, V]):
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         """Records, or with deserializers messages. Choose this or `chunks`, and stay with it."""
-        return aiter(Reading(self._reading, *self._deserializers, self._given.interceptors))
+        stream = self._reading
+        if self._messages is None or self._messages.stream is not stream:
+            self._messages = Reading(stream, *self._deserializers, self._given.interceptors)
+        return aiter(self._messages)
 
     @property
     def records(self) -> Stream:
         """The stream of records as they are: its `chunks()` and `arrow()` are cheaper."""
         return self._reading
-
-    def by_partition(self, kind: StreamKind = Stream) -> PerPartition:
-        """Have each partition read by a stream of its own, of that kind; for those who build on it.
-
-        Its `opened()` tells of each as it appears. Say so before anything is read.
-        """
-        there = self._there
-        if there.stream.is_read:
-            raise ConfigError("the consumer is being read with `async for`: choose one way")
-        streams = PerPartition(lambda: there.open_stream(kind))
-        there.following.rebalancer.route(streams)
-        return streams
 
     @property
     def _reading(self) -> Stream:

@@ -126,14 +126,20 @@ class SubscriptionConflict(ConsumerError):
 
 
 class DeserializationFailed(ConsumerError):
-    """A key or value could not be deserialized. What the deserializer raised is the cause."""
+    """A key or value could not be deserialized. What the deserializer raised is the cause.
 
-    def __init__(self, part: str, record: object, place: str, reason: str) -> None:
+    If it may be tried again the record is not bad: a schema registry does not answer, or the like.
+    """
+
+    def __init__(
+        self, part: str, record: object, place: str, reason: str, *, retriable: bool = False
+    ) -> None:
         super().__init__(part, record, place, reason)
         self.part = part
         self.record = record
         self.place = place
         self.reason = reason
+        self.retriable = retriable
 
     def __str__(self) -> str:
         return (

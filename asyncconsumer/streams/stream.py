@@ -118,6 +118,23 @@ class Stream:
             return self._held.records.next_offset
         return self._finished.get(partition)
 
+    @property
+    def in_hand(self) -> object:
+        """What the record handed out last is part of; for `still_has`."""
+        return self._held
+
+    async def still_has(self, in_hand: object) -> bool:
+        """Whether what was in hand may still be used, once that is certain.
+
+        For who waits for something before passing a record on: it may be lost meanwhile.
+        """
+        now = asyncio.get_running_loop().time
+        while self._fence is not None and now() >= self._fence.deadline:
+            if self.channel.closed:
+                return False  # it will never be certain again
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return self._held is in_hand
+
     def hold(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of these, also of the chunk in hand, until `release`."""
         self._on_hold.update(partitions)
