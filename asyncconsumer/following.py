@@ -61,11 +61,12 @@ class Following:
             raise self._failure
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None
+        self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
     ) -> dict[TopicPartition, int]:
         """Commit what is finished, or these offsets, of what is ours; returns what was committed.
 
-        Others are left out, for their owners would read again, or skip, what they have.
+        Others are left out, for their owners would read again, or skip, what they have. Offsets
+        that are given may go back, unless `rewind` is off.
         """
         releasing = self.rebalancer.releasing
         wanted = offsets
@@ -73,7 +74,7 @@ class Following:
             wanted = {**self.rebalancer.finished(), **releasing}
         mine = self.rebalancer.reading.keys() | releasing.keys()
         ours = {one: at for one, at in wanted.items() if one in mine}
-        return await self.committer.commit(ours, rewind=offsets is not None)
+        return await self.committer.commit(ours, rewind=rewind and offsets is not None)
 
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""

@@ -98,6 +98,7 @@ class FetchManager:
         self._pool.close()
         for channel in self._channels:
             channel.close()  # nothing more will come: whoever waits there finds the end
+        self.events.end()
         await self._scope.__aexit__(kind, error, where)
 
     def channel(self) -> Channel:
