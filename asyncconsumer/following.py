@@ -39,7 +39,7 @@ class Following:
         self.rebalancer: Final = rebalancer
         self._who = who  # for the log
         self._membership = membership
-        self._failure: ConsumerError | None = None  # what ended it, if something did
+        self.failure: ConsumerError | None = None  # what ended it, if something did
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, scope: Scope, auto_commit_interval_ms: int | None) -> None:
@@ -57,8 +57,8 @@ class Following:
 
     def check(self) -> None:
         """Raise what ended it, if something did."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
@@ -111,7 +111,7 @@ class Following:
 
     def _fail(self, error: ConsumerError) -> None:
         """There will be no first share, if there was none yet: whoever waits for it must know."""
-        self._failure = self._failure or error
+        self.failure = self.failure or error
         self.rebalancer.rebalanced.set()
 
     async def _follow(self) -> None:

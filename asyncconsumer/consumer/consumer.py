@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
 from asyncconsumer.consumer.connected import Connected, connect
+from asyncconsumer.consumer.health import Health, HealthState, health_of
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.joined import Given, Joined, S, StreamKind, join
 from asyncconsumer.consumer.lookups import Lookups
@@ -274,6 +275,16 @@ class Consumer(Steering, Generic[K, V]):
         self._rebalancer.seek({one: at for one, at in offsets.items() if one in ours})
 
     # --- how it stands ---------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """How it stands: in one word, why, and what is behind."""
+        if not self._scope.is_open:
+            return Health(state=HealthState.CLOSED, reason="it is not open")
+        if self._joined is None:
+            return Health(state=HealthState.IDLE, reason="nothing is subscribed")
+        if (failure := self._following.failure) is not None:
+            return Health(state=HealthState.CLOSED, reason=str(failure))
+        return health_of(self._joined.membership, self._rebalancer, self._connected.manager)
 
     def events(self) -> Heard:
         """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""

@@ -18,6 +18,7 @@ from asyncconsumer.fetch.leaders import LeaderFinder
 from asyncconsumer.fetch.placing import Placing
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.fetch.stalls import Sight, Stalls
+from asyncconsumer.fetch.vitals import Vitals
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.brokers import Brokers
 from asyncconsumer.net.cluster import Cluster
@@ -71,6 +72,7 @@ class FetchManager:
             self._around, config, self._pool, self._finder, self.events, self._scope
         )
         self._stalls = Stalls(config.stall_timeout_ms / 1000)
+        self.vitals = Vitals()
 
     def _expecting(self) -> bool:
         """Whether a partition may get a place at any moment; not if it has had none for long."""
@@ -156,6 +158,11 @@ class FetchManager:
         """Partitions that have something to read, or may have, and do not move; and why."""
         return self._stalls.now
 
+    @property
+    def last_heard(self) -> float:
+        """When a broker last sent something that was asked for, by the loop's clock."""
+        return self._pool.last_heard
+
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
         if paused == cursor.paused:
             return
@@ -194,9 +201,11 @@ class FetchManager:
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
             late = list(self._pool.late())
+            now = asyncio.get_running_loop().time()
+            asked = {fetcher.address for fetcher in self._pool if fetcher.cursors}
+            self.vitals.look(self._channels, asked, {fetcher.address for fetcher in late}, now)
             for fetcher in late:
                 self._finder.doubt(cursor.partition.topic for cursor in fetcher.cursors)
-            now = asyncio.get_running_loop().time()
             self._finder.doubt(
                 one.topic for one, cursor in self._cursors.items() if cursor.leader_is_due(now)
             )

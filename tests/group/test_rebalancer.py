@@ -33,6 +33,7 @@ class Scripted:
         self.script = list(assignments)
         self.lost = False
         self.deadline = inf
+        self.last_sign = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
         self.began: dict[TopicPartition, int] = {}
         self.trouble: list[ConsumerError] = []
