@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.dead_letters import DeadLetters
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.outside import Outside
@@ -16,6 +17,7 @@ class Connected(NamedTuple):
     kafka: Session
     manager: FetchManager
     zookeeper: ZooKeeperGroup | None
+    letters: DeadLetters | None  # for what cannot be read
 
 
 async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outside) -> Connected:
@@ -36,4 +38,10 @@ async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outsid
     manager = FetchManager(
         kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=outside.randomness
     )
-    return Connected(kafka, await stack.enter_async_context(manager), zookeeper)
+    await stack.enter_async_context(manager)
+    letters = None
+    if (topic := config.reading.dead_letter_topic) is not None:
+        connection = config.connection_to(found)
+        letters = DeadLetters(topic, connection, randomness=outside.randomness)
+        await stack.enter_async_context(letters)
+    return Connected(kafka, manager, zookeeper, letters)

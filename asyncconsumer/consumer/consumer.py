@@ -7,7 +7,7 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
@@ -21,6 +21,7 @@ from asyncconsumer.consumer.memberships import assignors
 from asyncconsumer.consumer.poison import Poison
 from asyncconsumer.consumer.reading import How, Limit, Reading
 from asyncconsumer.consumer.steering import Steering
+from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.consumer.wishes import Wish, named, wish_of
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
 from asyncconsumer.fetch.events import Heard, Stalled
@@ -263,7 +264,13 @@ class Consumer(Steering, Generic[K, V]):
         how = How(
             *self._deserializers,
             self._given.interceptors,
-            Poison(reading.on_poison, self._connected.manager.events, self._skip_to),
+            Poison(
+                reading.on_poison,
+                self._connected.manager.events,
+                self._skip_to,
+                self._connected.letters,
+                self.config.member.group_id or "",
+            ),
             self.commit if reading.commit_policy == "manual" else None,
             self._limit,
             ends_when_idle=reading.idle_timeout_ms is not None,
@@ -273,6 +280,21 @@ class Consumer(Steering, Generic[K, V]):
     def _skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         ours = self.assignment
         self._rebalancer.seek({one: at for one, at in offsets.items() if one in ours})
+
+    def transaction(self, producer: TransactionalProducer) -> AbstractAsyncContextManager[None]:
+        """``async with consumer.transaction(producer)``: offsets are committed with what is sent.
+
+        All that was handed out by its end is done with once it is committed; if it is aborted, that
+        comes again. The producer is aiokafka's, started with a ``transactional_id``.
+        """
+        config = self.config
+        if config.reading.commit_policy != "manual" or config.zookeeper is not None:
+            raise ConfigError(
+                "a transaction commits offsets to the group in Kafka, and nobody else may: set "
+                "commit_policy='manual', and not group_protocol='zookeeper'"
+            )
+        self._check_commits()
+        return self._there.transactions.transaction(producer)
 
     # --- how it stands ---------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from asyncconsumer.consumer.ends import ends_of
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import listeners
 from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
+from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
 from asyncconsumer.consumer.wishes import Wish, named
 from asyncconsumer.errors import SubscriptionConflict
@@ -66,6 +67,7 @@ class Joined(NamedTuple):
     membership: Member
     stream: Batched
     following: Following
+    transactions: Transactions
     open_stream: OpenStream
     kind: StreamKind[Batched]  # of its streams, by how they are committed
     stack: AsyncExitStack  # of what must be closed in the end
@@ -101,7 +103,7 @@ async def join(
     wish: Wish, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
 ) -> Joined:
     """Begin to read what is wished for, with tasks of that scope."""
-    kafka, manager, _ = connected
+    kafka, manager = connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(wish, config, given, coordinator, connected, scope)
     store = _store(config, given, coordinator, membership, connected)
@@ -135,7 +137,10 @@ async def join(
             if config.member.heartbeat_thread:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
-        return Joined(wish, membership, stream, following, open_stream, kind, stack.pop_all())
+        transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
+        return Joined(
+            wish, membership, stream, following, transactions, open_stream, kind, stack.pop_all()
+        )
 
 
 def _opener(

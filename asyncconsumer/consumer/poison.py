@@ -1,20 +1,15 @@
 """What becomes of what cannot be read: a record that does not deserialize, a damaged batch."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
+from asyncconsumer.dead_letters import DeadLetters, Failure
 from asyncconsumer.errors import CorruptRecords, DeserializationFailed
 from asyncconsumer.fetch.events import Events, Poisoned
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.accel import Record
 
 Unreadable: TypeAlias = CorruptRecords | DeserializationFailed
-
-
-class Letters(Protocol):
-    """Where it can be kept."""
-
-    async def write_unreadable(self, error: Unreadable) -> None:
-        """Keep it; returns once it is kept."""
 
 
 class Poison(NamedTuple):
@@ -23,7 +18,8 @@ class Poison(NamedTuple):
     policy: str
     events: Events
     seek: Callable[[Mapping[TopicPartition, int]], None]  # to get over a damaged batch
-    letters: Letters | None = None
+    letters: DeadLetters | None = None
+    group: str = ""  # for the letters
 
     def raises(self, error: Unreadable) -> bool:
         """Whether its user is told; also of what time may mend, or where nobody knows the end."""
@@ -34,10 +30,17 @@ class Poison(NamedTuple):
         """Deal with it so that reading can go on, or raise it."""
         if self.raises(error):
             raise error
-        place: Any = error if isinstance(error, CorruptRecords) else error.record
-        partition, offset = TopicPartition(place.topic, place.partition), place.offset
+        record = _record_of(error)
+        partition = TopicPartition(record.topic, record.partition)
         if self.letters is not None:
-            await self.letters.write_unreadable(error)
-        self.events.tell(Poisoned(partition, offset, self.policy, str(error)))
+            await self.letters.write(record, Failure(error, group=self.group))
+        self.events.tell(Poisoned(partition, record.offset, self.policy, str(error)))
         if isinstance(error, CorruptRecords) and error.resume is not None:
             self.seek({partition: error.resume})
+
+
+def _record_of(error: Unreadable) -> Record:
+    """Of a damaged batch there is no record: its place stands for it."""
+    if isinstance(error, CorruptRecords):
+        return Record(error.topic, error.partition, error.offset)
+    return cast("Record", error.record)

@@ -92,6 +92,13 @@ class Batched(Stream):
 
     # --- what a batch is in the way of -----------------------------------------------------------
 
+    def position(self, partition: TopicPartition) -> int | None:
+        """As of any stream; what was collected is not handed out yet."""
+        for record in self._batch:
+            if (record.topic, record.partition) == partition:
+                return record.offset
+        return super().position(partition)
+
     def finished(self) -> dict[TopicPartition, int]:
         """As of any stream; of what is in a batch only what came before."""
         return {**super().finished(), **self._first}
