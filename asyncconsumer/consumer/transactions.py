@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from aiokafka import structs
+
 from asyncconsumer.errors import TransactionFenced
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Membership
@@ -49,7 +51,8 @@ class Transactions:
                 self._check(ours)
                 offsets = self._handed_out()
                 if offsets:
-                    await producer.send_offsets_to_transaction(offsets, self._group_id)
+                    theirs = {structs.TopicPartition(*one): at for one, at in offsets.items()}
+                    await producer.send_offsets_to_transaction(theirs, self._group_id)
                 self._check(ours)
         except BaseException:
             self._go_back()

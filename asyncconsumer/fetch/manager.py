@@ -56,6 +56,7 @@ class FetchManager:
         self.events = Events()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
+        self._last_ends: dict[TopicPartition, int] = {}  # of those that are not read any more
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._scope = Scope("fetch manager")
         self._finder = LeaderFinder(cluster, config.refresh_leader_backoff_ms, randomness)
@@ -120,6 +121,7 @@ class FetchManager:
             want = wanted.get(partition)
             if want is None or (want.channel, want.epoch) != (cursor.channel, cursor.epoch):
                 del self._cursors[partition]
+                self._last_ends[partition] = cursor.high_watermark
                 self._placing.take_away(cursor)
                 cursor.channel.drop(partition)
         new: list[Cursor] = []
@@ -127,6 +129,8 @@ class FetchManager:
             there = self._cursors.get(partition)
             if there is None:
                 there = self._cursors[partition] = Cursor.of(partition, want)
+                # a broker does not repeat what it told in the same fetch session
+                there.learn_end(self._last_ends.pop(partition, -1))
                 if not there.finished:
                     self._finder.add(there)
                     new.append(there)
