@@ -83,6 +83,7 @@ class Reading(Generic[K, V]):
         self._waiting = False
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
+        self._take_back()
         if self._how.nothing:
             return cast("AsyncIterator[Message[K, V]]", aiter(self._stream))
         return self
@@ -143,6 +144,7 @@ class Reading(Generic[K, V]):
         """
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
+        self._take_back()
         limit = self._how.limit
         while self._left or not self._is_used_up():
             most = max_records if limit is None else min(max_records, limit.left)
@@ -170,6 +172,7 @@ class Reading(Generic[K, V]):
     async def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         self._refuse_limit("chunks()")
+        self._take_back()
         async for records in self._stream.chunks():
             yield records
 
@@ -186,12 +189,19 @@ class Reading(Generic[K, V]):
         With ``copy=False`` keys and values point into the buffers of the fetch and keep them alive.
         """
         self._refuse_limit("arrow()")
+        self._take_back()
         async for batch in self._stream.arrow(
             copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         ):
             yield batch
 
     # --- how -------------------------------------------------------------------------------------
+
+    def _take_back(self) -> None:
+        """What a task had in hand when it was cancelled is read again by the one that goes on."""
+        if unfinished := self._stream.unfinished():
+            self._in_work, self._left = None, []
+            self._how.poison.seek(unfinished)
 
     def _is_used_up(self) -> bool:
         """Whether there was enough; then its user is done with the last of it."""

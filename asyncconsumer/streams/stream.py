@@ -1,6 +1,7 @@
 """A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
@@ -33,6 +35,19 @@ class _Reader:
     def __init__(self) -> None:
         self.task: asyncio.Task[Any] | None = None
         self.asked = asyncio.Event()
+
+    @property
+    def died(self) -> bool:
+        """Whether it was cancelled, or failed: it cannot have finished what it had."""
+        task = self.task
+        if task is None or not task.done():
+            return False
+        return task.cancelled() or task.exception() is not None
+
+    def goes(self) -> asyncio.Task[Any] | None:
+        """What there was to know of it is known."""
+        task, self.task = self.task, None
+        return task
 
     def comes(self) -> None:
         """It is this task."""
@@ -122,6 +137,16 @@ class Stream:
     def is_read(self) -> bool:
         """Whether anybody ever asked for something."""
         return self._reader.task is not None
+
+    def unfinished(self) -> dict[TopicPartition, int]:
+        """What was handed out to a task that died over it: from where on to read it again."""
+        if not self._reader.died:
+            return {}
+        task, finished = self._reader.goes(), self.finished()
+        again = {one: at for one, at in finished.items() if at < (self.position(one) or at)}
+        if again:
+            _log.warning("%r ended in the midst of %s: it is read again", task, again)
+        return again
 
     def begin(self, partition: TopicPartition, start: int) -> None:
         """It will be read here, from there on: what a commit said, or EARLIEST, or LATEST."""
