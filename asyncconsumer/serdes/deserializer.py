@@ -52,7 +52,7 @@ def deserializer_of(wanted: Any) -> Deserializer[Any]:
     """
     if isinstance(wanted, Deserializer):
         return wanted
-    if isinstance(wanted, types.ModuleType) or wanted == "json":
+    if isinstance(wanted, types.ModuleType) or (isinstance(wanted, str) and wanted == "json"):
         return _json(wanted)
     if wanted is None or _is_type(wanted):
         return _of_type(wanted)

@@ -64,7 +64,6 @@ class SchemaRegistry:
             "ssl.certificate.location": ssl_certificate_location,
             "ssl.key.location": ssl_key_location,
             "ssl.key.password": ssl_key_password,
-            "timeout": request_timeout_ms / 1000,
             "max.retries": 0,  # we try again ourselves
             **(properties or {}),
         }

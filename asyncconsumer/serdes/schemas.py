@@ -160,5 +160,6 @@ def _check_rules(schema_id: int, rules: _Theirs) -> None:
             raise WrongSchema(
                 schema_id,
                 f"its rule {rule.name!r} ({rule.type}) is to be run on reading, which only "
-                "confluent's own deserializers do: give one of those",
+                "confluent's own deserializers do, with a SerializationContext: call one in a "
+                "deserialize(data, place) of yours",
             )

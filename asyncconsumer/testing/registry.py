@@ -42,7 +42,8 @@ class FakeRegistry:
 
     def __init__(self, *, basic_auth: tuple[str, str] | None = None) -> None:
         self.asked: Final[list[str]] = []
-        self.connected = 0  # connections that are open now
+        self.accepted = 0  # connections so far, and those that are open now
+        self.connected = 0
         self._allowed = None
         if basic_auth is not None:
             self._allowed = b"Basic " + base64.b64encode(":".join(basic_auth).encode())
@@ -116,6 +117,7 @@ class FakeRegistry:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        self.accepted += 1
         self.connected += 1
         try:
             while (head := await reader.readuntil(b"\r\n\r\n")) is not None:

@@ -11,9 +11,11 @@ from types import CoroutineType
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AsyncAvroDeserializer
 
 from asyncconsumer.errors import ConfigError, NotFramed, UnknownSchema, WrongSchema
-from asyncconsumer.serdes import Deserializer, SchemaRegistry
+from asyncconsumer.serdes import Deserializer, SchemaRegistry, deserializer_of
 from asyncconsumer.testing.registry import FakeRegistry
 from tests.serdes.orders import PLAIN, MsgspecOrder, PydanticOrder, record
 from tests.serdes.writers import (
@@ -122,6 +124,15 @@ async def test_avro_bytes_alone_are_written_as_they_are(
     data = await writer.avro(b"raw", '"bytes"')
     assert data.endswith(b"raw")
     assert await made(registry.avro(), data) == b"raw"
+
+
+async def test_confluents_own_deserializers_may_be_given(url: str, writer: Writer) -> None:
+    data = await writer.avro(PLAIN, AVRO_ORDER)
+    async with AsyncSchemaRegistryClient({"url": url}) as client:
+        theirs = deserializer_of(await AsyncAvroDeserializer(client))
+        waiting = theirs.reader("value")(record(data))
+        assert isinstance(waiting, CoroutineType)
+        assert await waiting == PLAIN
 
 
 # --- JSON ----------------------------------------------------------------------------------------
