@@ -11,6 +11,7 @@ from asyncconsumer.serdes.binary import (
     uuid,
 )
 from asyncconsumer.serdes.deserializer import Deserializable, deserializer_of
+from asyncconsumer.serdes.registry import SchemaRegistry
 from asyncconsumer.serdes.shape import Deserializer, Deserializes, Place
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Deserializer",
     "Deserializes",
     "Place",
+    "SchemaRegistry",
     "boolean",
     "deserializer_of",
     "float32",

@@ -5,6 +5,7 @@ import json
 import types
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, overload
+from uuid import UUID
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.serdes.models import model_of, named
@@ -22,6 +23,12 @@ Type checkers infer T of all of these but ``async`` functions: annotate the cons
 _JSON_MODULES: Final = frozenset({"json", "orjson", "simplejson", "ujson", "rapidjson"})
 _AS_IT_IS: Final[Deserializer[bytes]] = Deserializer(bytes, "bytes", as_it_is=True)
 _TEXT: Final[Deserializer[str]] = Deserializer(bytes.decode, "str")
+_SEVERAL_WAYS: Final[dict[object, str]] = {
+    bool: "boolean",
+    int: "int64 (or int32, int16)",
+    float: "float64 (or float32)",
+    UUID: "uuid",
+}
 _PLAIN: Final[dict[object, Deserializer[Any]]] = {None: _AS_IT_IS, bytes: _AS_IT_IS, str: _TEXT}
 
 
@@ -45,7 +52,7 @@ def deserializer_of(wanted: Any) -> Deserializer[Any]:
     """
     if isinstance(wanted, Deserializer):
         return wanted
-    if isinstance(wanted, types.ModuleType) or wanted == "json":
+    if isinstance(wanted, types.ModuleType) or (isinstance(wanted, str) and wanted == "json"):
         return _json(wanted)
     if wanted is None or _is_type(wanted):
         return _of_type(wanted)
@@ -70,14 +77,16 @@ def _of_type(wanted: Any) -> Deserializer[Any]:  # noqa: ANN401
     if get_origin(wanted) in (Union, types.UnionType):  # None is never deserialized
         others = [each for each in get_args(wanted) if each is not types.NoneType]
         wanted = others[0] if others in ([bytes], [str]) else wanted
-    if (plain := _plain(wanted)) is not None:
-        return plain
+    if wanted is None or isinstance(wanted, type):
+        if (plain := _PLAIN.get(wanted)) is not None:
+            return plain
+        if (kafkas := _SEVERAL_WAYS.get(wanted)) is not None:
+            raise ConfigError(
+                f"{named(wanted)} is written in more than one way. As Kafka's own serializers do: "
+                f"asyncconsumer.serdes.{kafkas}; as JSON: json.loads"
+            )
     model = model_of(wanted)
     return Deserializer(model.of_json, f"{named(wanted)} by {model.package}")
-
-
-def _plain(wanted: object) -> Deserializer[Any] | None:
-    return _PLAIN.get(wanted) if wanted is None or isinstance(wanted, type) else None
 
 
 def _json(module: Any) -> Deserializer[Any]:  # noqa: ANN401

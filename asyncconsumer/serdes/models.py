@@ -7,17 +7,9 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Any, NamedTuple
 
 from asyncconsumer.errors import ConfigError
-
-_BINARY_OR_TEXT: Final = {
-    bool: "boolean",
-    int: "int64 (or int32, int16)",
-    float: "float64 (or float32)",
-    UUID: "uuid",
-}
 
 
 class Model(NamedTuple):
@@ -30,12 +22,6 @@ class Model(NamedTuple):
 
 def model_of(kind: Any) -> Model:  # noqa: ANN401 - a class, or a form such as list[Order]
     """How values of this type are made; raises if no package that is there can make them."""
-    if isinstance(kind, type) and kind in _BINARY_OR_TEXT:
-        name = kind.__name__
-        raise ConfigError(
-            f"{name} is written in more than one way. As Kafka's own serializers do: "
-            f"asyncconsumer.serdes.{_BINARY_OR_TEXT[kind]}; as JSON: json.loads"
-        )
     if _is_subclass(kind, "pydantic", "BaseModel"):
         return Model(kind.model_validate_json, kind.model_validate, "pydantic")
     if _is_subclass(kind, "msgspec", "Struct"):

@@ -167,6 +167,22 @@ async def test_what_is_lost_after_its_reader_gave_up_does_not_come_again() -> No
 
 
 @simulated(range(20))
+async def test_what_is_lost_after_a_failure_does_not_come_again() -> None:
+    troubles = [ConnectFailed("r:1", "refused")]
+
+    def deserialize(data: bytes) -> bytes:
+        if troubles:
+            raise troubles.pop()
+        return data
+
+    world = World(None, deserialize)
+    with pytest.raises(DeserializationFailed, match="refused"):
+        await anext(world.reading)
+    world.lose()
+    assert await world.offsets() == [100, 101, 102]
+
+
+@simulated(range(20))
 async def test_what_is_not_certainly_ours_after_a_wait_waits_until_it_is() -> None:
     slow = Slow()
     world = World(None, slow, closed=False)

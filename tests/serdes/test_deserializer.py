@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -163,6 +164,15 @@ def test_what_says_nothing_is_told_at_once(wanted: Any, reason: str) -> None:
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     for name in packages:
         monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_nothing_optional_is_imported_before_it_is_needed() -> None:
+    program = (
+        "import sys, asyncconsumer.serdes as s; s.deserializer_of(str); s.deserializer_of('json');"
+        "print(sorted({'pydantic', 'msgspec', 'confluent_kafka', 'fastavro'} & sys.modules.keys()))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert told.stdout.strip() == b"[]"
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
