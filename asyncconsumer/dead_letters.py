@@ -116,7 +116,7 @@ class DeadLetters:
         """Those that could not be written."""
         try:
             producer = await self._opened()
-        except (KafkaError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - as below
             self._note(error)
             return letters
         sent = [(letter, await self._send(producer, letter)) for letter in letters]
@@ -126,12 +126,14 @@ class DeadLetters:
         return failed
 
     async def _send(self, producer: AIOKafkaProducer, letter: _Letter) -> Awaitable[object] | None:
-        record = letter.record
+        key, value = letter.record.key, letter.record.value
+        if key is None and value is None:
+            value = b""  # aiokafka refuses a record of nothing; a header tells
         try:
             told: Awaitable[object] = await producer.send(
-                self.topic, record.value, key=record.key, headers=letter.headers
+                self.topic, value, key=key, headers=letter.headers
             )
-        except (KafkaError, OSError, ValueError, AssertionError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is: it is tried again, and told
             self._note(error)
             return None
         return told
@@ -141,7 +143,7 @@ class DeadLetters:
             return False
         try:
             await told
-        except (KafkaError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
             return False
         self.written += 1
@@ -212,7 +214,7 @@ def _kept(headers: Headers) -> Headers:
 
 def _told(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
     error = failure.error
-    told = {
+    told: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -223,6 +225,8 @@ def _told(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
         "group": failure.group,
         "handler": failure.handler,
     }
+    if record.key is None and record.value is None:
+        told["no_value"] = "true"
     return [(f"{PREFIX}{name}", str(text).encode()) for name, text in told.items()]
 
 

@@ -208,7 +208,8 @@ class ConsumerApp:
         finally:
             self._state = AppState.CLOSED
             self._end.happened.set()
-            await self._stack.__aexit__(kind, error, where)
+            raised = (None, None, None) if ours else (kind, error, where)
+            await self._stack.__aexit__(*raised)
         if self._end.error is not None and (ours or error is None):
             raise self._end.error
 

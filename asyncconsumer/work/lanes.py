@@ -10,7 +10,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.order import Order
-from asyncconsumer.work.share import Item, Share, State, records_of, size_of
+from asyncconsumer.work.share import Item, Share, State, first_of, records_of, size_of
 
 _WOKEN_AT_ONCE: Final = 2  # each wakes as many again, so all are awake soon, and never for nothing
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
@@ -200,6 +200,8 @@ class Lanes:
         else:
             share.ledger.finish(item.offset)
             _count(share, self.load, -1, -size_of(item))
+        if share.attempts:
+            share.attempts.pop(first_of(item).offset, None)
         self.order.done(share, item, self.ready.append)
         if self._waiting and not self._ringing:
             self._ring_soon()

@@ -69,7 +69,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from("rfffkm"), st.integers(0, 40)), 
 
 @given(OPERATIONS)
 def test_nothing_is_lost_and_what_was_told_is_not_repeated(moves: list[tuple[str, int]]) -> None:
-    """Read (r), finish (f), commit (m) and be killed (k), in any order; 5n are not there."""
+    """Read (r), finish (f), commit (m), be killed (k), in any order; offsets 5n are not there."""
     kept = Offset(0)
     ledger, in_hand, at = Ledger(kept), list[int](), 0
     finished: set[int] = set()  # as far as this ledger can know
