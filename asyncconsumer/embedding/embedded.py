@@ -68,11 +68,11 @@ class Embedded(abc.ABC):
         self._died_of = life.error
 
     def lifespan_with(self, existing: Lifespan) -> Lifespan:
-        """The same around a lifespan that there is already: that opens last and is over first."""
+        """The same within a lifespan that there is already: handlers may use what that opens."""
 
         @asynccontextmanager
         async def both(web_app: object) -> AsyncIterator[Any]:
-            async with self.lifespan(web_app), existing(web_app) as state:
+            async with existing(web_app) as state, self.lifespan(web_app):
                 yield state
 
         return both

@@ -147,7 +147,7 @@ async def test_a_web_app_that_is_cancelled_takes_it_along() -> None:
     assert thing.told[-1] == "closed"
 
 
-async def test_it_goes_around_a_lifespan_that_there_is() -> None:
+async def test_what_an_existing_lifespan_opens_is_there_before_it_and_after_it() -> None:
     thing, web_app = Thing(), Starlette()
 
     @asynccontextmanager
@@ -159,7 +159,7 @@ async def test_it_goes_around_a_lifespan_that_there_is() -> None:
 
     async with thing.lifespan_with(existing)(web_app) as state:
         assert state == {"answer": 42}
-    assert thing.told == ["open", "existing", "existing over", "draining", "closed"]
+    assert thing.told == ["existing", "open", "draining", "closed", "existing over"]
 
 
 async def test_aiohttp_opens_and_closes_it() -> None:
