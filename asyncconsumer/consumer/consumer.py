@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
 from asyncconsumer.consumer.connected import Connected, connect
-from asyncconsumer.consumer.health import Health, HealthState, health_of
+from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.joined import Given, Joined, S, StreamKind, join
 from asyncconsumer.consumer.lookups import Lookups
@@ -23,6 +23,8 @@ from asyncconsumer.consumer.reading import How, Limit, Reading
 from asyncconsumer.consumer.steering import Steering
 from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.consumer.wishes import Wish, named, wish_of
+from asyncconsumer.embedding.embedded import Embedded
+from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
 from asyncconsumer.fetch.events import Heard, Stalled
 from asyncconsumer.following import Following
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer(Steering, Generic[K, V]):
+class Consumer(Steering, Embedded, Generic[K, V]):
     """Reads topics as a member of a group, or partitions by hand; ``async for`` within its block.
 
     A record is finished when the next one is asked for, and committed then and not before. Takes
@@ -307,6 +309,10 @@ class Consumer(Steering, Generic[K, V]):
         if (failure := self._following.failure) is not None:
             return Health(state=HealthState.CLOSED, reason=str(failure))
         return health_of(self._joined.membership, self._rebalancer, self._connected.manager)
+
+    def standing(self) -> Standing:
+        """The same as plain values: this is what the pages of `asgi` show."""
+        return standing_of(self.health(), self.counts if self._scope.is_open else {})
 
     def events(self) -> Heard:
         """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Final
 
+from asyncconsumer.embedding.standing import Standing, lag_by_name
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.manual import ManualMembership
 from asyncconsumer.group.membership import Membership
@@ -119,3 +120,20 @@ def _lag(rebalancer: Rebalancer, manager: FetchManager) -> dict[TopicPartition, 
 
 def _ago(moment: float, now: float) -> float | None:
     return None if isinf(moment) else max(0.0, now - moment)
+
+
+def standing_of(health: Health, events: Mapping[str, int]) -> Standing:
+    """The same as plain values."""
+    return Standing(
+        live=health.live,
+        ready=health.ready,
+        state=health.state.value,
+        reason=health.reason,
+        lag=lag_by_name(health.lag),
+        seconds_since={
+            "heartbeat": health.last_heartbeat,
+            "fetch": health.last_fetch,
+            "progress": health.last_progress,
+        },
+        events={name.replace(" ", "_"): count for name, count in events.items()},
+    )
