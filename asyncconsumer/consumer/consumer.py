@@ -22,7 +22,7 @@ from asyncconsumer.consumer.reading import Reading
 from asyncconsumer.consumer.wishes import Wish, named, wish_of
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
 from asyncconsumer.fetch.events import Events, Stalled
-from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
 from asyncconsumer.group.subscription import Topics
@@ -64,7 +64,8 @@ class Consumer(Generic[K, V]):
         if self._wish is not None:
             self._check(self._wish)
         assignors(self.config.member)  # what is wrong with them is told now
-        self._given = Given(listener, offsets, Interceptors(interceptors), outside or Outside())
+        told = [] if listener is None else [listener]
+        self._given = Given(told, offsets, Interceptors(interceptors), outside or Outside())
         self._deserializers = key_deserializer, value_deserializer
         self._kafka = Session(
             self.config.connection,
@@ -113,7 +114,16 @@ class Consumer(Generic[K, V]):
         finally:
             await self._stack.__aexit__(kind, error, where)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its block is running."""
+        return self._scope.is_open
+
     # --- what to read ----------------------------------------------------------------------------
+
+    def listen(self, listener: object) -> None:
+        """Tell this one as well, from the next change on, after those that were there before."""
+        self._given.listeners.append(listener)
 
     async def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
         """Read these topics, or those whose names match, in place of what was subscribed before."""
@@ -305,6 +315,16 @@ class Consumer(Generic[K, V]):
         self._scope.check_open()
         return self._manager.stalled()
 
+    def progress(self) -> Mapping[TopicPartition, Progress]:
+        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        self._scope.check_open()
+        return self._manager.progress()
+
+    @property
+    def commits(self) -> bool:
+        """Whether there is a place to keep offsets: a group's, or a store of your own."""
+        return self._given.commits(self.config)
+
     @property
     def _there(self) -> Joined:
         self._scope.check_open()
@@ -321,5 +341,5 @@ class Consumer(Generic[K, V]):
         return self._following.rebalancer
 
     def _check_commits(self) -> None:
-        if not self._given.commits(self.config):
+        if not self.commits:
             raise ConfigError("without a group_id there is no place to keep offsets: name one")

@@ -47,7 +47,7 @@ class OpenStream(Protocol):
 class Given(NamedTuple):
     """What the user gave besides options."""
 
-    listener: object
+    listeners: list[object]
     offsets: OffsetStore | None
     interceptors: Interceptors
     outside: Outside
@@ -121,7 +121,7 @@ async def join(
         Routes([stream]),
         auto_offset_reset=config.engine.auto_offset_reset,
         auto_commit=commits,
-        listeners=listeners(given.listener, config.member.listener_timeout_ms),
+        listeners=listeners(given.listeners, config.member.listener_timeout_ms),
         grace=config.member.revoke_grace_ms / 1000,
     )
     who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
