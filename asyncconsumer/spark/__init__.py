@@ -1,24 +1,34 @@
-"""The doors to Spark: what feeds a lake from asyncio. Needs the extras of what is used."""
+"""Kafka and Spark: `SparkFeeder`, from asyncio into a lake.
+
+async with SparkFeeder(consumer, LandingFolder("landing/orders")) as feeder:
+    await feeder.run()
+"""
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncconsumer.spark.batches import Batch as Batch
     from asyncconsumer.spark.delta import DeltaSink as DeltaSink
+    from asyncconsumer.spark.feeder import FeederStats as FeederStats
     from asyncconsumer.spark.feeder import SparkFeeder as SparkFeeder
     from asyncconsumer.spark.landing import LandingFolder as LandingFolder
+    from asyncconsumer.spark.sinks import Sink as Sink
 
-_PLACES: Final = {  # imported when asked for: each needs packages that the others do not
-    "Batch": "batches",
-    "DeltaSink": "delta",
-    "LandingFolder": "landing",
-    "SparkFeeder": "feeder",
+__all__ = ["Batch", "DeltaSink", "FeederStats", "LandingFolder", "Sink", "SparkFeeder"]
+
+# imported when it is asked for: each needs packages that the others do not
+_HOMES: Final = {
+    "Batch": "asyncconsumer.spark.batches",
+    "DeltaSink": "asyncconsumer.spark.delta",
+    "FeederStats": "asyncconsumer.spark.feeder",
+    "LandingFolder": "asyncconsumer.spark.landing",
+    "Sink": "asyncconsumer.spark.sinks",
+    "SparkFeeder": "asyncconsumer.spark.feeder",
 }
-__all__ = list(_PLACES)
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever it is
-    if name not in _PLACES:
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -65,8 +65,8 @@ async def feed(servers: str, topic: str, group: str, who: str, kind: str, folder
         enable_auto_commit=False,
         **QUICK,
     )
-    options = {"max_records": 25, "max_wait_ms": 10, "max_in_flight": 3}
-    async with SparkFeeder(consumer, **sink_of(kind, folder), **options) as feeder:
+    given = {**sink_of(kind, folder), "max_records": 25, "max_wait_ms": 10, "max_in_flight": 3}
+    async with SparkFeeder(consumer, **given) as feeder:
         sys.stdout.write("feeding\n")
         sys.stdout.flush()
         await feeder.run()

@@ -10,6 +10,7 @@ import pytest
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import send
 from tests.helpers import until
+from tests.spark.delta_runtime import delta_rs as delta_rs
 from tests.spark.feeder_kills import PARTITIONS, SINKS, Feeders, kills
 from tests.spark.lake import repeated
 
