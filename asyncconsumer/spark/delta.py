@@ -12,6 +12,7 @@ from asyncconsumer.spark.batches import Batch, app_id
 from asyncconsumer.spark.sinks import refused
 
 _MOST_CONFLICTS: Final = 20
+_COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
 
 
 class DeltaSink:
@@ -41,6 +42,7 @@ class DeltaSink:
         self._app = app
         self._writing = writing
         self._table: DeltaTable | None = None
+        self._commits = 0
         self._one_at_a_time = threading.Lock()  # a table object is not to be shared by threads
 
     def __str__(self) -> str:
@@ -91,9 +93,10 @@ class DeltaSink:
             commit_properties=CommitProperties(app_transactions=versions),
             **self._writing,
         )
+        self._commits += 1
 
     def _newest(self) -> DeltaTable | None:
-        if self._table is not None:
+        if self._table is not None and self._commits % _COMMITS_OF_A_TABLE:
             self._table.update_incremental()
         elif DeltaTable.is_deltatable(self.uri, self._options):
             self._table = DeltaTable(self.uri, storage_options=self._options)

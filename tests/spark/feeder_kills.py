@@ -139,7 +139,7 @@ async def kills(kafka: KafkaLike, feeders: Feeders, runs: int, chance: Random) -
         feeders.kill(victim)
         await asyncio.sleep(chance.uniform(0, 0.4))
         feeders.start(victim)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while len(set(values := feeders.held())) < sent:
             await asyncio.sleep(0.2)
     assert repeated(values) == []
