@@ -9,26 +9,35 @@ from asyncconsumer.ranges import OffsetRange, RangeReader
 from asyncconsumer.simple import SimpleConsumer
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.wire.messages import EARLIEST, LATEST
+from asyncconsumer.work.app import ConsumerApp
+from asyncconsumer.work.arguments import Key, Value
+from asyncconsumer.work.batches import Batch
+from asyncconsumer.work.retry import Retry
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Batch",
     "Blacklist",
     "ClosedError",
     "ConfigError",
     "Consumer",
+    "ConsumerApp",
     "ConsumerConnector",
     "ConsumerError",
     "ConsumerRebalanceListener",
     "CorruptRecords",
     "Interceptor",
+    "Key",
     "Offset",
     "OffsetRange",
     "RangeReader",
     "RebalanceListener",
     "Record",
+    "Retry",
     "SimpleConsumer",
     "TopicPartition",
+    "Value",
     "Whitelist",
 ]
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
 """What can go wrong with a membership."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from asyncconsumer.errors.base import ConsumerError
 
@@ -122,6 +122,22 @@ class SubscriptionConflict(ConsumerError):
         return (
             f"this consumer has {self.has} and cannot have {self.asked} as well: "
             "`await consumer.unsubscribe()` first, or make another consumer"
+        )
+
+
+class TransactionFenced(ConsumerError):
+    """A rebalance took partitions whose records are part of a transaction, which was aborted."""
+
+    def __init__(self, group: str, partitions: Iterable[object]) -> None:
+        super().__init__(group, tuple(partitions))
+        self.group = group
+        self.partitions = tuple(partitions)
+
+    def __str__(self) -> str:
+        what = ", ".join(map(str, sorted(map(str, self.partitions)))) or "everything"
+        return (
+            f"group {self.group} may have given {what} to another member while a transaction was "
+            "open: it was aborted. Read on: whoever has them now makes it again"
         )
 
 

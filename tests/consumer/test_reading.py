@@ -9,11 +9,13 @@ import pytest
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.reading import Reading
+from asyncconsumer.consumer.poison import Poison
+from asyncconsumer.consumer.reading import How, Reading
 from asyncconsumer.errors import ConnectFailed, DeserializationFailed
+from asyncconsumer.fetch.events import Events
 from asyncconsumer.serdes import deserializer_of
+from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.messages import Message
-from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.wire import accel
 from tests.engine.chunks import A, B, chunk
@@ -37,10 +39,17 @@ class World:
         self.channel.push(chunk(B, 100))
         if closed:
             self.channel.close()
-        self.stream = Stream(self.channel, self.fence, asyncio.get_running_loop().time)
-        self.reading: Reading[Any, Any] = Reading(
-            self.stream, deserializer_of(key), deserializer_of(value), Interceptors(seen_by)
+        self.stream = Batched(self.channel, self.fence, asyncio.get_running_loop().time)
+        how = How(
+            deserializer_of(key),
+            deserializer_of(value),
+            Interceptors(seen_by),
+            Poison("raise", Events(), lambda offsets: None),
+            commit=None,
+            limit=None,
+            ends_when_idle=False,
         )
+        self.reading: Reading[Any, Any] = Reading(self.stream, how)
 
     async def offsets(self) -> list[int]:
         return [message.offset async for message in self.reading]

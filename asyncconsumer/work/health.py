@@ -1,0 +1,68 @@
+"""How an app stands, for those who ask."""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from asyncconsumer.work.running import Running
+
+
+class AppState(enum.StrEnum):
+    """Where an app is in its life."""
+
+    NEW = "new"
+    RUNNING = "running"
+    DRAINING = "draining"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerHealth:
+    """What one handler has done, and has to do."""
+
+    running: int  # items that are worked on now
+    in_flight: int  # records in hand, worked on or not yet
+    in_flight_bytes: int
+    finished: int  # items without a failure
+    failed: int  # attempts
+    retried: int
+    dead_letters: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppHealth:
+    """How an app stands; `reason` says why, if it failed."""
+
+    state: AppState
+    reason: str | None
+    handlers: Mapping[str, HandlerHealth]
+
+    def __bool__(self) -> bool:
+        return self.state is AppState.RUNNING
+
+
+def health_of(
+    state: AppState, error: BaseException | None, handlers: Iterable[Running]
+) -> AppHealth:
+    """It all in one value."""
+    return AppHealth(
+        state,
+        None if error is None else str(error) or repr(error),
+        {one.handler.name: _of(one) for one in handlers},
+    )
+
+
+def _of(one: Running) -> HandlerHealth:
+    counts = one.failures.counts
+    return HandlerHealth(
+        running=len(one.lanes.running),
+        in_flight=one.lanes.load.count,
+        in_flight_bytes=one.lanes.load.size,
+        finished=one.workers.finished,
+        failed=counts["failed"],
+        retried=counts["retried"],
+        dead_letters=counts["dead letters"],
+        skipped=counts["skipped"],
+    )
