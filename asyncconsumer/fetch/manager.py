@@ -72,8 +72,7 @@ class FetchManager:
         self._placing = Placing(
             self._around, config, self._pool, self._finder, self.events, self._scope
         )
-        self._stalls = Stalls(config.stall_timeout_ms / 1000)
-        self.vitals = Vitals()
+        self.vitals = Vitals(Stalls(config.stall_timeout_ms / 1000))
 
     def _expecting(self) -> bool:
         """Whether a partition may get a place at any moment; not if it has had none for long."""
@@ -160,7 +159,7 @@ class FetchManager:
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
         """Partitions that have something to read, or may have, and do not move; and why."""
-        return self._stalls.now
+        return self.vitals.stalls.now
 
     @property
     def last_heard(self) -> float:
@@ -218,5 +217,5 @@ class FetchManager:
             sights = (
                 Sight(cursor, fetchers.get(cursor), late) for cursor in self._cursors.values()
             )
-            for event in self._stalls.look(sights, now):
+            for event in self.vitals.stalls.look(sights, now):
                 self.events.tell(event)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.fetch.stalls import Stalls
 from asyncconsumer.model import Address
 
 
@@ -12,6 +13,7 @@ from asyncconsumer.model import Address
 class Vitals:
     """When something last moved, and who is silent; by the loop's clock, half a second at worst."""
 
+    stalls: Stalls
     last_moved: float = -inf  # when a reader last took something
     asked: frozenset[Address] = frozenset()  # brokers that are read from
     silent: frozenset[Address] = frozenset()  # those of them that should have answered by now

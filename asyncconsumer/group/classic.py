@@ -154,11 +154,6 @@ class ClassicMembership:
         """What `heartbeat` says was sent at that moment by the loop's clock, and answered well."""
         self._heartbeats.sign_of_life(sent_at)
 
-    @property
-    def subscription(self) -> Subscription:
-        """What we want to read."""
-        return self._topics.subscription
-
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else from now on."""
         if subscription != self._topics.subscription:
