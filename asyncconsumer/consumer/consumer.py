@@ -19,6 +19,7 @@ from asyncconsumer.consumer.joined import Given, Joined, S, StreamKind, join
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
 from asyncconsumer.consumer.poison import Poison
+from asyncconsumer.consumer.progress_bar import check_terminal
 from asyncconsumer.consumer.reading import How, Limit, Reading
 from asyncconsumer.consumer.steering import Steering
 from asyncconsumer.consumer.transactions import TransactionalProducer
@@ -72,6 +73,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             self._check(self._wish)
         if self.config.zookeeper is None:
             assignors(self.config.member)  # what is wrong with them is told now
+        if self.config.reading.progress:
+            check_terminal()
         told = [] if listener is None else [listener]
         self._given = Given(told, offsets, Interceptors(interceptors), outside or Outside())
         self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)

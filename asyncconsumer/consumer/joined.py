@@ -1,5 +1,6 @@
 """What becomes of a wish: a member, its stream, and who follows and commits."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -12,10 +13,12 @@ from asyncconsumer.consumer.ends import ends_of
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import listeners
 from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
+from asyncconsumer.consumer.progress_bar import Bar
 from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
 from asyncconsumer.consumer.wishes import Wish, named
 from asyncconsumer.errors import SubscriptionConflict
+from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.following import Following
 from asyncconsumer.group.manual import ManualMembership
 from asyncconsumer.group.zookeeper import ZooKeeperMembership
@@ -28,6 +31,7 @@ from asyncconsumer.offsets.own import OwnStore
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.rebalancer.parties import Ends
 from asyncconsumer.streams.at_most_once import AtMostOnce
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.routes import Routes
@@ -70,6 +74,7 @@ class Joined(NamedTuple):
     transactions: Transactions
     open_stream: OpenStream
     kind: StreamKind[Batched]  # of its streams, by how they are committed
+    bar: asyncio.Task[None] | None  # that shows the progress
     stack: AsyncExitStack  # of what must be closed in the end
 
     def takes(self, wish: Wish) -> bool:
@@ -94,6 +99,8 @@ class Joined(NamedTuple):
     async def end(self) -> None:
         """Stop reading, commit, leave."""
         try:
+            if self.bar is not None:
+                await _ended(self.bar)  # while there is something to see
             await self.following.end()
         finally:
             await self.stack.aclose()
@@ -109,38 +116,66 @@ async def join(
     store = _store(config, given, coordinator, membership, connected)
     committer = Committer(ToldStore(store, given.interceptors) if given.interceptors else store)
     open_stream = _opener(config, given, connected, membership)
-    early = config.reading.commit_policy == "at_most_once"
 
-    async def commit_early(offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(offsets: Mapping[TopicPartition, int]) -> None:
         await following.commit(offsets, rewind=False)
 
-    kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit_early) if early else Batched
+    kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit) if _early(config) else Batched
     stream = open_stream(kind)
-    commits = config.auto_commit and given.commits(config)
-    rebalancer = Rebalancer(
-        membership,
-        manager,
-        committer,
-        Routes([stream]),
-        auto_offset_reset=config.engine.auto_offset_reset,
-        auto_commit=commits or early,
-        listeners=listeners(given.listeners, config.member.listener_timeout_ms),
-        grace=config.member.revoke_grace_ms / 1000,
-        ends=await ends_of(config, wish, kafka),
-        rewind=early,
+    rebalancer = _rebalancer(
+        config, given, membership, manager, committer, stream, await ends_of(config, wish, kafka)
     )
     who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
     following: Following = Following(who, membership, committer, rebalancer)
+    commits = config.auto_commit and given.commits(config)
     async with AsyncExitStack() as stack:
         if not isinstance(membership, ManualMembership | ZooKeeperMembership):
             await stack.enter_async_context(membership)
             if config.member.heartbeat_thread:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
+        bar = None
+        if config.reading.progress:
+            bar = scope.start(Bar(named(wish), rebalancer, manager).run(), "progress")
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
         return Joined(
-            wish, membership, stream, following, transactions, open_stream, kind, stack.pop_all()
+            wish,
+            membership,
+            stream,
+            following,
+            transactions,
+            open_stream,
+            kind,
+            bar,
+            stack.pop_all(),
         )
+
+
+def _early(config: ConsumerConfig) -> bool:
+    return config.reading.commit_policy == "at_most_once"
+
+
+def _rebalancer(
+    config: ConsumerConfig,
+    given: Given,
+    membership: Member,
+    manager: FetchManager,
+    committer: Committer,
+    stream: Stream,
+    ends: Ends,
+) -> Rebalancer:
+    return Rebalancer(
+        membership,
+        manager,
+        committer,
+        Routes([stream]),
+        auto_offset_reset=config.engine.auto_offset_reset,
+        auto_commit=(config.auto_commit or _early(config)) and given.commits(config),
+        listeners=listeners(given.listeners, config.member.listener_timeout_ms),
+        grace=config.member.revoke_grace_ms / 1000,
+        ends=ends,
+        rewind=_early(config),
+    )
 
 
 def _opener(
@@ -210,3 +245,8 @@ def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:
         interval=config.member.heartbeat_interval_ms / 1000,
         most=config.member.max_blocked_ms / 1000,
     )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -166,6 +166,17 @@ async def test_a_job_can_end_at_offsets_and_has_nothing_to_do_at_the_end(
             assert [record async for record in other] == []
 
 
+async def test_a_bar_tells_how_far_a_job_is(
+    kafka: KafkaHandle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(10))
+    at = partitions(topic, 0)
+    async with consumer(kafka, partitions=at, stop_at="end", progress=True) as one:
+        assert len([record async for record in one]) == 10
+    assert "10/10" in capsys.readouterr().err
+
+
 async def test_so_many_records_and_no_more_all_of_them_done_with(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(30))
