@@ -1,21 +1,25 @@
 """What becomes of a wish: a member, its stream, and who follows and commits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.consumer.connected import Connected
+from asyncconsumer.consumer.ends import ends_of
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import listeners
-from asyncconsumer.consumer.memberships import GroupMember, member
+from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
+from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
 from asyncconsumer.consumer.wishes import Wish, named
 from asyncconsumer.errors import SubscriptionConflict
-from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
 from asyncconsumer.group.manual import ManualMembership
+from asyncconsumer.group.zookeeper import ZooKeeperMembership
+from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -24,23 +28,22 @@ from asyncconsumer.offsets.own import OwnStore
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.streams.at_most_once import AtMostOnce
+from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.tasks.scope import Scope
 
-Member: TypeAlias = GroupMember | ManualMembership
-
-
-StreamKind: TypeAlias = Callable[
-    [Channel, Fence | None, Callable[[], float] | None, int | None], Stream
-]
-"""`Stream`, or a class of streams that are made in the same way."""
+Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership
+S = TypeVar("S", bound=Stream)
+StreamKind: TypeAlias = Callable[[Channel, Fence | None, Callable[[], float] | None, int | None], S]
+"""A class of streams, or what makes them in the same way."""
 
 
 class OpenStream(Protocol):
-    """Makes a stream for what is read; of a kind, if one is given."""
+    """Makes a stream, of the kind that is given, for what is read."""
 
-    def __call__(self, kind: StreamKind = Stream) -> Stream:
+    def __call__(self, kind: StreamKind[S]) -> S:
         """A new one."""
 
 
@@ -62,24 +65,30 @@ class Joined(NamedTuple):
 
     wish: Wish
     membership: Member
-    stream: Stream
+    stream: Batched
     following: Following
-    open_stream: "OpenStream"
+    transactions: Transactions
+    open_stream: OpenStream
+    kind: StreamKind[Batched]  # of its streams, by how they are committed
     stack: AsyncExitStack  # of what must be closed in the end
 
-    def wanting(self, wish: Wish) -> "Joined":
-        """The same, with another wish of the same kind."""
-        if isinstance(wish, frozenset) and isinstance(self.membership, ManualMembership):
-            self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
-            self.membership.assign(wish)
-        elif (
-            not isinstance(wish, frozenset)
-            and not isinstance(self.membership, ManualMembership)
-            and type(wish) is type(self.wish)
-        ):
-            self.membership.subscribe(wish)
-        else:
+    def takes(self, wish: Wish) -> bool:
+        """Whether it can change to another wish without leaving its group."""
+        if type(wish) is not type(self.wish):
             raise SubscriptionConflict(named(self.wish), named(wish))
+        return not isinstance(self.membership, ZooKeeperMembership)
+
+    def wanting(self, wish: Wish) -> "Joined":
+        """The same, with another wish that it takes."""
+        membership = self.membership
+        if isinstance(membership, ManualMembership):
+            assert isinstance(wish, frozenset)
+            self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
+            membership.assign(wish)
+        else:
+            assert not isinstance(membership, ZooKeeperMembership)
+            assert not isinstance(wish, frozenset)
+            membership.subscribe(wish)
         return self._replace(wish=wish)
 
     async def end(self) -> None:
@@ -91,60 +100,80 @@ class Joined(NamedTuple):
 
 
 async def join(
-    wish: Wish,
-    config: ConsumerConfig,
-    given: Given,
-    kafka: Session,
-    manager: FetchManager,
-    scope: Scope,
+    wish: Wish, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
 ) -> Joined:
     """Begin to read what is wished for, with tasks of that scope."""
+    kafka, manager = connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
-    membership = _membership(wish, config, given, coordinator, kafka)
-    in_group = not isinstance(membership, ManualMembership)
+    membership = _membership(wish, config, given, coordinator, connected, scope)
+    store = _store(config, given, coordinator, membership, connected)
+    committer = Committer(ToldStore(store, given.interceptors) if given.interceptors else store)
+    open_stream = _opener(config, given, connected, membership)
+    early = config.reading.commit_policy == "at_most_once"
 
-    def open_stream(kind: StreamKind = Stream) -> Stream:
-        return kind(
-            manager.channel(),
-            membership if in_group else None,  # what is not certainly ours is not handed out
-            given.outside.clock,
-            config.member.consumer_timeout_ms,
-        )
+    async def commit_early(offsets: Mapping[TopicPartition, int]) -> None:
+        await following.commit(offsets, rewind=False)
 
-    stream = open_stream()
-    committer = Committer(_store(config, given, coordinator, membership))
-    commits = config.member.enable_auto_commit and given.commits(config)
+    kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit_early) if early else Batched
+    stream = open_stream(kind)
+    commits = config.auto_commit and given.commits(config)
     rebalancer = Rebalancer(
         membership,
         manager,
         committer,
         Routes([stream]),
         auto_offset_reset=config.engine.auto_offset_reset,
-        auto_commit=commits,
+        auto_commit=commits or early,
         listeners=listeners(given.listener, config.member.listener_timeout_ms),
         grace=config.member.revoke_grace_ms / 1000,
+        ends=await ends_of(config, wish, kafka),
+        rewind=early,
     )
     who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
-    following = Following(who, membership, committer, rebalancer)
+    following: Following = Following(who, membership, committer, rebalancer)
     async with AsyncExitStack() as stack:
-        if not isinstance(membership, ManualMembership):
+        if not isinstance(membership, ManualMembership | ZooKeeperMembership):
             await stack.enter_async_context(membership)
             if config.member.heartbeat_thread:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
-        return Joined(wish, membership, stream, following, open_stream, stack.pop_all())
+        transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
+        return Joined(
+            wish, membership, stream, following, transactions, open_stream, kind, stack.pop_all()
+        )
+
+
+def _opener(
+    config: ConsumerConfig, given: Given, connected: Connected, membership: Member
+) -> OpenStream:
+    reading = config.reading
+    timeout_ms = reading.idle_timeout_ms or config.member.consumer_timeout_ms
+    # what is not certainly ours is not handed out; by hand nobody takes it away
+    fence = None if isinstance(membership, ManualMembership) else membership
+
+    def open_stream(kind: StreamKind[S]) -> S:
+        return kind(connected.manager.channel(), fence, given.outside.clock, timeout_ms)
+
+    return open_stream
 
 
 def _membership(
-    wish: Wish, config: ConsumerConfig, given: Given, coordinator: Coordinator, kafka: Session
+    wish: Wish,
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    connected: Connected,
+    scope: Scope,
 ) -> Member:
     if isinstance(wish, frozenset):
         return ManualMembership(wish)
+    if connected.zookeeper is not None:
+        return connected.zookeeper.member(in_zookeeper(wish), connected.kafka, scope)
     return member(
         config.member,
         wish,
         coordinator,
-        kafka.cluster,
+        connected.kafka.cluster,
         client_rack=config.fetch.client_rack,
         metadata_refresh_ms=config.engine.metadata_refresh_ms,
         randomness=given.outside.randomness,
@@ -152,20 +181,26 @@ def _membership(
 
 
 def _store(
-    config: ConsumerConfig, given: Given, coordinator: Coordinator, membership: Member
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    membership: Member,
+    connected: Connected,
 ) -> OffsetStore:
-    store: OffsetStore = Nowhere()
     if given.offsets is not None:
-        store = OwnStore(given.offsets, lambda: membership.deadline)
-    elif config.member.group_id is not None:
-        store = KafkaOffsets(
-            coordinator,
-            patience_ms=config.member.commit_timeout_ms,
-            randomness=given.outside.randomness,
-            identity=lambda: membership.identity,
-            stable_only=config.fetch.committed_only,
-        )
-    return ToldStore(store, given.interceptors) if given.interceptors else store
+        return OwnStore(given.offsets, lambda: membership.deadline)
+    if isinstance(membership, ZooKeeperMembership):
+        assert connected.zookeeper is not None
+        return connected.zookeeper.offsets(membership, connected.kafka)
+    if config.member.group_id is None:
+        return Nowhere()
+    return KafkaOffsets(
+        coordinator,
+        patience_ms=config.member.commit_timeout_ms,
+        randomness=given.outside.randomness,
+        identity=lambda: membership.identity,
+        stable_only=config.fetch.committed_only,
+    )
 
 
 def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:

@@ -136,6 +136,11 @@ class ClassicMembership:
         return self._heartbeats.deadline
 
     @property
+    def last_sign(self) -> float:
+        """When the coordinator last heard of us."""
+        return self._heartbeats.last_sign
+
+    @property
     def identity(self) -> Identity | None:
         """As whom to commit; None when nothing is ours."""
         return self._heartbeats.identity

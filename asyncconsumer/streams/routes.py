@@ -3,32 +3,32 @@
 import asyncio
 import copy
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
 
-OpenStream = Callable[[], Stream]
-"""Makes a stream of the consumer that the routes are for."""
+S = TypeVar("S", bound=Stream)
 
 
 class Routes:
     """Which stream reads which topic: each of a static subscription has its own, a filter's all."""
 
-    def __init__(self, streams: Mapping[str, list[Stream]] | list[Stream]) -> None:
+    def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
         self._streams = streams
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """The stream of that number that reads a partition."""
         streams = self._streams
-        of_topic = streams if isinstance(streams, list) else streams[partition.topic]
+        of_topic = streams[partition.topic] if isinstance(streams, Mapping) else streams
         return of_topic[number]
 
-    def all(self) -> list[Stream]:
+    def all(self) -> Sequence[Stream]:
         """All there are."""
         streams = self._streams
-        if isinstance(streams, list):
+        if not isinstance(streams, Mapping):
             return streams
         return [stream for of_topic in streams.values() for stream in of_topic]
 
@@ -44,7 +44,7 @@ class Routes:
 class Spread(Routes):
     """Some streams that share what there is: a new partition goes to the one with the fewest."""
 
-    def __init__(self, streams: list[Stream]) -> None:
+    def __init__(self, streams: Sequence[Stream]) -> None:
         super().__init__(streams)
         self._places: dict[TopicPartition, Stream] = {}
 
@@ -60,17 +60,17 @@ class Spread(Routes):
         self._places.pop(partition, None)
 
 
-class PerPartition:
+class PerPartition(Generic[S]):
     """A stream of its own for each partition, from when it is ours until it is not."""
 
-    def __init__(self, open_stream: OpenStream) -> None:
+    def __init__(self, open_stream: Callable[[], S]) -> None:
         self._open = open_stream
-        self._streams: dict[TopicPartition, Stream] = {}
-        self._new: deque[tuple[TopicPartition, Stream]] = deque()
+        self._streams: dict[TopicPartition, S] = {}
+        self._new: deque[tuple[TopicPartition, S]] = deque()
         self._bell = asyncio.Event()
         self._ending: ConsumerError | None = None
 
-    def of(self, partition: TopicPartition, number: int) -> Stream:
+    def of(self, partition: TopicPartition, number: int) -> S:
         """Its stream, which it gets when it is asked for first."""
         stream = self._streams.get(partition)
         if stream is None:
@@ -81,7 +81,7 @@ class PerPartition:
             self._bell.set()
         return stream
 
-    def all(self) -> Collection[Stream]:
+    def all(self) -> Collection[S]:
         """Those of the partitions that are ours."""
         return list(self._streams.values())
 
@@ -97,7 +97,7 @@ class PerPartition:
         for stream in self._streams.values():
             stream.channel.close(error)
 
-    async def opened(self) -> AsyncIterator[tuple[TopicPartition, Stream]]:
+    async def opened(self) -> AsyncIterator[tuple[TopicPartition, S]]:
         """Each as it appears; those that are gone again before somebody asks are left out."""
         while True:
             while self._new:

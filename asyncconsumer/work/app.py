@@ -20,6 +20,8 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 from asyncconsumer.config.checks import whole_number
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.embedding.embedded import Embedded
+from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.outside import Outside
@@ -28,7 +30,7 @@ from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.batches import Batch
 from asyncconsumer.work.draining import Drained, drain
 from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, declared
-from asyncconsumer.work.health import AppHealth, AppState, health_of
+from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.retry import Retry
@@ -42,7 +44,7 @@ _SECONDS_TO_COMMIT: Final = 5.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ConsumerApp:
+class ConsumerApp(Embedded):
     """Declare handlers, then ``async with app`` or ``await app.run()``. Takes a Consumer's options.
 
     A record is committed when its handler is done with it and with all before it; what is finished
@@ -178,10 +180,9 @@ class ConsumerApp:
 
         self._scope.start(guarded(), name)
 
-    async def _follow(self, routes: PerPartition) -> None:
+    async def _follow(self, routes: PerPartition[Worked]) -> None:
         """Read each partition while it is ours."""
         async for partition, stream in routes.opened():
-            assert isinstance(stream, Worked)
             self._start(stream.pump(skip_corrupt=self._skips), f"read {partition}")
 
     def _skips(self, partition: TopicPartition) -> bool:
@@ -274,6 +275,10 @@ class ConsumerApp:
     def health(self) -> AppHealth:
         """How it stands; true while it runs and nothing has failed."""
         return health_of(self._state, self._end.error, self._running)
+
+    def standing(self) -> Standing:
+        """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
+        return standing_of(self.health(), None if (c := self._consumer) is None else c.standing())
 
 
 def _wanted(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:

@@ -2,8 +2,9 @@
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
+from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.work.running import Running
 
 
@@ -51,6 +52,23 @@ def health_of(
         state,
         None if error is None else str(error) or repr(error),
         {one.handler.name: _of(one) for one in handlers},
+    )
+
+
+def standing_of(app: AppHealth, reading: Standing | None) -> Standing:
+    """With what its consumer says of itself, as plain values; while all is well, that counts."""
+    if reading is None:
+        return Standing(live=True, ready=False, state=app.state, reason="it was not opened yet")
+    handlers = {name: asdict(one) for name, one in app.handlers.items()}
+    if app:
+        return replace(reading, handlers=handlers)
+    return replace(
+        reading,
+        live=app.state is AppState.DRAINING,
+        ready=False,
+        state=app.state.value,
+        reason=app.reason,
+        handlers=handlers,
     )
 
 

@@ -19,7 +19,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-def consumer(kafka: KafkaHandle, *topics: str, **options: Any) -> Consumer:
+def consumer(kafka: KafkaHandle, *topics: str, **options: Any) -> Consumer[Any, Any]:
     """With short waits, so that tests need not wait long."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
     return Consumer(*topics, **{**QUICK, **servers, **options})

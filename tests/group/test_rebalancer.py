@@ -11,6 +11,7 @@ from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.errors import ConsumerError, LeaderNotAvailable
 from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.events import Events
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Listeners, Rebalancer
@@ -32,10 +33,12 @@ class Scripted:
         self.script = list(assignments)
         self.lost = False
         self.deadline = inf
+        self.last_sign = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
         self.began: dict[TopicPartition, int] = {}
         self.trouble: list[ConsumerError] = []
         self.wanted: Mapping[TopicPartition, Wanted] = {}
+        self.events = Events()
         self.streams = [Stream(Channel(Budget(10**6))) for _ in range(2)]
         self.rebalancer = Rebalancer(
             self,
@@ -72,7 +75,7 @@ class Scripted:
             raise self.trouble.pop()
         return {one: self.offsets.get(one) for one in partitions}
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False) -> None:
         self.log.append(f"commit {' '.join(f'{one}@{at}' for one, at in offsets.items())}")
         await asyncio.sleep(1)
         if self.trouble:
