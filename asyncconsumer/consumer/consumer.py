@@ -27,6 +27,7 @@ from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
 from asyncconsumer.fetch.events import Heard, Stalled
+from asyncconsumer.fetch.manager import Progress
 from asyncconsumer.following import Following
 from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
@@ -71,7 +72,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             self._check(self._wish)
         if self.config.zookeeper is None:
             assignors(self.config.member)  # what is wrong with them is told now
-        self._given = Given(listener, offsets, Interceptors(interceptors), outside or Outside())
+        told = [] if listener is None else [listener]
+        self._given = Given(told, offsets, Interceptors(interceptors), outside or Outside())
         self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)
         self._scope = Scope("consumer")
         self._stack = AsyncExitStack()
@@ -110,7 +112,16 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         finally:
             await self._stack.__aexit__(kind, error, where)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its block is running."""
+        return self._scope.is_open
+
     # --- what to read ----------------------------------------------------------------------------
+
+    def listen(self, listener: object) -> None:
+        """Tell this one as well, from the next change on, after those that were there before."""
+        self._given.listeners.append(listener)
 
     async def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
         """Read these topics, or those whose names match, in place of what was subscribed before."""
@@ -330,6 +341,16 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         self._scope.check_open()
         return self._connected.manager.stalled()
 
+    def progress(self) -> Mapping[TopicPartition, Progress]:
+        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        self._scope.check_open()
+        return self._connected.manager.progress()
+
+    @property
+    def commits(self) -> bool:
+        """Whether there is a place to keep offsets: a group's, or a store of your own."""
+        return self._given.commits(self.config)
+
     @property
     def _there(self) -> Joined:
         self._scope.check_open()
@@ -348,5 +369,5 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         return Lookups(self._connected.kafka.leaders, committed_only=committed_only)
 
     def _check_commits(self) -> None:
-        if not self._given.commits(self.config):
+        if not self.commits:
             raise ConfigError("without a group_id there is no place to keep offsets: name one")

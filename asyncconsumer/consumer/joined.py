@@ -50,7 +50,7 @@ class OpenStream(Protocol):
 class Given(NamedTuple):
     """What the user gave besides options."""
 
-    listener: object
+    listeners: list[object]
     offsets: OffsetStore | None
     interceptors: Interceptors
     outside: Outside
@@ -124,7 +124,7 @@ async def join(
         Routes([stream]),
         auto_offset_reset=config.engine.auto_offset_reset,
         auto_commit=commits or early,
-        listeners=listeners(given.listener, config.member.listener_timeout_ms),
+        listeners=listeners(given.listeners, config.member.listener_timeout_ms),
         grace=config.member.revoke_grace_ms / 1000,
         ends=await ends_of(config, wish, kafka),
         rewind=early,

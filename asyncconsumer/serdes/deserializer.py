@@ -21,6 +21,19 @@ Type checkers infer T of all of these but ``async`` functions: annotate the cons
 """
 
 _JSON_MODULES: Final = frozenset({"json", "orjson", "simplejson", "ujson", "rapidjson"})
+
+
+def _json_that_is(kind: type) -> Deserializer[Any]:
+    """JSON of which only the outermost kind is known; it needs no package."""
+
+    def read(data: bytes) -> object:
+        if not isinstance(made := json.loads(data), kind):
+            raise TypeError(f"JSON of {type(made).__name__}, and {kind.__name__} is wanted")
+        return made
+
+    return Deserializer(read, kind.__name__)
+
+
 _AS_IT_IS: Final[Deserializer[bytes]] = Deserializer(bytes, "bytes", as_it_is=True)
 _TEXT: Final[Deserializer[str]] = Deserializer(bytes.decode, "str")
 _SEVERAL_WAYS: Final[dict[object, str]] = {
@@ -29,7 +42,14 @@ _SEVERAL_WAYS: Final[dict[object, str]] = {
     float: "float64 (or float32)",
     UUID: "uuid",
 }
-_PLAIN: Final[dict[object, Deserializer[Any]]] = {None: _AS_IT_IS, bytes: _AS_IT_IS, str: _TEXT}
+_PLAIN: Final[dict[object, Deserializer[Any]]] = {
+    None: _AS_IT_IS,
+    bytes: _AS_IT_IS,
+    str: _TEXT,
+    dict: _json_that_is(dict),
+    list: _json_that_is(list),
+    Any: Deserializer(json.loads, "json"),
+}
 
 
 @overload
@@ -44,7 +64,7 @@ def deserializer_of(wanted: Any) -> Deserializer[Any]:
     """Decide, once, how bytes become what is wanted.
 
     - None or ``bytes``: they stay bytes. ``str``: they are UTF-8.
-    - ``"json"``, or the module `json`: whatever the text says.
+    - ``"json"``, ``Any``, or the module `json`: whatever the text says; ``dict``, ``list``: that.
     - a pydantic model, a msgspec struct, a dataclass, a TypedDict, ``list[Order]``: JSON, which the
       package makes into that type.
     - a function of bytes, also an ``async`` one; an object with ``deserialize(data, place)``.

@@ -79,6 +79,9 @@ async def make_waiting(wanted: Any, value: bytes | None) -> Any:
         (DataclassOrder, JSON, DataclassOrder(7, "tea")),
         (TypedOrder, JSON, PLAIN),
         (dict[str, Any], JSON, PLAIN),
+        (dict, JSON, PLAIN),
+        (list, b"[1]", [1]),
+        (Any, JSON, PLAIN),
         (serdes.msgpack(MsgspecOrder), msgspec.msgpack.encode(PLAIN), MsgspecOrder(7, "tea")),
         (serdes.int16, b"\xff\xfe", -2),
         (serdes.int32, b"\0\0\1\0", 256),
@@ -184,7 +187,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ConfigError, match=r"DataclassOrder needs .* pip install pydantic"):
         deserializer_of(DataclassOrder)
     assert make(str, b"x") == "x"  # these need nobody
-    assert make("json", JSON) == PLAIN
+    assert make("json", JSON) == make(dict, JSON) == PLAIN
 
 
 def test_msgspec_makes_what_it_can_where_pydantic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +233,10 @@ async def failure(wanted: Any, bad: Record) -> DeserializationFailed:
         (PydanticOrder, "validation error"),
         (MsgspecOrder, "ValidationError|DecodeError"),
         (str, "UnicodeDecodeError"),
+        (
+            lambda data: deserializer_of(list).reader("value")(record(b"{}")),
+            "JSON of dict, and list",
+        ),
         (serdes.int64, "2 bytes are no int64, which has 8"),
     ],
 )
@@ -240,6 +247,10 @@ async def test_a_failure_says_where_and_has_the_record(wanted: Any, reason: str)
     assert (error.part, error.place, error.retriable) == ("value", "orders[3]@14", False)
     assert isinstance(error.__cause__, Exception)
     assert re.search(reason, str(error))
+
+
+async def test_json_of_another_kind_is_refused() -> None:
+    assert "JSON of dict, and list is wanted" in str(await failure(list, record(b"{}")))
 
 
 @pytest.mark.parametrize("how", [raising, raising_later])

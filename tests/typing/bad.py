@@ -32,6 +32,8 @@ async def commits(consumer: Consumer) -> None:
     await consumer.commit([HERE])  # error: arg-type
     await consumer.committed({"orders"})  # error: arg-type
     consumer.commit()  # error: unused-coroutine
+    consumer.batches("10")  # error: arg-type
+    consumer.stream()  # error: call-arg
     consumer.seek("orders", 5)  # error: arg-type
     consumer.pause([HERE])  # error: arg-type
     TopicPartition("orders", "0")  # error: arg-type

@@ -17,6 +17,7 @@ from asyncconsumer import (
     TopicPartition,
     Whitelist,
 )
+from asyncconsumer.consumer.reading import Reading
 from asyncconsumer.serdes import (
     Deserializer,
     Place,
@@ -79,8 +80,15 @@ async def consumer_of_bytes() -> None:
             assert_type(record.key, bytes | None)
             assert_type(record.value, bytes | None)
             assert_type(record.headers, tuple[tuple[str, bytes | None], ...])
-        async for one in consumer.records:
-            assert_type(one, Record)
+            await record.commit()
+            await consumer.commit(record)
+        async for batch in consumer.batches(max_records=10):
+            assert_type(batch, list[Message[bytes, bytes]])
+        async for chunk in consumer.chunks():
+            assert_type(list(chunk), list[Record])
+        async for partition in consumer.partitions():
+            assert_type(partition, Reading[bytes, bytes])
+        assert_type(consumer.stream(2), list[Reading[bytes, bytes]])
         assert_type(await consumer.commit(), dict[TopicPartition, int])
         await consumer.commit({HERE: 5, TopicPartition("orders", 1): Offset(7, metadata="x")})
         assert_type(await consumer.committed(), dict[TopicPartition, int | None])
