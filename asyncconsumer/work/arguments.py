@@ -1,18 +1,24 @@
 """What a handler is called with, by the names and annotations of its parameters."""
 
 import inspect
-import json
-import types
 from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
-from asyncconsumer.errors import ConfigError, DeserializationFailed
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.serdes import Deserializer, deserializer_of
+from asyncconsumer.serdes.shape import Part
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.wire.record import Headers
 
-Read: TypeAlias = Callable[[Record], Any]
-"""Makes one argument of a record."""
+_PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # which need no package
+
+
+class Argument(NamedTuple):
+    """One argument of a handler: what makes it of a record, and whether that may be awaited."""
+
+    read: Callable[[Record], Any]
+    waits: bool = False
 
 
 class Key:
@@ -20,13 +26,19 @@ class Key:
 
 
 class Value:
-    """``Annotated[Order, Value]``: the value, whatever the parameter is called."""
+    """``Annotated[Order, Value]``: the value, whatever the parameter is called.
+
+    A `Deserializer` may stand beside either: ``Annotated[Order, registry.avro(Order)]``.
+    """
 
 
-def readers(name: str, function: Callable[..., Any], *, batch: bool) -> list[Read]:
+def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> list[Argument]:
     """What makes each argument of a handler, in their order. Raises for what nobody understands."""
+    called: Any = function
+    if not inspect.isroutine(function):
+        called = type(function).__call__.__get__(function)  # an object that can be called
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(called, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
     except (NameError, TypeError, ValueError) as error:
         raise ConfigError(f"handler {name}: its annotations cannot be read: {error}") from error
@@ -42,7 +54,7 @@ def readers(name: str, function: Callable[..., Any], *, batch: bool) -> list[Rea
     return found
 
 
-def _reader(where: str, parameter: inspect.Parameter, kind: Any, *, batch: bool) -> Read:  # noqa: ANN401
+def _reader(where: str, parameter: inspect.Parameter, kind: Any, *, batch: bool) -> Argument:  # noqa: ANN401
     if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
         raise ConfigError(f"{where}: only plain parameters can be given, or those with a default")
     if batch:
@@ -51,14 +63,15 @@ def _reader(where: str, parameter: inspect.Parameter, kind: Any, *, batch: bool)
     if get_origin(kind) is Annotated:
         kind, *wanted = get_args(kind)
     if kind is Record or get_origin(kind) is Message or kind is Message:
-        return _as_it_is
-    if Key in wanted or (not wanted and parameter.name == "key"):
-        return _part(where, kind, "key")
+        return Argument(_as_it_is)
+    how = next((one for one in wanted if isinstance(one, Deserializer)), kind)
+    if Key in wanted or (Value not in wanted and parameter.name == "key"):
+        return _part(where, how, "key")
     if kind == Headers or (parameter.name == "headers" and not wanted):
-        return _headers
+        return Argument(_headers)
     if kind is None and parameter.name == "record":
-        return _as_it_is
-    return _part(where, kind, "value")
+        return Argument(_as_it_is)
+    return _part(where, how, "value")
 
 
 def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
@@ -81,42 +94,10 @@ def _headers(record: Record) -> Headers:
     return record.headers
 
 
-def _part(where: str, kind: Any, part: str) -> Read:  # noqa: ANN401
+def _part(where: str, kind: Any, part: Part) -> Argument:  # noqa: ANN401
     try:
-        return _deserializer_of(kind, part)
+        plain = not isinstance(kind, Deserializer) and kind in _PLAIN_JSON
+        made = deserializer_of("json" if plain else kind)
+        return Argument(made.reader(part), made.waits)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-
-
-# --- until there are deserializers for more types ------------------------------------------------
-
-_JSON: Final = (dict, list, Any)
-
-
-def _deserializer_of(kind: Any, part: str) -> Read:  # noqa: ANN401
-    """What makes the key or value of a record into that type. None stays None."""
-    if get_origin(kind) in (Union, types.UnionType):
-        kind = next((each for each in get_args(kind) if each is not types.NoneType), None)
-    if kind is None or kind is bytes:
-        return (lambda record: record.key) if part == "key" else (lambda record: record.value)
-    if kind is str:
-        return _guarded(bytes.decode, part)
-    if kind in _JSON or get_origin(kind) in (dict, list):
-        return _guarded(json.loads, part)
-    if hasattr(kind, "model_validate_json"):
-        return _guarded(kind.model_validate_json, part)
-    raise ConfigError(f"{kind!r} cannot be made of bytes: take bytes, str, dict, or a model")
-
-
-def _guarded(make: Callable[[bytes], Any], part: str) -> Read:
-    def read(record: Record) -> Any:  # noqa: ANN401
-        data = record.key if part == "key" else record.value
-        if data is None:
-            return None
-        try:
-            return make(data)
-        except Exception as error:
-            place = f"{record.topic}[{record.partition}]@{record.offset}"
-            raise DeserializationFailed(part, record, place, repr(error)) from error
-
-    return read

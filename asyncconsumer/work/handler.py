@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from asyncconsumer.config.checks import one_of, whole_number
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.work.arguments import Read, readers
+from asyncconsumer.work.arguments import Argument, arguments_of
 from asyncconsumer.work.batches import Batch
 from asyncconsumer.work.retry import Retry
 
@@ -73,14 +73,14 @@ class Handler:
     pattern: re.Pattern[str] | None
     handling: Handling
     name: str = field(init=False)
-    reads: list[Read] = field(init=False)
+    arguments: list[Argument] = field(init=False)
 
     def __post_init__(self) -> None:
         function = self.function
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         object.__setattr__(self, "name", name)
-        reads = readers(name, function, batch=self.handling.batch is not None)
-        object.__setattr__(self, "reads", reads)
+        arguments = arguments_of(name, function, batch=self.handling.batch is not None)
+        object.__setattr__(self, "arguments", arguments)
         dead = self.handling.dead_letter_topic
         if dead is not None and self.handles(dead):
             raise ConfigError(f"handler {name} reads {dead!r}, which is its own dead_letter_topic")

@@ -68,10 +68,10 @@ class Ledger:
         if self.position is None:
             return None
         first = next(iter(self._unfinished), self.position)
-        metadata = encode(first, merged(chain(self._beyond(first), self._before_position())))
+        metadata = encode(first, merged(chain(self._beyond(), self._before_position())))
         return Offset(first, leader_epoch=self.leader_epoch, metadata=metadata)
 
-    def _beyond(self, first: int) -> Iterator[tuple[int, int]]:
+    def _beyond(self) -> Iterator[tuple[int, int]]:
         """Finished from the first unfinished record up to the position."""
         if not self._unfinished:
             return

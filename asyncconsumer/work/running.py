@@ -48,7 +48,7 @@ class Running:
         call = caller(
             handler.name,
             handler.function,
-            handler.reads,
+            handler.arguments,
             batch=how.batch is not None,
             timeout_ms=how.handler_timeout_ms,
             threads=self._threads,

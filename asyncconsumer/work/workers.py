@@ -1,6 +1,7 @@
 """Those who do the work: a fixed number of coroutines that take what is ready."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
@@ -53,7 +54,7 @@ class Workers:
                 await self._failed(task, share, item, error)
             else:
                 if task in lanes.cut:
-                    self._take_back(task)  # it was too late, or the handler would not listen
+                    await self._take_back(task)  # it was too late, or the handler did not listen
                 lanes.finish(share, item)
                 self.finished += 1
                 lanes.stop_running(task, share)
@@ -78,7 +79,7 @@ class Workers:
                 raise
         finally:
             if task in lanes.cut:
-                self._take_back(task)
+                await self._take_back(task)
             lanes.stop_running(task, share)
 
     async def _go_on_without(
@@ -93,9 +94,15 @@ class Workers:
             batch[:] = [record for record in batch if record is not bad]
             self._lanes.again(share, batch, 0)
 
-    def _take_back(self, task: "asyncio.Task[object]") -> None:
-        """The cancellation was for the item's sake; the worker goes on."""
+    async def _take_back(self, task: "asyncio.Task[object]") -> None:
+        """The cancellation was for the item's sake; the worker goes on.
+
+        A handler that had its own partition taken away, by a seek, may not have met it yet: it is
+        met here, and not by the next record.
+        """
         self._lanes.cut.discard(task)
+        with suppress(asyncio.CancelledError):  # if there was another, `cancelling` says so
+            await asyncio.sleep(0)
         task.uncancel()
 
 

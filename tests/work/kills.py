@@ -65,7 +65,8 @@ async def kill_at_random(
             enough = before + chance.randrange(1, records)
             everything = records * (life + 1)
             await until(
-                lambda: count() == everything if last else count("*") >= enough  # noqa: B023
+                lambda: count() == everything if last else count("*") >= enough,  # noqa: B023
+                600,
             )
             await asyncio.sleep(0 if last else chance.random() * 0.1)
             if last:

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel
 
 from asyncconsumer import (
     Batch,
@@ -20,6 +21,7 @@ from asyncconsumer import (
     TopicPartition,
 )
 from asyncconsumer.errors import HandlerFailed, NoBrokerAnswered
+from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.wire.record import Headers
 from tests.consumer.real import consumer
@@ -153,6 +155,33 @@ async def test_parameters_say_what_they_are_given(kafka: KafkaHandle) -> None:
     async with one:
         await until(lambda: bool(seen))
     assert seen == [{"id": 7}, "0", b"0", (), 0, 5]
+
+
+class Order(BaseModel):
+    id: int
+
+
+async def test_values_become_what_is_annotated_also_by_asking_first(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, [b'{"id": 7}', b'{"id": "x"}', b'{"id": 8}'], keys=1)
+    seen: list[object] = []
+
+    async def asks(data: bytes) -> int:
+        await asyncio.sleep(0)
+        return len(data)
+
+    class Handler:
+        async def __call__(
+            self, order: Order, length: Annotated[int, deserializer_of(asks)], key: bytes
+        ) -> None:
+            seen.append((order.id, length, key))
+
+    one = app(kafka, group_id=group)
+    one.handler(topic, on_error="skip")(Handler())
+    async with one:
+        await until(lambda: len(seen) == 2)
+    assert seen == [(7, 9, b"0"), (8, 9, b"0")]
+    assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 3
 
 
 async def test_batches_are_lists(kafka: KafkaHandle) -> None:
@@ -349,6 +378,25 @@ async def test_seeking_forgets_what_was_finished(kafka: KafkaHandle) -> None:
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 20
 
 
+async def test_a_handler_may_seek_in_its_own_partition(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(10))
+    seen: list[int] = []
+    one = app(kafka, group_id=group)
+
+    @one.handler(topic, ordering="partition", concurrency=1)
+    async def handle(value: bytes) -> None:
+        seen.append(int(value))
+        if len(seen) == 8:
+            one.consumer.seek(TopicPartition(topic, 0), 2)  # and nothing is awaited after it
+
+    async with one:
+        await until(lambda: len(seen) == 16)
+        assert one.health().handlers[f"{handle.__qualname__}"].failed == 0
+    assert seen == [*range(8), *range(2, 10)]
+    assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 10
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_what_runs_is_finished_before_its_partition_goes(
     kafka: KafkaHandle, protocol: str
@@ -480,7 +528,7 @@ def test_a_parameter_that_nobody_understands_is_named() -> None:
     with pytest.raises(ConfigError, match=r"wrong, parameter 'order'"):
 
         @one.handler("t")
-        async def wrong(order: complex) -> None: ...
+        async def wrong(order: int) -> None: ...
 
 
 @pytest.mark.fast
