@@ -256,7 +256,8 @@ class ConsumerApp(Embedded):
             if self._state is AppState.RUNNING:
                 self._state = AppState.DRAINING
             drained = await drain([one.lanes for one in self._running], grace)
-            self._drained = Drained({**self._cut, **drained.cut_short})
+            self._cut |= drained.cut_short
+            self._drained = Drained(self._cut)
         return self._drained
 
     def _cut_short(self) -> None:
