@@ -6,5 +6,6 @@ from asyncconsumer.errors.broker import *  # noqa: F403
 from asyncconsumer.errors.connection import *  # noqa: F403
 from asyncconsumer.errors.group import *  # noqa: F403
 from asyncconsumer.errors.records import *  # noqa: F403
+from asyncconsumer.errors.spark import *  # noqa: F403
 from asyncconsumer.errors.stores import *  # noqa: F403
 from asyncconsumer.errors.zookeeper import *  # noqa: F403
