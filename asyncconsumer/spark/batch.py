@@ -8,12 +8,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.ranges import OffsetRange
 from asyncconsumer.spark.client import Client
-from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import home
 from asyncconsumer.spark.options import SourceOptions
 from asyncconsumer.spark.reader import read
 from asyncconsumer.spark.resolve import resolve
 from asyncconsumer.spark.tasks import tasks_of
+from asyncconsumer.spark.values import batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,13 +34,11 @@ def read_task(
     """Runs on an executor. A task of no ranges is what Spark makes of a plan without any."""
     if not isinstance(task, Task):
         return
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     here = home()
     client = here.client(options.kafka)
-    columns = Columns(to_arrow_schema(schema, timezone="UTC"))
-    batches = read(client, task.ranges, columns, fail_on_data_loss=options.fail_on_data_loss)
-    yield from here.iterate(batches)
+    batches = batches_of(options, schema)
+    found = read(client, task.ranges, batches, fail_on_data_loss=options.fail_on_data_loss)
+    yield from here.iterate(found)
 
 
 class KafkaReader(DataSourceReader):

@@ -9,6 +9,7 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark import security
 
 PREFIX: Final = "kafka."
+_FETCH_BYTES: Final = 4 * 2**20  # a batch of Spark's is made of one fetch, and should not be small
 
 _OURS: Final = {
     "bootstrap.servers": "bootstrap_servers",
@@ -103,6 +104,7 @@ def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
 def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]:
     """How to reach the cluster, and to read from it. Made where it is used: TLS cannot be sent."""
     options = security.security_options(kafka)
+    options["max_partition_fetch_bytes"] = _FETCH_BYTES
     for theirs, ours in _OURS.items():
         if theirs in kafka:
             options[ours] = _reader(theirs)(theirs, kafka[theirs].strip())
