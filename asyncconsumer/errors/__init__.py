@@ -9,5 +9,6 @@ from asyncconsumer.errors.group import *  # noqa: F403
 from asyncconsumer.errors.handlers import *  # noqa: F403
 from asyncconsumer.errors.records import *  # noqa: F403
 from asyncconsumer.errors.schemas import *  # noqa: F403
+from asyncconsumer.errors.spark import *  # noqa: F403
 from asyncconsumer.errors.stores import *  # noqa: F403
 from asyncconsumer.errors.zookeeper import *  # noqa: F403

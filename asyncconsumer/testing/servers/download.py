@@ -61,8 +61,11 @@ def _download(
     progress("finding out which jars are needed", 0, 0)
     artifacts: dict[tuple[str, str], jgo.maven.Artifact] = {}
     for coordinate in coordinates:
-        group, artifact, version = coordinate.split(":")
+        group, artifact, version = coordinate.removesuffix(maven.ALONE).split(":")
         wanted = context.project(group, artifact).at_version(version).artifact()
+        if coordinate.endswith(maven.ALONE):
+            artifacts.setdefault((group, artifact), wanted)
+            continue
         inputs, transitive = context.resolver.resolve([jgo.maven.Dependency(wanted)])
         for dependency in inputs + transitive:
             artifacts.setdefault((dependency.groupId, dependency.artifactId), dependency.artifact)

@@ -24,6 +24,8 @@ import platformdirs
 from asyncconsumer.testing.servers.errors import DamagedCache, FetchFailed
 
 CACHE_VARIABLE: Final = "ASYNCCONSUMER_CACHE"
+ALONE: Final = ":alone"
+"""Behind a coordinate: this jar and not what it says it depends on."""
 
 Progress = Callable[[str, int, int], None]
 """Called from a worker thread: what is being fetched, how many jars are here, how many in all."""

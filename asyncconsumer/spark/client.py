@@ -1,0 +1,170 @@
+"""A cluster as one process of Spark's sees it: asked for offsets, read by ranges."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.reader import PartitionReader
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.spark.client_options import configs_of
+from asyncconsumer.spark.places import Assigned, Matching, Selection
+from asyncconsumer.tasks.many import each
+from asyncconsumer.tasks.patience import Patience
+from asyncconsumer.wire.messages import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    ListedOffset,
+    ListOffsetsRequest,
+)
+
+T = TypeVar("T")
+
+_PATIENCE_MS: Final = 60_000
+_TOPIC_PATIENCE_MS: Final = 3_000  # as long as Spark's own source believes in a topic
+
+
+class Client:
+    """Offsets and records of one cluster, over connections that stay open."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        connection, self.fetch_config = configs_of(kafka)
+        self._session = Session(connection, patience_ms=_PATIENCE_MS)
+        self._lane = self._session.brokers.new_lane()
+        self._closing = asyncio.Event()
+        self._living: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Have a task of its own hold it open: what opens it does not last as long."""
+        opened = asyncio.Event()
+
+        async def live() -> None:
+            async with self._session:
+                opened.set()
+                await self._closing.wait()
+
+        self._living = asyncio.get_running_loop().create_task(live(), name="kafka client")
+        await opened.wait()
+
+    async def close(self) -> None:
+        """Close its connections."""
+        self._closing.set()
+        if self._living is not None:
+            await self._living
+
+    async def partitions(self, selection: Selection) -> frozenset[TopicPartition]:
+        """The partitions there are now of what was selected."""
+        if isinstance(selection, Matching):
+            names = await self._patiently(self._session.cluster.topic_names)
+            topics = list(selection.of(names))
+        elif isinstance(selection, Assigned):
+            topics = sorted({one.topic for one in selection.partitions})
+        else:
+            topics = list(selection.topics)
+        found = await self._partitions_of(topics, may_lack=isinstance(selection, Matching))
+        return found & selection.partitions if isinstance(selection, Assigned) else found
+
+    async def _partitions_of(
+        self, topics: list[str], *, may_lack: bool
+    ) -> frozenset[TopicPartition]:
+        async def ask() -> frozenset[TopicPartition]:
+            metadata = await self._session.cluster.refresh(topics)
+            found: set[TopicPartition] = set()
+            for name in topics:
+                topic = metadata.topics.get(name)
+                error = UnknownTopicOrPartition(f"topic {name!r}") if topic is None else topic.error
+                if error is not None and not (
+                    may_lack and isinstance(error, UnknownTopicOrPartition)
+                ):
+                    raise error
+                if topic is not None and error is None:
+                    found.update(TopicPartition(name, number) for number in topic.partitions)
+            return frozenset(found)
+
+        return await self._patiently(ask, _TOPIC_PATIENCE_MS) if topics else frozenset()
+
+    async def _patiently(
+        self, ask: Callable[[], Awaitable[T]], milliseconds: int = _PATIENCE_MS
+    ) -> T:
+        patience = Patience(milliseconds, self._session.randomness)
+        while True:
+            try:
+                return await ask()
+            except ConsumerError as error:
+                await patience.bear(error)
+
+    async def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each begins."""
+        return await self.list_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each ends; of committed records, if those alone are read."""
+        return await self.list_offsets(dict.fromkeys(partitions, LATEST))
+
+    async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset at or after each time, -1 if there is none; or at EARLIEST, LATEST.
+
+        One request for each leader. What it refuses is asked for again, one by one and patiently.
+        """
+        committed = self.fetch_config.committed_only
+        found: dict[TopicPartition, int] = {}
+        at_leaders: dict[Address, list[TopicPartition]] = {}
+        for one in sorted(asked):
+            place = await self._patiently(functools.partial(self._session.leaders.place, one))
+            at_leaders.setdefault(place.address, []).append(one)
+
+        async def ask_leader(address: Address) -> None:
+            rows: dict[str, list[ListedOffset]] = {}
+            for one in at_leaders[address]:
+                rows.setdefault(one.topic, []).append(ListedOffset(one.partition, asked[one]))
+            level = READ_COMMITTED if committed else READ_UNCOMMITTED
+            message = ListOffsetsRequest(rows, level)
+            try:
+                answer = await self._session.brokers.request(address, Traffic.CONTROL, message)
+            except ConsumerError:
+                return
+            for topic in answer.to_object()["topics"]:
+                for row in topic["partitions"]:
+                    if not row["error_code"]:
+                        found[TopicPartition(topic["name"], row["partition"])] = row["offset"]
+
+        async def ask_again(one: TopicPartition) -> None:
+            self._session.leaders.doubt(one)
+            listed = await list_offset(
+                self._session.leaders, one, asked[one], committed_only=committed
+            )
+            found[one] = listed.offset
+
+        await each(at_leaders, ask_leader)
+        await each([one for one in asked if one not in found], ask_again)
+        return found
+
+    def reader(self, wanted: OffsetRange) -> PartitionReader:
+        """To read a range with, over the one connection to each broker that ranges share."""
+        return PartitionReader(
+            TopicPartition(wanted.topic, wanted.partition),
+            wanted.start,
+            self._session.leaders,
+            self.fetch_config,
+            end=wanted.end,
+            lane=self._lane,
+        )
+
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for a group in Kafka, without joining it; a group with live members refuses."""
+        # few ask for it, and only on the driver
+        from asyncconsumer.net.coordinator import Coordinator
+        from asyncconsumer.offsets.kafka import KafkaOffsets
+
+        coordinator = Coordinator(group, self._session.brokers, self._session.cluster)
+        store = KafkaOffsets(
+            coordinator, patience_ms=_PATIENCE_MS, randomness=self._session.randomness
+        )
+        await store.commit(offsets)

@@ -1,0 +1,142 @@
+"""Options that begin with `kafka.`: what a Java consumer is told, as far as it concerns us."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from asyncconsumer.config import ConnectionConfig, FetchConfig, split
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark import security
+
+PREFIX: Final = "kafka."
+_FETCH_BYTES: Final = 4 * 2**20  # a batch of Spark's is made of one fetch, and should not be small
+
+_OURS: Final = {
+    "bootstrap.servers": "bootstrap_servers",
+    "client.id": "client_id",
+    "isolation.level": "isolation_level",
+    "check.crcs": "check_crcs",
+    "client.rack": "client_rack",
+    "fetch.min.bytes": "fetch_min_bytes",
+    "fetch.max.bytes": "fetch_max_bytes",
+    "fetch.max.wait.ms": "fetch_max_wait_ms",
+    "max.partition.fetch.bytes": "max_partition_fetch_bytes",
+    "request.timeout.ms": "request_timeout_ms",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+}
+_TEXTS: Final = (
+    "bootstrap.servers",
+    "client.id",
+    "isolation.level",
+    "client.rack",
+    "sasl.kerberos.service.name",
+)
+# of a Java consumer alone: threads, buffers and groups that we do not have
+_WITHOUT_MEANING: Final = frozenset(
+    (
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "default.api.timeout.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "security.providers",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.keystore.password",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.truststore.password",
+    )
+)
+# Spark's own source refuses these as well, for the same reasons
+_REFUSED: Final = {
+    "auto.offset.reset": "where to begin is startingOffsets, and Spark keeps what was read",
+    "key.deserializer": "keys are bytes; use the functions of Spark on them",
+    "value.deserializer": "values are bytes; use the functions of Spark on them",
+    "key.serializer": "nothing is written",
+    "value.serializer": "nothing is written",
+    "enable.auto.commit": "Spark keeps the offsets; see commitToGroup to have them in Kafka too",
+    "interceptor.classes": "there are no Java classes here",
+}
+
+
+def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of the options that are a client's, without their prefix; checked."""
+    found = {
+        name.lower().removeprefix(PREFIX): value
+        for name, value in options.items()
+        if name.lower().startswith(PREFIX)
+    }
+    if not found.get("bootstrap.servers", "").strip():
+        raise ConfigError("kafka.bootstrap.servers is missing: name brokers as 'host:port,...'")
+    for name in found:
+        _check_name(name)
+    configs_of(found)
+    return found
+
+
+def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]:
+    """How to reach the cluster, and to read from it. Made where it is used: TLS cannot be sent."""
+    options = security.security_options(kafka)
+    options["max_partition_fetch_bytes"] = _FETCH_BYTES
+    for theirs, ours in _OURS.items():
+        if theirs in kafka:
+            options[ours] = _reader(theirs)(theirs, kafka[theirs].strip())
+    if "sasl_kerberos_service_name" in options and options.get("sasl_mechanism") != "GSSAPI":
+        del options["sasl_kerberos_service_name"]
+    return split(options)
+
+
+def _check_name(name: str) -> None:
+    if name in _REFUSED:
+        raise ConfigError(f"kafka.{name} cannot be set: {_REFUSED[name]}")
+    known = {*_OURS, *security.TAKEN, *_WITHOUT_MEANING}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1, 0.7)
+        hint = f"did you mean kafka.{near[0]}?" if near else "no such property has a meaning here"
+        raise ConfigError(f"unknown option kafka.{name}: {hint}")
+
+
+def _reader(name: str) -> Callable[[str, str], Any]:
+    if name in _TEXTS:
+        return lambda _, text: text
+    return _truth if name == "check.crcs" else _number
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"kafka.{name} must be a whole number, got {text!r}") from None
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"kafka.{name} must be true or false, got {text!r}")
+    return text.lower() == "true"

@@ -1,0 +1,62 @@
+"""JSON values, all of a batch at once."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute, json
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.typed import Undecodable
+
+_BEFORE, _BEHIND, _NOTHING = (pa.scalar(text, pa.binary()) for text in (b'{"v":', b"}", b""))
+_ROOM: Final = 1024
+
+
+def _first(kind: Any, unwanted: Callable[[Any], bool], name: str = "value") -> str:  # noqa: ANN401 - pyarrow's
+    """The first field of a type that is unwanted, at any depth; "" if there is none."""
+    if unwanted(kind):
+        return name
+    if pa.types.is_list(kind):
+        return _first(kind.value_type, unwanted, f"{name}[]")
+    if pa.types.is_struct(kind):
+        inner = (_first(field.type, unwanted, f"{name}.{field.name}") for field in kind)
+        return next(filter(None, inner), "")
+    return ""
+
+
+class JsonDecoder:
+    """Parses with Arrow's own reader. Fields that the schema does not have are left out.
+
+    Each value is put into an object of its own: so nothing that a value contains can be taken for
+    more than one, or for a part of its neighbour.
+    """
+
+    def __init__(self, kind: "pa.DataType") -> None:
+        for unreadable in (pa.types.is_map, pa.types.is_date):
+            if name := _first(kind, unreadable):
+                raise ConfigError(
+                    f"JSON field {name}: Arrow reads no dates and no maps from JSON; take string, "
+                    "and to_date() or from_json() after reading"
+                )
+        self._options = json.ParseOptions(
+            explicit_schema=pa.schema([("v", kind)]), unexpected_field_behavior="ignore"
+        )
+
+    def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
+        """A column of structs."""
+        try:
+            values.cast(pa.string())  # Arrow's reader does not look
+        except pa.ArrowInvalid:
+            raise Undecodable("it is not UTF-8") from None
+        lines = compute.binary_join_element_wise(_BEFORE, values, _BEHIND, _NOTHING)
+        whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+        data = compute.binary_join(whole, b"\n")[0].as_buffer()
+        reading = json.ReadOptions(use_threads=False, block_size=data.size + _ROOM)
+        try:
+            table = json.read_json(pa.BufferReader(data), reading, self._options)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise Undecodable(str(error).splitlines()[0]) from None
+        if table.num_rows != len(values):
+            raise Undecodable("it is more than one value")
+        return table.column("v").combine_chunks()

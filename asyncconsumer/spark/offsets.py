@@ -1,0 +1,101 @@
+"""From options to offsets, and from offsets to what a micro-batch may read. Decisions; no I/O."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from asyncconsumer.errors import DataLost
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.ranges import OffsetRange
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+"""Of each partition, the offset of the next record."""
+
+Losses: TypeAlias = list[DataLost]
+"""What is gone. Whether that is an error is for failOnDataLoss to say."""
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """As Spark's own source writes them into checkpoints, which can thus be read on with ours."""
+    found: dict[str, dict[str, int]] = {}
+    for one in sorted(offsets):
+        found.setdefault(one.topic, {})[str(one.partition)] = offsets[one]
+    return found
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """What `to_json` made."""
+    return {
+        TopicPartition(topic, int(number)): offset
+        for topic, numbers in offsets.items()
+        for number, offset in numbers.items()
+    }
+
+
+def limited(start: Offsets, latest: Offsets, begins: Offsets, most: int) -> Offsets:
+    """Where a micro-batch ends that has at most so many offsets: each partition gets its share.
+
+    A partition that has something to read gets one at least. `begins` is where partitions begin
+    that `start` does not know.
+    """
+    known = {**begins, **start}
+    sizes = {one: end - known[one] for one, end in latest.items() if end > known.get(one, end)}
+    total = sum(sizes.values())
+    if not total:
+        return dict(latest)
+    found = dict(latest)
+    for one, size in sizes.items():
+        share = most * (size / total)
+        whole = math.ceil(share) if share < 1 else math.floor(share)
+        found[one] = min(latest[one], known[one] + whole)
+    return found
+
+
+def backlog(start: Offsets, latest: Offsets) -> int:
+    """How many offsets there are to read."""
+    return sum(end - start.get(one, 0) for one, end in latest.items())
+
+
+def ranges_between(
+    start: Offsets, end: Offsets, begins: Offsets
+) -> tuple[list[OffsetRange], Losses]:
+    """What to read from one to the other, and what there was to read and is no more."""
+    losses: Losses = []
+    new = sorted(end.keys() - start.keys())
+    if unknown := [one for one in new if one not in begins]:
+        losses.append(
+            DataLost(
+                "KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
+                f"the earliest offsets of {_names(unknown)} cannot be found",
+            )
+        )
+    losses += [
+        DataLost(
+            "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+            f"the new partition {one} starts from {begins[one]} instead of 0",
+        )
+        for one in new
+        if begins.get(one)
+    ]
+    if gone := sorted(start.keys() - end.keys()):
+        losses.append(DataLost("KAFKA_DATA_LOSS.PARTITIONS_DELETED", f"{_names(gone)} are gone"))
+    ranges = []
+    for one in sorted(end):
+        first = start.get(one, begins.get(one))
+        if first is None:
+            continue
+        if end[one] < first:
+            losses.append(
+                DataLost(
+                    "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
+                    f"the offset of {one} was changed from {first} to {end[one]}: the query starts "
+                    "beyond the end of the log, or the topic was deleted and created anew",
+                )
+            )
+        elif end[one] > first:
+            ranges.append(OffsetRange(one.topic, one.partition, first, end[one]))
+    return ranges, losses
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))

@@ -1,0 +1,176 @@
+"""The options of the data source. Names and meanings are those of Spark's own Kafka source."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.client_options import PREFIX, kafka_properties
+from asyncconsumer.spark.places import AtOffsets, Everywhere, Limit, Selection, limit, selection
+from asyncconsumer.wire.messages import EARLIEST, LATEST
+
+MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+VALUE_FORMATS: Final = ("json", "avro", "protobuf")
+_RECORDS_PER_TASK: Final = 20_000
+_DELAY: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_MINUTE: Final = 60_000
+_UNITS: Final = {"ms": 1, "s": 1000, "m": _MINUTE, "min": _MINUTE, "h": 3_600_000, "d": 86_400_000}
+
+_KNOWN: Final = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "failOnDataLoss",
+    "includeHeaders",
+    "commitToGroup",
+    "recordsPerTask",
+    "valueFormat",
+    "valueSchema",
+    "mode",
+    # taken, and without a meaning here: of Java's consumer, its pool and its group
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+_OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query asked for. Plain values: it is copied to every executor."""
+
+    kafka: Mapping[str, str]
+    selection: Selection
+    starting: Limit
+    ending: Limit
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    records_per_task: int = _RECORDS_PER_TASK
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * _MINUTE
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    commit_to_group: str | None = None
+    value_format: str | None = None
+    value_schema: str | None = None
+    mode: str = "PERMISSIVE"
+
+
+def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """The options of one query, or ConfigError."""
+    options = {name.lower(): str(value) for name, value in given.items()}
+    _refuse_unknown(options)
+    if streaming:
+        for name in _OF_BATCHES:
+            if name.lower() in options:
+                raise ConfigError(f"{name} is for batch queries: a stream has no end")
+    starting = limit(options, "starting", LATEST if streaming else EARLIEST)
+    ending = limit(options, "ending", LATEST)
+    if not streaming:
+        _check_batch(starting, ending)
+    lowest, highest = (
+        _number(options, f"{which}OffsetsPerTrigger", least=1) for which in ("min", "max")
+    )
+    if lowest is not None and highest is not None and lowest > highest:
+        raise ConfigError(
+            f"minOffsetsPerTrigger ({lowest}) must not be more than maxOffsetsPerTrigger "
+            f"({highest})"
+        )
+    return SourceOptions(
+        kafka=kafka_properties(options),
+        selection=selection(options),
+        starting=starting,
+        ending=ending,
+        min_partitions=_number(options, "minPartitions", least=1),
+        max_records_per_partition=_number(options, "maxRecordsPerPartition", least=1),
+        records_per_task=_number(options, "recordsPerTask", least=1) or _RECORDS_PER_TASK,
+        max_offsets_per_trigger=highest,
+        min_offsets_per_trigger=lowest,
+        max_trigger_delay_ms=_milliseconds(
+            "maxTriggerDelay", options.get("maxtriggerdelay", "15m")
+        ),
+        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        include_headers=_truth(options, "includeHeaders", default=False),
+        commit_to_group=options.get("committogroup", "").strip() or None,
+        value_format=_word(options, "valueFormat", VALUE_FORMATS),
+        value_schema=options.get("valueschema"),
+        mode=_word(options, "mode", MODES) or "PERMISSIVE",
+    )
+
+
+def _check_batch(starting: Limit, ending: Limit) -> None:
+    for which, found, place, word in (
+        ("starting", starting, LATEST, "latest"),
+        ("ending", ending, EARLIEST, "earliest"),
+    ):
+        if found == Everywhere(place):
+            raise ConfigError(f"{which}Offsets can't be {word} for batch queries on Kafka")
+        if isinstance(found, AtOffsets):
+            for partition, offset in found.offsets.items():
+                if offset == place:
+                    raise ConfigError(
+                        f"{which}Offsets for {partition} can't be {word} ({place}) for batch "
+                        "queries on Kafka"
+                    )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _KNOWN}
+    known["value_format"] = "valueFormat"
+    for name in options:
+        if name in known or name.startswith(PREFIX):
+            continue
+        near = difflib.get_close_matches(name, known, 1, 0.7)
+        hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(_KNOWN)}"
+        raise ConfigError(f"unknown option {name!r}: {hint}")
+
+
+def _number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
+    text = options.get(name.lower(), "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not least <= int(text) < 2**63:
+        raise ConfigError(f"{name} must be a whole number from {least}, got {text!r}")
+    return int(text)
+
+
+def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{name} must be true or false, got {text!r}")
+    return text == "true"
+
+
+def _word(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:
+    text = options.get(name.lower(), "").strip()
+    if not text and name == "valueFormat":
+        text = options.get("value_format", "").strip()
+    for word in allowed:
+        if text.lower() == word.lower():
+            return word
+    if text:
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {text!r}")
+    return None
+
+
+def _milliseconds(name: str, text: str) -> int:
+    match = _DELAY.fullmatch(text.strip().lower())
+    if match is None:
+        raise ConfigError(f"{name} must be a time like 15m, 30s or 500ms, got {text!r}")
+    return int(match[1]) * _UNITS[match[2] or "ms"]

@@ -1,0 +1,115 @@
+"""TLS and SASL as Java clients are told of them, for a client that is not Java's."""
+
+import re
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from asyncconsumer.errors import ConfigError
+
+_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
+_JAAS_OPTION: Final = re.compile(
+    r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|(\S+))"""
+)
+
+TAKEN: Final = {
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.truststore.certificates",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+}
+"""What is understood of a Java client's properties, without `kafka.` before them."""
+
+
+def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """The options of `ConnectionConfig` that these properties stand for."""
+    protocol = kafka.get("security.protocol", "PLAINTEXT").strip().upper()
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.startswith("SASL"):
+        mechanism = kafka.get("sasl.mechanism", "GSSAPI").strip().upper()
+        found["sasl_mechanism"] = mechanism
+        if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
+            found |= _login(kafka.get("sasl.jaas.config", ""), mechanism)
+    if protocol.endswith("SSL"):
+        found["ssl_context"] = _ssl_context(kafka)
+    return found
+
+
+def _login(jaas: str, mechanism: str) -> dict[str, str]:
+    """User and password from a line like `...PlainLoginModule required username="u" ...;`."""
+    module, _, rest = jaas.strip().rstrip(";").partition(" ")
+    if module.rpartition(".")[2] not in _MODULES:
+        raise ConfigError(  # the line itself has a password: it is not told
+            f"kafka.sasl.mechanism {mechanism} needs kafka.sasl.jaas.config with one of "
+            f"{', '.join(_MODULES)}, e.g. 'org.apache.kafka.common.security.plain.PlainLoginModule "
+            'required username="..." password="...";\''
+        )
+    given = {
+        name: double or single or bare for name, double, single, bare in _JAAS_OPTION.findall(rest)
+    }
+    for name in ("username", "password"):
+        if name not in given:
+            raise ConfigError(f'kafka.sasl.jaas.config has no {name}="..."')
+    unescaped = {name: re.sub(r"\\(.)", r"\1", given[name]) for name in ("username", "password")}
+    return {
+        "sasl_plain_username": unescaped["username"],
+        "sasl_plain_password": unescaped["password"],
+    }
+
+
+def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(
+            cafile=_pem(kafka, "truststore"), cadata=kafka.get("ssl.truststore.certificates")
+        )
+        _load_own(context, kafka)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"the kafka.ssl.* options do not work: {error}") from None
+    # Java's default is https; an empty text switches the check off
+    algorithm = kafka.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    context.check_hostname = algorithm == "https"
+    return context
+
+
+def _load_own(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
+    """Our own certificate, if there is one, for brokers that ask."""
+    password = kafka.get("ssl.key.password")
+    if (own := _pem(kafka, "keystore")) is not None:
+        context.load_cert_chain(own, password=password)
+        return
+    chain, key = kafka.get("ssl.keystore.certificate.chain"), kafka.get("ssl.keystore.key")
+    if chain is None and key is None:
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # it is loaded from files only
+        file.write(f"{key or ''}\n{chain or ''}\n")
+        file.flush()
+        context.load_cert_chain(file.name, password=password)
+
+
+def _pem(kafka: Mapping[str, str], store: str) -> str | None:
+    location = kafka.get(f"ssl.{store}.location")
+    if location is None:
+        return None
+    kind = kafka.get(f"ssl.{store}.type", "").strip().upper()
+    if kind != "PEM" and (kind or not _is_pem(location)):
+        raise ConfigError(
+            f"kafka.ssl.{store}.location {location}: only PEM files are read, this is "
+            f"{kind or 'none'}. `keytool -importkeystore -deststoretype pkcs12` and `openssl "
+            f"pkcs12 -nodes` make one; then set kafka.ssl.{store}.type to PEM"
+        )
+    return location
+
+
+def _is_pem(location: str) -> bool:
+    with Path(location).open("rb") as file:
+        return b"-----BEGIN" in file.read(64 * 1024)

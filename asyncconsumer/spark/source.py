@@ -1,0 +1,51 @@
+"""The data source itself: `spark.dataSource.register(KafkaSource)`, `format("asyncconsumer")`."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+
+from asyncconsumer.spark.columns import check_columns, ddl
+from asyncconsumer.spark.options import SourceOptions, parse
+from asyncconsumer.spark.values import CORRUPT, check_typed, decoder_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class KafkaSource(DataSource):
+    """Kafka for Spark, batch and streaming, with the options of Spark's own source and no jar.
+
+    A narrower schema than Kafka's is read for less: `.schema("value binary, offset bigint")`. With
+    `valueFormat` the value is a struct that the schema declares, decoded on the way.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is told."""
+        return "asyncconsumer"
+
+    def schema(self) -> str:
+        """The columns of Spark's own source."""
+        return ddl(headers=self.options.get("includeHeaders", "").strip().lower() == "true")
+
+    def reader(self, schema: "StructType") -> DataSourceReader:
+        """For `spark.read`."""
+        from asyncconsumer.spark.batch import KafkaReader
+
+        return KafkaReader(self._checked(schema, streaming=False), schema)
+
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
+        """For `spark.readStream`."""
+        from asyncconsumer.spark.stream import KafkaStreamReader
+
+        return KafkaStreamReader(self._checked(schema, streaming=True), schema)
+
+    def _checked(self, schema: "StructType", *, streaming: bool) -> SourceOptions:
+        options = parse(self.options, streaming=streaming)
+        declared = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        if options.value_format is not None:
+            check_typed(declared, options.value_format)
+            decoder_of(options, schema)
+            declared = [one for one in declared if one[0] not in ("value", CORRUPT)]
+        check_columns(declared)
+        return options

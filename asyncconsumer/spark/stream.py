@@ -1,0 +1,149 @@
+"""Streaming queries: Spark keeps the offsets, and asks how far each micro-batch may go."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.spark.batch import Task, read_task
+from asyncconsumer.spark.client import Client
+from asyncconsumer.spark.home import home
+from asyncconsumer.spark.offsets import (
+    Losses,
+    Offsets,
+    backlog,
+    from_json,
+    limited,
+    ranges_between,
+    to_json,
+)
+from asyncconsumer.spark.options import SourceOptions
+from asyncconsumer.spark.resolve import resolve
+from asyncconsumer.spark.tasks import tasks_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_log: Final = logging.getLogger(__name__)
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver, and reads them on executors."""
+
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+        self._options = options
+        self._schema = schema
+        self._target: Offsets | None = None  # of an available-now query: where it all ends
+        self._latest: Offsets | None = None  # that was seen last
+        self._last_trigger = -float("inf")  # when a micro-batch was last let go
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins."""
+        client = self._client()
+
+        async def find() -> Offsets:
+            partitions = await client.partitions(self._options.selection)
+            return await resolve(client, self._options.starting, partitions)
+
+        return to_json(home().run(find()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """What the options limit; Spark hands it back, or all that is available in its place."""
+        least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
+        if least is not None:  # of several limits only one fits: the other is known here
+            return ReadMinRows(least)
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends."""
+        begun = from_json(start)
+        latest = self._target if self._target is not None else self._ask_latest()
+        self._latest = latest
+        if isinstance(limit, ReadAllAvailable):
+            return to_json(latest)
+        waits = isinstance(limit, ReadMinRows) and self._target is None
+        if waits and self._is_early(backlog(begun, latest)):
+            return start
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        most = most or self._options.max_offsets_per_trigger
+        if most is None:
+            return to_json(latest)
+        begins = self._begins(latest.keys() - begun.keys())
+        return to_json(limited(begun, latest, begins, most))
+
+    def _is_early(self, offsets: int) -> bool:
+        """Whether to wait for more; not for longer than maxTriggerDelay."""
+        now, enough = time.monotonic(), self._options.min_offsets_per_trigger or 0
+        delay_ms = (now - self._last_trigger) * 1000
+        if offsets < enough and delay_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._last_trigger = now
+        return False
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What is there now is all that this query will read."""
+        self._target = self._ask_latest()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """The ends as they were seen last, for the query's progress."""
+        return None if self._latest is None else to_json(self._latest)
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch."""
+        first, last = from_json(start), from_json(end)
+        begins = self._begins(last.keys() - first.keys())
+        ranges, losses = ranges_between(first, last, begins)
+        self._report(losses)
+        return [Task(ranges) for ranges in tasks_of(ranges, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Read one task's ranges."""
+        return read_task(partition, self._options, self._schema)
+
+    def _report(self, losses: Losses) -> None:
+        for loss in losses:
+            if self._options.fail_on_data_loss:
+                raise loss
+            _log.warning("%s", loss)
+
+    # --- Kafka -----------------------------------------------------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Tell a group in Kafka how far the query is, if asked to; it is for lag tools alone."""
+        group = self._options.commit_to_group
+        if group is None:
+            return
+        try:
+            home().run(self._client().commit(group, from_json(end)))
+        except ConsumerError as error:  # the checkpoint counts: the query goes on
+            _log.warning("commitToGroup %s: %s", group, error)
+
+    def _client(self) -> Client:
+        return home().client(self._options.kafka)
+
+    def _ask_latest(self) -> Offsets:
+        client = self._client()
+
+        async def ask() -> Offsets:
+            return await client.latest(await client.partitions(self._options.selection))
+
+        return home().run(ask())
+
+    def _begins(self, partitions: Any) -> Offsets:  # noqa: ANN401 - a set of them
+        """Where partitions begin that were added meanwhile."""
+        return home().run(self._client().earliest(partitions)) if partitions else {}

@@ -1,0 +1,54 @@
+"""Which decoder the options ask for. Light: what decodes is imported when something is decoded."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from asyncconsumer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from asyncconsumer.spark.options import SourceOptions
+    from asyncconsumer.spark.reader import Batches
+    from asyncconsumer.spark.typed import Decoder
+
+CORRUPT: Final = "_corrupt_record"
+"""The column that has the values that are not what they should be, as Spark's readers name it."""
+
+
+def check_typed(declared: Sequence[tuple[str, str]], value_format: str) -> None:
+    """Raise unless the value has a type to be decoded to."""
+    kinds = dict(declared)
+    if not kinds.get("value", "").startswith("struct<"):
+        raise ConfigError(
+            f"valueFormat {value_format} needs a schema with the value's columns, e.g. "
+            '.schema("value struct<id: bigint, name: string>, offset bigint")'
+        )
+    if kinds.get(CORRUPT, "string") != "string":
+        raise ConfigError(f"column {CORRUPT} is string, not {kinds[CORRUPT]}")
+
+
+def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
+    """For the values, if the options name a format."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    kind = to_arrow_type(schema["value"].dataType, timezone="UTC")
+    if options.value_format == "json":
+        from asyncconsumer.spark.json_values import JsonDecoder
+
+        return JsonDecoder(kind)
+    raise ConfigError(f"valueFormat {options.value_format} is not there yet: take json")
+
+
+def batches_of(options: "SourceOptions", schema: "StructType") -> "Batches":
+    """What makes Arrow batches of records, as the options and the schema want them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from asyncconsumer.spark.columns import Columns
+
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    if options.value_format is None:
+        return Columns(arrow)
+    from asyncconsumer.spark.typed import TypedColumns
+
+    return TypedColumns(arrow, decoder_of(options, schema), options.value_format, options.mode)

@@ -1,0 +1,232 @@
+"""Options and offsets, without a Spark or a broker."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.spark.client_options import configs_of
+from asyncconsumer.spark.offsets import (
+    Offsets,
+    backlog,
+    from_json,
+    limited,
+    ranges_between,
+    to_json,
+)
+from asyncconsumer.spark.options import SourceOptions, parse
+from asyncconsumer.spark.places import AtOffsets, AtTimes, Everywhere, Matching, Subscribed
+from asyncconsumer.spark.progress import lag
+from asyncconsumer.spark.resolve import resolve
+from asyncconsumer.spark.tasks import tasks_of
+from asyncconsumer.wire.messages import EARLIEST, LATEST
+
+pytestmark = pytest.mark.fast
+
+LEAST = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def parsed(*, streaming: bool = False, **options: str) -> SourceOptions:
+    return parse(LEAST | options, streaming=streaming)
+
+
+def test_defaults_are_those_of_sparks_own_source() -> None:
+    options = parsed()
+    assert options.selection == Subscribed(("t",))
+    assert (options.starting, options.ending) == (Everywhere(EARLIEST), Everywhere(LATEST))
+    assert parsed(streaming=True).starting == Everywhere(LATEST)
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+    assert options.max_trigger_delay_ms == 15 * 60_000
+    assert configs_of(options.kafka)[1].isolation_level == "read_uncommitted"
+
+
+def test_names_are_taken_in_any_case() -> None:
+    options = parsed(STARTINGOFFSETS="Earliest", maxoffsetspertrigger="7", FailOnDataLoss="FALSE")
+    assert options.starting == Everywhere(EARLIEST)
+    assert options.max_offsets_per_trigger == 7
+    assert not options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("15m", 900_000), ("30s", 30_000), ("20", 20), ("2 h", 7_200_000)]
+)
+def test_delays(text: str, milliseconds: int) -> None:
+    assert parsed(maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"startingOfsets": "earliest"}, "did you mean startingOffsets"),
+        ({"kafka.isolation.levl": "x"}, "did you mean kafka.isolation.level"),
+        ({"kafka.enable.auto.commit": "true"}, "commitToGroup"),
+        ({"kafka.isolation.level": "committed"}, "isolation_level must be one of"),
+        ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes must be a whole number"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false"),
+        ({"minPartitions": "0"}, "minPartitions must be a whole number from 1"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"startingOffsetsByTimestampStrategy": "x"}, "must be error or latest"),
+        ({"maxTriggerDelay": "soon"}, "a time like 15m"),
+        ({"startingOffsets": '{"t": 3}'}, "write it as"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "like"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "must not be more than"),
+        ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, "jaas"),
+        ({"mode": "maybe"}, "mode must be one of PERMISSIVE"),
+        ({"valueFormat": "xml"}, "valueFormat must be one of json"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse(LEAST | options, streaming=False)
+
+
+def test_brokers_and_topics_are_needed() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is missing"):
+        parse({"subscribe": "t"}, streaming=False)
+    for bad in ({"subscribe": " , "}, {"subscribePattern": "("}, {"assign": '{"t": 1}'}):
+        with pytest.raises(ConfigError):
+            parse({"kafka.bootstrap.servers": "a:1"} | bad, streaming=False)
+    assert Matching("a.c").of(["abc", "xabcx", "b"]) == ("abc", "xabcx")
+
+
+def test_a_login_as_java_has_it() -> None:
+    line = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required\n"
+        '  username="alice" password="it\'s \\"so\\"";'
+    )
+    kafka = {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": line,
+    }
+    connection, _ = configs_of(kafka)
+    assert connection.sasl_plain_username == "alice"
+    assert connection.sasl_plain_password == 'it\'s "so"'
+    with pytest.raises(ConfigError, match="no password") as caught:
+        configs_of({**kafka, "sasl.jaas.config": 'PlainLoginModule required username="alice";'})
+    assert "alice" not in str(caught.value)
+
+
+def test_certificates_are_pem_files(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    trust, own, other = (tmp_path / name for name in ("ca.pem", "own.pem", "trust.jks"))
+    authority.cert_pem.write_to_path(trust)
+    authority.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(own)
+    other.write_bytes(b"\xfe\xed")
+    kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    stores = {"ssl.truststore.location": str(trust), "ssl.keystore.location": str(own)}
+    context = configs_of(kafka | stores)[0].ssl_context
+    assert context is not None
+    assert context.check_hostname
+    assert len(context.get_ca_certs()) == 1
+    inline = {
+        "ssl.truststore.certificates": trust.read_text(),
+        "ssl.keystore.certificate.chain": own.read_text(),
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    context = configs_of(kafka | inline)[0].ssl_context
+    assert context is not None
+    assert not context.check_hostname
+    for bad, told in (
+        ({"ssl.truststore.location": str(other)}, "only PEM files"),
+        ({"ssl.truststore.location": str(trust), "ssl.truststore.type": "JKS"}, "only PEM files"),
+        ({"ssl.truststore.location": str(tmp_path / "none.pem")}, "No such file"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            configs_of(kafka | bad)
+
+
+class _Log:
+    """A partition begins at 0, ends at 100, and has a record every ten milliseconds."""
+
+    async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return dict.fromkeys(partitions, 100)
+
+    async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> Offsets:
+        places = {EARLIEST: 0, LATEST: 100}
+        return {
+            one: places.get(time, -1 if time > 990 else time // 10) for one, time in asked.items()
+        }
+
+
+async def test_limits_become_offsets() -> None:
+    log, both = _Log(), {A, B}
+    assert await resolve(log, Everywhere(LATEST), both) == {A: 100, B: 100}
+    assert await resolve(log, AtOffsets({A: -2, B: 7}, "o"), both) == {A: 0, B: 7}
+    assert await resolve(log, AtTimes(500, "o"), both) == {A: 50, B: 50}
+    assert await resolve(log, AtTimes({A: 10, B: 9999}, "o"), both) == {A: 1, B: 100}
+    with pytest.raises(ConfigError, match=r"no record of t\[1\] is as new as 9999"):
+        await resolve(log, AtTimes({A: 10, B: 9999}, "o", or_latest=False), both)
+    with pytest.raises(ConfigError, match=r"It names t\[0\]; the topics have t\[0\], t\[1\]"):
+        await resolve(log, AtOffsets({A: 1}, "o"), both)
+
+
+def test_offsets_are_written_as_spark_writes_them() -> None:
+    offsets = {B: 2, A: 1, TopicPartition("s", 10): 3}
+    assert to_json(offsets) == {"s": {"10": 3}, "t": {"0": 1, "1": 2}}
+    assert from_json(to_json(offsets)) == offsets
+
+
+def test_a_limit_is_shared_according_to_what_there_is() -> None:
+    start, latest = {A: 0, B: 100}, {A: 900, B: 190, C: 10}
+    assert limited(start, latest, {C: 0}, 100) == {A: 90, B: 109, C: 1}
+    assert limited(start, latest, {C: 0}, 10_000) == latest
+    assert limited(start, start, {}, 5) == start
+    assert limited({A: 10}, {A: 4}, {}, 5) == {A: 4}  # told as lost elsewhere
+    assert backlog(start, latest) == 900 + 90 + 10
+
+
+def test_what_there_is_to_read_and_what_is_lost() -> None:
+    ranges, losses = ranges_between({A: 1, B: 5}, {A: 4, B: 5}, {})
+    assert (ranges, losses) == ([OffsetRange("t", 0, 1, 4)], [])
+    ranges, losses = ranges_between({A: 9, B: 5}, {A: 4, C: 3}, {C: 2})
+    assert ranges == [OffsetRange("t", 2, 2, 3)]
+    assert [loss.reason.partition(".")[2] for loss in losses] == [
+        "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+        "PARTITIONS_DELETED",
+        "PARTITION_OFFSET_CHANGED",
+    ]
+    ranges, losses = ranges_between({}, {A: 4}, {})
+    assert (ranges, len(losses)) == ([], 1)
+
+
+def _tasks(sizes: list[int], **options: Any) -> list[list[int]]:
+    ranges = [OffsetRange("t", number, 5, 5 + size) for number, size in enumerate(sizes)]
+    found = tasks_of(ranges, parsed(**options))
+    for number, size in enumerate(sizes):  # nothing is left out, nothing is read twice
+        parts = sorted(one for task in found for one in task if one.partition == number)
+        assert [offset for one in parts for offset in range(one.start, one.end)] == list(
+            range(5, 5 + size)
+        )
+    return [[one.end - one.start for one in task] for task in found]
+
+
+def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
+    assert _tasks([30_000, 100, 0, 19_000, 900]) == [[30_000], [19_000, 900, 100]]
+    assert _tasks([10, 20], recordsPerTask="1") == [[20], [10]]
+    assert _tasks([]) == []
+
+
+def test_ranges_are_divided_when_asked_for() -> None:
+    assert _tasks([10, 20], minPartitions="2") == [[10], [20]]
+    assert _tasks([10, 90], minPartitions="4") == [[10], [30], [30], [30]]
+    assert _tasks([7, 3], maxRecordsPerPartition="3") == [[2], [2], [3], [3]]
+    assert _tasks([1], minPartitions="4") == [[1]]
+
+
+def test_lag_is_told_from_a_querys_progress() -> None:
+    source = {"endOffset": {"t": {"0": 3, "1": 5}}, "latestOffset": '{"t": {"0": 13, "1": 5}}'}
+    assert lag({"sources": [source]}) == {
+        "minOffsetsBehindLatest": 0,
+        "maxOffsetsBehindLatest": 10,
+        "avgOffsetsBehindLatest": 5.0,
+    }
+    assert lag({"sources": [{"endOffset": None, "latestOffset": None}]}) == {}

@@ -1,0 +1,95 @@
+"""Values as columns, without a Spark: JSON of all sorts, and what to do with what is none."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asyncconsumer.errors import BadValue, ConfigError
+from asyncconsumer.spark.json_values import JsonDecoder
+from asyncconsumer.spark.typed import TypedColumns, Undecodable
+from asyncconsumer.spark.values import check_typed
+from asyncconsumer.wire import accel
+from tests.unit.wire.encoder import Row, batch
+
+pytestmark = pytest.mark.fast
+
+KIND = pa.struct([("id", pa.int64()), ("name", pa.string())])
+SCHEMA = pa.schema([("offset", pa.int64()), ("value", KIND), ("_corrupt_record", pa.string())])
+GOOD = [b'{"id": 1, "name": "one"}', None, b'{"name": "two", "more": [1]}', b"null"]
+
+
+def column(*values: bytes) -> Any:
+    return pa.array(values, pa.binary())
+
+
+def typed(values: list[bytes | None], mode: str = "PERMISSIVE") -> list[dict[str, Any]]:
+    data = batch([Row(number, value) for number, value in enumerate(values)])
+    records = accel.Records(data, topic="t", partition=3)
+    columns = TypedColumns(SCHEMA, JsonDecoder(KIND), "json", mode)
+    found: list[dict[str, Any]] = []
+    while (rows := columns.of(records)) is not None:
+        assert rows.schema.equals(SCHEMA)
+        found += rows.to_pylist()
+    return found
+
+
+def test_good_values_become_columns() -> None:
+    for mode in ("PERMISSIVE", "DROPMALFORMED", "FAILFAST"):
+        rows = typed(GOOD, mode)
+        assert [row["value"] for row in rows] == [
+            {"id": 1, "name": "one"},
+            None,  # a record without a value
+            {"id": None, "name": "two"},
+            None,
+        ]
+        assert [row["offset"] for row in rows] == [0, 1, 2, 3]
+        assert all(row["_corrupt_record"] is None for row in rows)
+
+
+BAD = [b"", b"{", b'{"id": "x"}', b"3", b"{} {}", b'{"id": 1}}\n{"v":{}', b'{"name": "\xff"}']
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_value_by_mode(bad: bytes) -> None:
+    values = [*GOOD, bad, None, GOOD[0]]
+    rows = typed(values)
+    assert [row["offset"] for row in rows] == list(range(7))
+    assert rows[4]["value"] is None
+    assert rows[4]["_corrupt_record"] == bad.decode(errors="replace")
+    assert [row["_corrupt_record"] for row in rows].count(None) == 6
+    assert rows[6]["value"] == {"id": 1, "name": "one"}
+    kept = typed(values, "DROPMALFORMED")
+    assert [row["offset"] for row in kept] == [0, 1, 2, 3, 5, 6]
+    assert kept[5]["value"] == {"id": 1, "name": "one"}
+    with pytest.raises(BadValue, match=r"the value of t\[3\]@4 is not the json"):
+        typed(values, "FAILFAST")
+
+
+def test_many_bad_values_are_found_among_many() -> None:
+    values = [b"bad %d" % n if n % 7 == 0 else b'{"id": %d}' % n for n in range(500)]
+    rows = typed(list(values))
+    for number, row in enumerate(rows):
+        if number % 7 == 0:
+            assert (row["value"], row["_corrupt_record"]) == (None, f"bad {number}")
+        else:
+            assert row["value"]["id"] == number
+    assert typed([b"x", b"y"], "DROPMALFORMED") == []
+
+
+def test_a_value_cannot_pass_for_two() -> None:
+    decoder = JsonDecoder(KIND)
+    with pytest.raises(Undecodable):
+        decoder.decode(column(b'{"id": 1}}{"v":{"id": 2}', b'{"id": 3}'))
+    with pytest.raises(Undecodable):
+        decoder.decode(column(b'{"name": "', b'"}'))
+
+
+def test_what_cannot_be_read_from_json_is_told_before() -> None:
+    for kind in (pa.date32(), pa.map_(pa.string(), pa.int64()), pa.list_(pa.date32())):
+        with pytest.raises(ConfigError, match=r"JSON field value\.when"):
+            JsonDecoder(pa.struct([("when", kind)]))
+    with pytest.raises(ConfigError, match="needs a schema with the value's columns"):
+        check_typed([("value", "binary")], "json")
+    with pytest.raises(ConfigError, match="_corrupt_record is string"):
+        check_typed([("value", "struct<a:int>"), ("_corrupt_record", "int")], "json")
