@@ -144,7 +144,7 @@ class Reading(Generic[K, V]):
         """
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
-        self._take_back()
+        self._take_back(in_batches=True)
         limit = self._how.limit
         while self._left or not self._is_used_up():
             most = max_records if limit is None else min(max_records, limit.left)
@@ -197,11 +197,14 @@ class Reading(Generic[K, V]):
 
     # --- how -------------------------------------------------------------------------------------
 
-    def _take_back(self) -> None:
+    def _take_back(self, *, in_batches: bool = False) -> None:
         """What a task had in hand when it was cancelled is read again by the one that goes on."""
-        if unfinished := self._stream.unfinished():
+        again = self._stream.unfinished()
+        if not in_batches:
+            again |= self._stream.collected()
+        if again:
             self._in_work, self._left = None, []
-            self._how.poison.seek(unfinished)
+            self._how.poison.seek(again)
 
     def _is_used_up(self) -> bool:
         """Whether there was enough; then its user is done with the last of it."""

@@ -86,6 +86,10 @@ class Batched(Stream):
             self._first[partition] = Offset(record.offset)
         self._batch.append(record)
 
+    def collected(self) -> dict[TopicPartition, int]:
+        """What was taken for a batch that nobody waits for any more: from where on."""
+        return dict(self._first) if self._batch else {}
+
     def batch_has(self, record: Placed) -> bool:
         """Whether its partition is still ours, since the batch was handed out."""
         return (record.topic, record.partition) in self._first

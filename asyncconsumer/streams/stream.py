@@ -143,7 +143,8 @@ class Stream:
         if not self._reader.died:
             return {}
         task, finished = self._reader.goes(), self.finished()
-        again = {one: at for one, at in finished.items() if at < (self.position(one) or at)}
+        taken = {one: Stream.position(self, one) for one in finished}
+        again = {one: at for one, at in finished.items() if at < (taken[one] or at)}
         if again:
             _log.warning("%r ended in the midst of %s: it is read again", task, again)
         return again

@@ -196,3 +196,36 @@ def test_whatever_a_reader_waits_for_it_may_be_cancelled(way: str) -> None:
 
         played()
     assert step > RECORDS  # there were that many points at least
+
+
+@pytest.mark.fast
+@simulated([7])
+async def test_a_thousand_cancellations_while_records_keep_coming() -> None:
+    loop, dice = asyncio.get_running_loop(), Random(5)
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", PARTITIONS)
+        work, sent = Work(), 0
+        cluster.shelf.on_commit = work.commit
+        one: Consumer[Any, Any] = Consumer(
+            "t",
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=50,
+            heartbeat_thread=False,
+            outside=Outside(open_broker=cluster.open, clock=loop.time, randomness=Random(2)),
+        )
+        async with one:
+            for number in range(1_000):
+                cluster.append("t", number % PARTITIONS, 2)
+                sent += 2
+                read = dice.choice([by_record, by_timeout, by_batch, by_chunk])
+                async with asyncio.TaskGroup() as tasks:
+                    reader = tasks.create_task(read(one, work))
+                    await asyncio.sleep(dice.uniform(0, 0.3))
+                    reader.cancel()
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(by_record(one, work))
+                await until(lambda: len(work.finished) == sent, 200)
+                reader.cancel()
+        assert work.beyond == []
