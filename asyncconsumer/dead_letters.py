@@ -43,7 +43,9 @@ class Failure:
 class _Letter:
     record: Record
     headers: list[tuple[str, bytes | None]]
+    partition: int | None = None
     written: asyncio.Event = field(default_factory=asyncio.Event)
+    offset: int = -1
 
 
 class DeadLetters:
@@ -82,13 +84,18 @@ class DeadLetters:
         finally:
             await self._close()
 
-    async def write(self, record: Record, failure: Failure) -> None:
-        """Return once the record is written, to all replicas in sync; however long that takes."""
+    async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
+        """Return once the record is written, to all replicas in sync; however long that takes.
+
+        To a partition that its key chooses, if none is given; returns the offset it has there.
+        """
         self._scope.check_open()
-        letter = _Letter(record, [*_kept(record.headers), *_told(record, failure)])
+        headers = [*_kept(record.headers), *_told(record, failure)]
+        letter = _Letter(record, headers, partition)
         self._waiting.append(letter)
         self._asked.set()
         await letter.written.wait()
+        return letter.offset
 
     async def _run(self) -> None:
         delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
@@ -125,24 +132,24 @@ class DeadLetters:
             await self._close()  # a producer whose sequence is broken does not get well again
         return failed
 
-    async def _send(self, producer: AIOKafkaProducer, letter: _Letter) -> Awaitable[object] | None:
+    async def _send(self, producer: AIOKafkaProducer, letter: _Letter) -> Awaitable[Any] | None:
         key, value = letter.record.key, letter.record.value
         if key is None and value is None:
             value = b""  # aiokafka refuses a record of nothing; a header tells
         try:
-            told: Awaitable[object] = await producer.send(
-                self.topic, value, key=key, headers=letter.headers
+            told: Awaitable[Any] = await producer.send(
+                self.topic, value, key=key, partition=letter.partition, headers=letter.headers
             )
         except Exception as error:  # noqa: BLE001 - whatever it is: it is tried again, and told
             self._note(error)
             return None
         return told
 
-    async def _is_written(self, letter: _Letter, told: Awaitable[object] | None) -> bool:
+    async def _is_written(self, letter: _Letter, told: Awaitable[Any] | None) -> bool:
         if told is None:
             return False
         try:
-            await told
+            letter.offset = (await told).offset
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
             return False
