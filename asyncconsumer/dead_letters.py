@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
@@ -132,20 +131,23 @@ class DeadLetters:
             await self._close()  # a producer whose sequence is broken does not get well again
         return failed
 
-    async def _send(self, producer: AIOKafkaProducer, letter: _Letter) -> Awaitable[Any] | None:
+    async def _send(
+        self, producer: AIOKafkaProducer, letter: _Letter
+    ) -> asyncio.Future[Any] | None:
         key, value = letter.record.key, letter.record.value
         if key is None and value is None:
             value = b""  # aiokafka refuses a record of nothing; a header tells
         try:
-            told: Awaitable[Any] = await producer.send(
+            told: asyncio.Future[Any] = await producer.send(
                 self.topic, value, key=key, partition=letter.partition, headers=letter.headers
             )
         except Exception as error:  # noqa: BLE001 - whatever it is: it is tried again, and told
             self._note(error)
             return None
+        told.add_done_callback(_heard)
         return told
 
-    async def _is_written(self, letter: _Letter, told: Awaitable[Any] | None) -> bool:
+    async def _is_written(self, letter: _Letter, told: asyncio.Future[Any] | None) -> bool:
         if told is None:
             return False
         try:
@@ -179,12 +181,24 @@ class DeadLetters:
 
 
 async def _stopped(producer: AIOKafkaProducer) -> None:
-    """Close it; what it could not write is not waited for, for it is not committed."""
-    try:
-        async with asyncio.timeout(_SECONDS_TO_CLOSE):
-            await producer.stop()
-    except (TimeoutError, KafkaError, OSError) as error:
-        _log.debug("closing a producer: %r", error)
+    """Close it; what it could not write is not waited for, for it is not committed.
+
+    aiokafka would flush first, for ever: what is sent in sequence never expires.
+    """
+    unsent = producer._message_accumulator  # noqa: SLF001 - nothing public ends it
+    unsent.fail_all(KafkaError("given up"))
+    for close in (producer.stop, producer.client.close):  # the first may break off
+        try:
+            async with asyncio.timeout(_SECONDS_TO_CLOSE):
+                await close()
+        except Exception as error:  # noqa: BLE001 - aiokafka's, of what we told it to fail
+            _log.debug("closing a producer: %r", error)
+
+
+def _heard(told: asyncio.Future[Any]) -> None:
+    """If nobody waits for it any more, it is no news that it failed."""
+    if not told.cancelled():
+        told.exception()
 
 
 def _options(connection: ConnectionConfig) -> dict[str, Any]:
