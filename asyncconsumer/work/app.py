@@ -194,7 +194,7 @@ class ConsumerApp(Embedded):
         mine = self._handler_of(partition.topic)
         if mine.parking is not None and partition.topic != mine.parking.topic:
             await mine.parking.caught_up(partition, self.consumer)
-        await stream.pump(skip_corrupt=mine.failures.skip_corrupt)
+        await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self.consumer.seek)
 
     def _fail(self, error: Exception) -> None:
         if self._end.error is None and self._state is not AppState.CLOSED:
