@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
@@ -43,7 +42,9 @@ class Failure:
 class _Letter:
     record: Record
     headers: list[tuple[str, bytes | None]]
+    partition: int | None = None
     written: asyncio.Event = field(default_factory=asyncio.Event)
+    offset: int = -1
 
 
 class DeadLetters:
@@ -82,13 +83,18 @@ class DeadLetters:
         finally:
             await self._close()
 
-    async def write(self, record: Record, failure: Failure) -> None:
-        """Return once the record is written, to all replicas in sync; however long that takes."""
+    async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
+        """Return once the record is written, to all replicas in sync; however long that takes.
+
+        To a partition that its key chooses, if none is given; returns the offset it has there.
+        """
         self._scope.check_open()
-        letter = _Letter(record, [*_kept(record.headers), *_told(record, failure)])
+        headers = [*_kept(record.headers), *_told(record, failure)]
+        letter = _Letter(record, headers, partition)
         self._waiting.append(letter)
         self._asked.set()
         await letter.written.wait()
+        return letter.offset
 
     async def _run(self) -> None:
         delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
@@ -125,24 +131,27 @@ class DeadLetters:
             await self._close()  # a producer whose sequence is broken does not get well again
         return failed
 
-    async def _send(self, producer: AIOKafkaProducer, letter: _Letter) -> Awaitable[object] | None:
+    async def _send(
+        self, producer: AIOKafkaProducer, letter: _Letter
+    ) -> asyncio.Future[Any] | None:
         key, value = letter.record.key, letter.record.value
         if key is None and value is None:
             value = b""  # aiokafka refuses a record of nothing; a header tells
         try:
-            told: Awaitable[object] = await producer.send(
-                self.topic, value, key=key, headers=letter.headers
+            told: asyncio.Future[Any] = await producer.send(
+                self.topic, value, key=key, partition=letter.partition, headers=letter.headers
             )
         except Exception as error:  # noqa: BLE001 - whatever it is: it is tried again, and told
             self._note(error)
             return None
+        told.add_done_callback(_heard)
         return told
 
-    async def _is_written(self, letter: _Letter, told: Awaitable[object] | None) -> bool:
+    async def _is_written(self, letter: _Letter, told: asyncio.Future[Any] | None) -> bool:
         if told is None:
             return False
         try:
-            await told
+            letter.offset = (await told).offset
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
             return False
@@ -172,12 +181,24 @@ class DeadLetters:
 
 
 async def _stopped(producer: AIOKafkaProducer) -> None:
-    """Close it; what it could not write is not waited for, for it is not committed."""
-    try:
-        async with asyncio.timeout(_SECONDS_TO_CLOSE):
-            await producer.stop()
-    except (TimeoutError, KafkaError, OSError) as error:
-        _log.debug("closing a producer: %r", error)
+    """Close it; what it could not write is not waited for, for it is not committed.
+
+    aiokafka would flush first, for ever: what is sent in sequence never expires.
+    """
+    unsent = producer._message_accumulator  # noqa: SLF001 - nothing public ends it
+    unsent.fail_all(KafkaError("given up"))
+    for close in (producer.stop, producer.client.close):  # the first may break off
+        try:
+            async with asyncio.timeout(_SECONDS_TO_CLOSE):
+                await close()
+        except Exception as error:  # noqa: BLE001 - aiokafka's, of what we told it to fail
+            _log.debug("closing a producer: %r", error)
+
+
+def _heard(told: asyncio.Future[Any]) -> None:
+    """If nobody waits for it any more, it is no news that it failed."""
+    if not told.cancelled():
+        told.exception()
 
 
 def _options(connection: ConnectionConfig) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         interceptors: Iterable[Interceptor] = (),
         offsets: OffsetStore | None = None,
         outside: Outside | None = None,
+        companions: Mapping[str, str] | None = None,
         **options: Any,  # noqa: ANN401 - checked by the configs
     ) -> None:
         self.config: Final = ConsumerConfig.of(options)
@@ -76,7 +77,9 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         if self.config.reading.progress:
             check_terminal()
         told = [] if listener is None else [listener]
-        self._given = Given(told, offsets, Interceptors(interceptors), outside or Outside())
+        self._given = Given(
+            told, offsets, Interceptors(interceptors), outside or Outside(), companions or {}
+        )
         self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)
         self._scope = Scope("consumer")
         self._stack = AsyncExitStack()

@@ -20,7 +20,9 @@ from asyncconsumer.consumer.wishes import Wish, named
 from asyncconsumer.errors import SubscriptionConflict
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.following import Following
+from asyncconsumer.group.companions import WithCompanions
 from asyncconsumer.group.manual import ManualMembership
+from asyncconsumer.group.membership import Membership
 from asyncconsumer.group.zookeeper import ZooKeeperMembership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
@@ -58,6 +60,11 @@ class Given(NamedTuple):
     offsets: OffsetStore | None
     interceptors: Interceptors
     outside: Outside
+    companions: Mapping[str, str] = {}
+
+    def following(self, membership: Member) -> Membership:
+        """What the rebalancer follows: with partitions that come along, if there are any."""
+        return WithCompanions(membership, self.companions) if self.companions else membership
 
     def commits(self, config: ConsumerConfig) -> bool:
         """Whether there is a place to keep offsets."""
@@ -165,7 +172,7 @@ def _rebalancer(
     ends: Ends,
 ) -> Rebalancer:
     return Rebalancer(
-        membership,
+        given.following(membership),
         manager,
         committer,
         Routes([stream]),

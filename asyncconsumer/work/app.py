@@ -29,7 +29,7 @@ from asyncconsumer.streams.routes import PerPartition
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.batches import Batch
 from asyncconsumer.work.draining import Drained, drain
-from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, declared
+from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, check_apart, declared
 from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
@@ -112,21 +112,23 @@ class ConsumerApp(Embedded):
         def declare(function: F) -> F:
             made = declared(function, topics, pattern, how)
             for other in self._handlers:
-                if both := other.topics & made.topics:
-                    raise ConfigError(
-                        f"{min(both)!r} has two handlers, {other.name} and {made.name}: a group "
-                        "reads a topic once; call both from one, or take another group_id"
-                    )
+                check_apart(other, made)
             self._handlers.append(made)
             return function
 
         return declare
 
-    def _handler_of(self, topic: str) -> Lanes:
+    def _handler_of(self, topic: str) -> Running:
         """Whoever names a topic has it; else the first whose pattern matches."""
-        named = [one for one in self._running if topic in one.handler.topics]
-        matching = [one for one in self._running if one.handler.handles(topic)]
-        return (named or matching)[0].lanes
+        named = [
+            one
+            for one in self._running
+            if topic in one.handler.topics or topic == one.handler.handling.retry_topic
+        ]
+        return (named or [one for one in self._running if one.handler.handles(topic)])[0]
+
+    def _lanes_of(self, topic: str) -> Lanes:
+        return self._handler_of(topic).lanes
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -143,12 +145,15 @@ class ConsumerApp(Embedded):
     async def _open(self, stack: AsyncExitStack) -> None:
         topics, pattern = _wanted(self._handlers)
         consumer: Consumer = Consumer(
-            *topics, pattern=pattern, outside=self._outside, **self._options
+            *topics,
+            pattern=pattern,
+            outside=self._outside,
+            companions=_companions(self._handlers),
+            **self._options,
         )
         config = consumer.config
         dead: dict[str, DeadLetters] = {}
-        for topic in {one.handling.dead_letter_topic for one in self._handlers} - {None}:
-            assert topic is not None
+        for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
             letters = DeadLetters(topic, config.connection, randomness=self._outside.randomness)
             dead[topic] = await stack.enter_async_context(letters)
         self._running = [
@@ -156,7 +161,7 @@ class ConsumerApp(Embedded):
                 one,
                 group=config.member.group_id or "",
                 dead_letters=dead,
-                randomness=self._outside.randomness,
+                outside=self._outside,
             )
             for one in self._handlers
         ]
@@ -164,7 +169,7 @@ class ConsumerApp(Embedded):
             stack.push_async_callback(one.close)
         await stack.enter_async_context(self._scope)
         self._consumer = await stack.enter_async_context(consumer)
-        routes = consumer.by_partition(partial(Worked, self._handler_of))
+        routes = consumer.by_partition(partial(Worked, self._lanes_of))
         for one in self._running:
             one.start(self._start)
         self._start(self._follow(routes), "partitions")
@@ -183,12 +188,13 @@ class ConsumerApp(Embedded):
     async def _follow(self, routes: PerPartition[Worked]) -> None:
         """Read each partition while it is ours."""
         async for partition, stream in routes.opened():
-            self._start(stream.pump(skip_corrupt=self._skips), f"read {partition}")
+            self._start(self._read(partition, stream), f"read {partition}")
 
-    def _skips(self, partition: TopicPartition) -> bool:
-        lanes = self._handler_of(partition.topic)
-        (mine,) = (one for one in self._running if one.lanes is lanes)
-        return mine.failures.skip_corrupt(partition)
+    async def _read(self, partition: TopicPartition, stream: Worked) -> None:
+        mine = self._handler_of(partition.topic)
+        if mine.parking is not None and partition.topic != mine.parking.topic:
+            await mine.parking.caught_up(partition, self.consumer)
+        await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self.consumer.seek)
 
     def _fail(self, error: Exception) -> None:
         if self._end.error is None and self._state is not AppState.CLOSED:
@@ -280,6 +286,16 @@ class ConsumerApp(Embedded):
     def standing(self) -> Standing:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
         return standing_of(self.health(), None if (c := self._consumer) is None else c.standing())
+
+
+def _companions(handlers: Sequence[Handler]) -> dict[str, str]:
+    """For each topic the one where its records wait before they are tried again."""
+    return {
+        topic: one.handling.retry_topic
+        for one in handlers
+        if one.handling.retry_topic is not None
+        for topic in one.topics
+    }
 
 
 def _wanted(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:

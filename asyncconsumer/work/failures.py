@@ -11,6 +11,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.parking import NotYet, Parked, Parking, attempts_of, original
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.share import Item, Share, first_of, records_of
 
@@ -28,6 +29,7 @@ class Failures:
         on_error: str,
         group: str,
         randomness: Random,
+        parking: Parking | None = None,
     ) -> None:
         self.counts: Final[Counter[str]] = Counter()
         self._handler = handler
@@ -37,16 +39,29 @@ class Failures:
         self._skips = on_error == "skip"
         self._group = group
         self._randomness = randomness
+        self._parking = parking
         self._log = QuietLog(logging.getLogger(__name__))
 
     async def deal_with(self, share: Share, item: Item, error: Exception) -> bool:
         """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
         first = first_of(item)
-        attempts = share.attempts.pop(first.offset, 0) + 1
+        if isinstance(error, NotYet):
+            self._lanes.again(share, item, error.seconds)
+            return False
+        if isinstance(error, Parked):
+            await self._park(first, error, 0)
+            return True
+        waited = self._parking is not None and first.topic == self._parking.topic
+        attempts = share.attempts.pop(first.offset, attempts_of(first) if waited else 0) + 1
         self.counts["failed"] += 1
         if (wait := self._wait(attempts, error)) is not None:
-            share.attempts[first.offset] = attempts
             self.counts["retried"] += 1
+            if self._parking is not None and not waited:
+                await self._park(first, error, attempts)
+                return True
+            if self._parking is not None:
+                wait = max(wait, self._parking.delay)
+            share.attempts[first.offset] = attempts
             self._log.warning(
                 "handler %s, %s, attempt %d: %r; again in %.3g s",
                 self._handler,
@@ -59,8 +74,13 @@ class Failures:
             return False
         for record in records_of(item):
             if share.ledger.is_unfinished(record.offset):
-                await self.give_up(record, error, attempts)
+                await self.give_up(original(record) if waited else record, error, attempts)
         return True
+
+    async def _park(self, record: Record, error: Exception, attempts: int) -> None:
+        assert self._parking is not None
+        await self._parking.park(record, Failure(error, attempts, self._group, self._handler))
+        self.counts["parked"] += 1
 
     def _wait(self, attempts: int, error: Exception) -> float | None:
         if isinstance(error, DeserializationFailed) and not error.retriable:

@@ -56,6 +56,16 @@ class Handling:
             raise ConfigError(f"dead_letter_topic must be a name, or left out, got {topic!r}")
 
     @property
+    def retry_topic(self) -> str | None:
+        """Where records wait before they are tried again, if not in hand."""
+        return None if self.retry is None else self.retry.topic
+
+    @property
+    def writes_to(self) -> set[str]:
+        """The topics that records may be written to."""
+        return {topic for topic in (self.retry_topic, self.dead_letter_topic) if topic is not None}
+
+    @property
     def limit(self) -> int:
         """Records that may be in hand. A single partition gets half, as if there were a second."""
         if self.max_in_flight is not None:
@@ -81,9 +91,16 @@ class Handler:
         object.__setattr__(self, "name", name)
         arguments = arguments_of(name, function, batch=self.handling.batch is not None)
         object.__setattr__(self, "arguments", arguments)
-        dead = self.handling.dead_letter_topic
-        if dead is not None and self.handles(dead):
-            raise ConfigError(f"handler {name} reads {dead!r}, which is its own dead_letter_topic")
+        for topic in self.handling.writes_to:
+            if self.handles(topic):
+                what = "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
+                raise ConfigError(f"handler {name} reads {topic!r}, which is its own {what}")
+        if self.handling.retry_topic is not None and (
+            self.handling.ordering != "key" or self.handling.batch or len(self.topics) != 1
+        ):
+            raise ConfigError(
+                f"handler {name}: a retry topic is for ordering='key', one topic, and no batch"
+            )
 
     def handles(self, topic: str) -> bool:
         """Whether it is for a topic, unless another handler names that."""
@@ -109,3 +126,21 @@ def declared(
     except re.error as error:
         raise ConfigError(f"pattern {pattern!r} is no regular expression: {error}") from None
     return Handler(function, frozenset(topics), expression, handling)
+
+
+def check_apart(one: Handler, other: Handler) -> None:
+    """Raise if two handlers are to read the same: a group reads a topic once."""
+    if both := one.topics & other.topics:
+        raise ConfigError(
+            f"{min(both)!r} has two handlers, {one.name} and {other.name}: a group reads a topic "
+            "once; call both from one, or take another group_id"
+        )
+    for mine, theirs in ((one, other), (other, one)):
+        waiting = mine.handling.retry_topic
+        if waiting is not None and (
+            theirs.handles(waiting) or waiting == theirs.handling.retry_topic
+        ):
+            raise ConfigError(
+                f"the retry topic {waiting!r} of {mine.name} is read by {theirs.name} as well: "
+                "give each handler one of its own"
+            )

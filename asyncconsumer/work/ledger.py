@@ -63,11 +63,17 @@ class Ledger:
         """The offsets that were begun and are not finished."""
         return list(self._unfinished)
 
+    @property
+    def first(self) -> int:
+        """Up to where all is finished; only once something was read."""
+        assert self.position is not None
+        return next(iter(self._unfinished), self.position)
+
     def committable(self) -> Offset | None:
         """What a commit may say: where all is finished up to, and beside it what is beyond."""
         if self.position is None:
             return None
-        first = next(iter(self._unfinished), self.position)
+        first = self.first
         metadata = encode(first, merged(chain(self._beyond(), self._before_position())))
         return Offset(first, leader_epoch=self.leader_epoch, metadata=metadata)
 

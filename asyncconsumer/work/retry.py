@@ -17,6 +17,10 @@ class Retry:
     The wait before the next try doubles from `backoff_ms` to `max_backoff_ms`; chance changes it by
     the part `jitter`, so that what failed together does not come back together. The records of its
     key, or partition, wait with it; those of others do not.
+
+    With a `topic` it waits there, for `delay_ms` at least before each try, and the partition goes
+    on and is committed meanwhile. That topic needs as many partitions as the one it is for; records
+    of a key that waits there wait behind it.
     """
 
     attempts: int = 3
@@ -24,11 +28,14 @@ class Retry:
     max_backoff_ms: int = 30_000
     jitter: float = 0.2
     on: tuple[type[Exception], ...] = (Exception,)
+    topic: str | None = None
+    delay_ms: int = 10_000
 
     def __post_init__(self) -> None:
         whole_number("attempts", self.attempts, 1)
         whole_number("backoff_ms", self.backoff_ms, 0)
         whole_number("max_backoff_ms", self.max_backoff_ms, self.backoff_ms)
+        whole_number("delay_ms", self.delay_ms, 0)
         if not 0 <= self.jitter <= 1:
             raise ConfigError(f"jitter must be from 0 to 1, got {self.jitter!r}")
         kinds: object = self.on

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from random import Random
 from typing import Any, Final
 
 from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.outside import Outside
 from asyncconsumer.work.batches import Batches
 from asyncconsumer.work.calling import caller, is_async
 from asyncconsumer.work.failures import Failures
 from asyncconsumer.work.handler import Handler, Handling
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.order import SINGLY, Order
+from asyncconsumer.work.parking import Parking
 from asyncconsumer.work.threads import Threads
 from asyncconsumer.work.workers import Workers
 
@@ -28,11 +29,16 @@ class Running:
         *,
         group: str,
         dead_letters: Mapping[str, DeadLetters],
-        randomness: Random,
+        outside: Outside,
     ) -> None:
         how = handler.handling
         self.handler: Final = handler
-        self.lanes: Final = Lanes(how.limit, how.max_in_flight_bytes, partial(_order, how))
+        self.parking: Final = _parking(how, dead_letters, outside)
+        self.lanes: Final = (
+            Lanes(how.limit, how.max_in_flight_bytes, partial(_order, how))
+            if self.parking is None
+            else self.parking.lanes
+        )
         self._threads = (
             None if is_async(handler.function) else Threads(handler.name, how.concurrency)
         )
@@ -43,7 +49,8 @@ class Running:
             dead_letters=dead_letters[how.dead_letter_topic] if how.dead_letter_topic else None,
             on_error=how.on_error,
             group=group,
-            randomness=randomness,
+            randomness=outside.randomness,
+            parking=self.parking,
         )
         call = caller(
             handler.name,
@@ -53,6 +60,8 @@ class Running:
             timeout_ms=how.handler_timeout_ms,
             threads=self._threads,
         )
+        if self.parking is not None:
+            call = self.parking.call(call)
         self.workers: Final = Workers(handler.name, self.lanes, call, self.failures)
 
     def start(self, start: Start) -> None:
@@ -64,6 +73,18 @@ class Running:
         """Nothing is worked on any more."""
         if self._threads is not None:
             await self._threads.close()
+
+
+def _parking(how: Handling, writers: Mapping[str, DeadLetters], outside: Outside) -> Parking | None:
+    if how.retry is None or how.retry.topic is None:
+        return None
+    return Parking(
+        how.retry.topic,
+        writers[how.retry.topic],
+        (how.limit, how.max_in_flight_bytes),
+        delay_ms=how.retry.delay_ms,
+        now_ms=outside.now_ms,
+    )
 
 
 def _order(how: Handling, wake: Callable[[], None]) -> Order:

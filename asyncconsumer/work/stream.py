@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Fence, Stream
@@ -14,6 +15,11 @@ from asyncconsumer.work.share import Share, size_of
 
 LanesOf = Callable[[str], Lanes]
 """The lanes of the handler that reads a topic."""
+
+SkipCorrupt = Callable[[TopicPartition], bool]
+"""Whether to go on behind what is damaged."""
+Seek = Callable[[TopicPartition, int], None]
+"""Has a partition read from another offset."""
 
 _MOST_AT_ONCE: Final = 256  # records that are taken in before others have a turn
 
@@ -85,13 +91,15 @@ class Worked(Stream):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def pump(self, *, skip_corrupt: Callable[[TopicPartition], bool]) -> None:
+    async def pump(self, *, skip_corrupt: SkipCorrupt, seek: Seek) -> None:
         """Take in what comes, as there is room for it, until the partition is not ours."""
         async for records in self.chunks():
             chunk = self._held
             if chunk is None or chunk.partition not in self._shares:
                 continue
-            lanes, share = self._current(chunk.partition, chunk.offset)
+            if self._went_back(chunk, seek):
+                continue
+            lanes, share = self._shares[chunk.partition]
             while await lanes.room(share):
                 try:
                     more = self._take_in(lanes, share, records)
@@ -106,15 +114,25 @@ class Worked(Stream):
                     break
                 await asyncio.sleep(0)  # others have their turn
 
-    def _current(self, partition: TopicPartition, offset: int) -> tuple[Lanes, Share]:
-        """Its share; a new one if the log itself went back, for then other records follow."""
-        lanes, share = self._shares[partition]
+    def _went_back(self, chunk: Chunk, seek: Seek) -> bool:
+        """Whether the log itself was cut back, and is to be read from an even earlier offset.
+
+        Then other records follow: what is worked on may be none of them, and is given up. Where
+        something before them is not finished either, it must be read again.
+        """
+        lanes, share = self._shares[chunk.partition]
         position = share.ledger.position
-        if position is not None and offset < position:
-            lanes.end(share)
-            share = lanes.open(partition, offset, self._fence)
-            self._shares[partition] = lanes, share
-        return lanes, share
+        if position is None or chunk.offset >= position:
+            return False
+        if share.ledger.first < chunk.offset:
+            seek(chunk.partition, share.ledger.first)
+            return True
+        lanes.end(share)
+        self._shares[chunk.partition] = (
+            lanes,
+            lanes.open(chunk.partition, chunk.offset, self._fence),
+        )
+        return False
 
     def _take_in(self, lanes: Lanes, share: Share, records: Records) -> bool:
         """Some records; False when there are no more."""

@@ -47,6 +47,7 @@ class Found(NamedTuple):
     repeated: int
     too_early: int  # begun before all earlier ones of its key were finished
     overlapping: int  # begun while another of its key was worked on
+    lives: int  # processes that handled something
 
 
 def judge(lines: list[Line], records: int) -> Found:
@@ -66,17 +67,24 @@ def judge(lines: list[Line], records: int) -> Found:
             too_early += earlier > line.began
             overlapping += free > line.began
             free = max(free, line.ended)
-    return Found(len(lines), records - different, len(lines) - different, too_early, overlapping)
+    lives = len({line.life for line in lines})
+    missing, repeated = records - different, len(lines) - different
+    return Found(len(lines), missing, repeated, too_early, overlapping, lives)
 
 
-async def produce(kafka: KafkaHandle, topic: str, records: int, keys: int, rate: float) -> None:
+async def produce(
+    kafka: KafkaHandle, topic: str, least: int, keys: int, rate: float, enough: asyncio.Event
+) -> int:
+    """At least so many records, and on until it is enough; how many it were."""
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=5) as producer:
-        started = time.monotonic()
-        for n in range(records):
+        started, n = time.monotonic(), 0
+        while n < least or not enough.is_set():
             await producer.send(topic, b"%d" % (n // keys), key=b"%d" % (n % keys))
+            n += 1
             if n % 500 == 0 and (ahead := started + n / rate - time.monotonic()) > 0:
                 await asyncio.sleep(ahead)
         await producer.flush()
+        return n
 
 
 async def keep_order(
@@ -86,6 +94,7 @@ async def keep_order(
     records: int,
     keys: int,
     rate: float,
+    rounds: int,
     seed: int,
     say: Any = None,
 ) -> Found:
@@ -111,26 +120,31 @@ async def keep_order(
         lives += 1
         return Process(f"{name}{lives}", path, group_instance_id=name, **options)
 
+    enough = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        producing = tasks.create_task(produce(kafka, topic, records, keys, rate))
+        work = produce(kafka, topic, records, keys, rate, enough)
+        producing = tasks.create_task(work)
         with member("steady"):
-            second = member("second")
-            try:
-                while not producing.done():
-                    await asyncio.sleep(chance.uniform(1, 4))
-                    if chance.random() < 0.5:
-                        second.kill()
-                    else:
+            for number in range(rounds):
+                with member("second") as second:
+                    life = f"second{lives} ".encode()
+                    await until(lambda: life in path.read_bytes(), 120)  # noqa: B023
+                    await asyncio.sleep(chance.uniform(0, 1))
+                    if number % 2:
                         await second.stop()
-                    second = member("second")
-                    if say is not None:
-                        say(f"life {lives}")
-                await second.stop()
-                await until(lambda: judge(read(path), records).missing == 0, 120)
-            finally:
-                with second:
-                    pass
-    return judge(read(path), records)
+                if say is not None:
+                    say(f"life {lives}")
+            enough.set()
+            sent = await producing
+            await until(lambda: _all_came(path, sent), 600)
+    return judge(read(path), sent)
+
+
+async def _all_came(path: Path, records: int) -> bool:
+    """Judging a million lines takes seconds, in which nothing else is done here."""
+    await asyncio.sleep(records / 500_000)
+    lines = read(path)
+    return len(lines) >= records and judge(lines, records).missing == 0
 
 
 def read(path: Path) -> list[Line]:
@@ -143,6 +157,7 @@ async def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=10_000, help="records a second")
+    parser.add_argument("--rounds", type=int, default=20, help="of a member that comes and goes")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -153,6 +168,7 @@ async def main() -> None:
                 records=asked.records,
                 keys=asked.keys,
                 rate=asked.rate,
+                rounds=asked.rounds,
                 seed=asked.seed,
                 say=print,
             )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ class Producer:
     open = 0
 
     def __init__(self, **options: Any) -> None:
+        self._message_accumulator = self.client = self
         assert (options["acks"], options["enable_idempotence"]) == ("all", True)
 
     async def start(self) -> None:
@@ -38,10 +40,16 @@ class Producer:
             raise KafkaConnectionError("nobody there")
         Producer.open += 1
 
+    async def close(self) -> None: ...
+
     async def stop(self) -> None:
         Producer.open = max(0, Producer.open - 1)
 
-    async def send(self, topic: str, value: bytes, *, key: Any, headers: Any) -> Any:
+    def fail_all(self, error: Exception) -> None: ...
+
+    async def send(
+        self, topic: str, value: bytes, *, key: Any, partition: Any, headers: Any
+    ) -> Any:
         told = asyncio.get_running_loop().create_future()
         if Producer.down:
             told.set_exception(KafkaConnectionError("gone"))
@@ -49,7 +57,7 @@ class Producer:
             told.set_exception(MessageSizeTooLargeError())
         else:
             Producer.written.append(value)
-            told.set_result(None)
+            told.set_result(SimpleNamespace(offset=len(Producer.written)))
         return told
 
 

@@ -9,6 +9,7 @@ import pytest
 from asyncconsumer import ConfigError, Record
 from asyncconsumer.dead_letters import Failure
 from asyncconsumer.errors import DeserializationFailed, HandlerFailed, HandlerTimedOut
+from asyncconsumer.outside import Outside
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.work.batches import Batch
 from asyncconsumer.work.handler import Handler, Handling
@@ -17,6 +18,7 @@ from asyncconsumer.work.running import Running
 from tests.work.fakes import A, B, Bench, bench, record, settle, submit
 
 pytestmark = pytest.mark.fast
+OUTSIDE = Outside(randomness=Random(1))
 
 BAD = ValueError("bad")
 
@@ -205,7 +207,7 @@ async def test_a_handler_that_takes_too_long_has_failed() -> None:
 def bench_for(function: Any, **handling: Any) -> Bench:
     one = Bench(**handling)
     handler = Handler(function, frozenset({"t"}), None, Handling(**handling))
-    one.running = Running(handler, group="g", dead_letters={}, randomness=Random(1))
+    one.running = Running(handler, group="g", dead_letters={}, outside=OUTSIDE)
     one.lanes = one.running.lanes
     return one
 

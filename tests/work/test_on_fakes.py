@@ -71,6 +71,38 @@ async def test_a_log_that_was_cut_back_is_read_on_from_there() -> None:
             assert await committed(one) == 8
 
 
+@pytest.mark.parametrize("still", [4, 6, 8])
+@simulated(seeds=range(5))
+async def test_what_was_cut_off_is_given_up_and_what_was_not_is_not(still: int) -> None:
+    """Records from an offset on are still worked on when the log is cut back to offset 6."""
+    go = asyncio.Event()
+    begun: list[Told] = []
+    finished: list[Told] = []
+    async with cluster_of(brokers=3) as cluster:
+        cluster.append("t", 0, 10, batches=10)
+        first = cluster.view.partition(A).epoch
+        one = app(cluster)
+
+        @one.handler("t", ordering="none")
+        async def handle(value: bytes) -> None:
+            begun.append(Told.of(value))
+            if begun[-1].epoch == first and begun[-1].offset >= still:
+                await go.wait()
+            finished.append(Told.of(value))
+
+        async with one:
+            await until(lambda: len(begun) == 10)
+            assert cluster.truncate(A, 4) == 6
+            cluster.append("t", 0, 2)
+            await until(lambda: {told.offset for told in begun if told.epoch > first} == {6, 7})
+            go.set()
+            await asyncio.sleep(1)
+            assert {told.offset for told in finished if told.epoch == first} >= set(range(6))
+            assert sorted(told.offset for told in finished if told.epoch > first) == [6, 7]
+            assert one.health().handlers[f"{handle.__qualname__}"].running == 0
+            assert await committed(one) == 8
+
+
 @simulated(seeds=range(5))
 async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
     async with cluster_of() as cluster:

@@ -1,0 +1,149 @@
+"""Retry topics: what waits there holds up its key, and nothing else."""
+
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import ConfigError, ConsumerApp, Record, Retry, TopicPartition
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.helpers import until
+from tests.work.real import app, offsets, read
+
+
+class Sales:
+    """A topic with a retry topic, and apps whose handler fails when a test says so."""
+
+    def __init__(self, kafka: KafkaHandle, topic: str, waiting: str, dead: str) -> None:
+        self.kafka, self.topic, self.waiting, self.dead = kafka, topic, waiting, dead
+        self.group = kafka.group()
+        self.seen: list[bytes | None] = []  # finished
+        self.failed: list[bytes | None] = []
+        self.records: list[Record] = []
+        self.bad: set[bytes] = set()
+
+    def app(self, attempts: int = 100, delay_ms: int = 100) -> ConsumerApp:
+        one = app(self.kafka, group_id=self.group)
+        retry = Retry(attempts, backoff_ms=10, topic=self.waiting, delay_ms=delay_ms)
+
+        @one.handler(self.topic, retry=retry, dead_letter_topic=self.dead)
+        async def sell(value: bytes, record: Record) -> None:
+            self.records.append(record)
+            if value in self.bad:
+                self.failed.append(value)
+                raise ValueError(value)
+            self.seen.append(value)
+
+        return one
+
+    async def send(self, *values: bytes) -> None:
+        """The first letter is the key."""
+        for value in values:
+            await send_keyed(self.kafka, self.topic, value)
+
+    async def committed_is(self, offset: int) -> bool:
+        found = await offsets(self.kafka, self.group)
+        return found.get(TopicPartition(self.topic, 0)) == offset
+
+
+async def send_keyed(kafka: KafkaHandle, topic: str, value: bytes) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        await producer.send_and_wait(topic, value, key=value[:1], headers=[("h", b"1")])
+
+
+@pytest.fixture
+async def sales(kafka: KafkaHandle) -> Sales:
+    return Sales(kafka, await kafka.topic(), await kafka.topic(), await kafka.topic())
+
+
+async def test_what_waits_holds_up_its_key_and_nothing_else(sales: Sales) -> None:
+    sales.bad = {b"a1"}
+    await sales.send(b"a1", b"b1", b"a2", b"b2", b"a3")
+    async with sales.app():
+        await until(lambda: sales.seen == [b"b1", b"b2"])
+        await until(lambda: sales.committed_is(5))
+        await until(lambda: len(sales.failed) > 2)
+        await sales.send(b"a4", b"b3")
+        await until(lambda: sales.seen == [b"b1", b"b2", b"b3"])
+        sales.bad.clear()
+        await until(lambda: len(sales.seen) == 7)
+        await sales.send(b"a5")
+        await until(lambda: len(sales.seen) == 8)
+    assert [value for value in sales.seen if value and value[:1] == b"a"] == [
+        b"a1", b"a2", b"a3", b"a4", b"a5",
+    ]  # fmt: skip
+    kept = await offsets(sales.kafka, sales.group)
+    assert kept == {TopicPartition(sales.topic, 0): 8, TopicPartition(sales.waiting, 0): 4}
+
+
+async def test_the_handler_sees_the_record_as_it_was(sales: Sales) -> None:
+    sales.bad = {b"a1"}
+    await sales.send(b"b1", b"a1")
+    async with sales.app():
+        await until(lambda: len(sales.failed) > 1)
+    for record in sales.records[1:]:
+        assert (record.topic, record.partition, record.offset) == (sales.topic, 0, 1)
+        assert (record.key, record.value, record.headers) == (b"a", b"a1", (("h", b"1"),))
+
+
+async def test_after_the_last_attempt_it_is_a_dead_letter_and_its_key_goes_on(
+    sales: Sales,
+) -> None:
+    sales.bad = {b"a1"}
+    await sales.send(b"a1", b"a2")
+    async with sales.app(attempts=3, delay_ms=50):
+        (letter,) = await read(sales.kafka, sales.dead, 1)
+        await until(lambda: sales.seen == [b"a2"])
+    told = {name: text.decode() for name, text in letter.headers}
+    assert (told["dlt.topic"], told["dlt.offset"]) == (sales.topic, "0")
+    assert told["dlt.attempts"] == "3"
+    assert len(sales.failed) == 3
+
+
+async def test_who_takes_over_knows_what_waits(sales: Sales) -> None:
+    sales.bad = {b"a1"}
+    await sales.send(b"a1", b"b1")
+    async with sales.app(delay_ms=60_000):
+        await until(lambda: sales.seen == [b"b1"] and len(sales.failed) == 1)
+        await until(lambda: sales.committed_is(2))
+    await sales.send(b"a2", b"b2")
+    sales.bad.clear()
+    async with sales.app(delay_ms=60_000):
+        await until(lambda: sales.seen == [b"b1", b"b2"])
+        await until(lambda: sales.committed_is(4))
+        assert b"a2" not in sales.seen  # it waits behind the first
+    async with sales.app(delay_ms=0):
+        await until(lambda: len(sales.seen) == 4)
+    assert sales.seen == [b"b1", b"b2", b"a1", b"a2"]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("topics", "handling"),
+    [
+        (["t"], {"ordering": "partition"}),
+        (["t", "u"], {}),
+        (["t", "r"], {}),
+    ],
+)
+def test_a_retry_topic_that_makes_no_sense_is_refused(
+    topics: list[str], handling: dict[str, Any]
+) -> None:
+    one = ConsumerApp(bootstrap_servers="k:1", group_id="g")
+    with pytest.raises(ConfigError, match="retry"):
+
+        @one.handler(*topics, retry=Retry(topic="r"), **handling)
+        async def handle(value: bytes) -> None: ...
+
+
+@pytest.mark.fast
+def test_two_handlers_have_two_retry_topics() -> None:
+    one = ConsumerApp(bootstrap_servers="k:1", group_id="g")
+
+    @one.handler("a", retry=Retry(topic="r"))
+    async def first(value: bytes) -> None: ...
+
+    with pytest.raises(ConfigError, match=r".*first is read by .*second"):
+
+        @one.handler("b", retry=Retry(topic="r"))
+        async def second(value: bytes) -> None: ...
