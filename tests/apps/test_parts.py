@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import aiohttp
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from asyncconsumer import ConfigError
 from asyncconsumer.apps.http import serving
 from asyncconsumer.apps.loading import load
+from asyncconsumer.apps.process import WorkerProcess
 from asyncconsumer.apps.restarts import Restarts
+from asyncconsumer.apps.slot import Slot
 from tests.apps.test_pages import BUSY, STALLED
 
 pytestmark = pytest.mark.fast
@@ -62,6 +65,32 @@ def test_waits_grow_while_one_end_follows_the_other() -> None:
     assert not restarts.hopeless
 
 
+async def test_a_slot_tells_of_its_worker() -> None:
+    said: list[str] = []
+    nothing: Any = None
+    slot = Slot(1, nothing, said.append, Random(1))
+    assert (slot.standing().live, slot.standing().ready) == (True, False)
+
+    worker = WorkerProcess(1, nothing, nothing, said.append)
+    assert slot.replace(worker) is None
+    assert slot.standing().state == "starting"
+    worker._hear({"standing": BUSY.as_dict()})
+    assert slot.standing() == BUSY
+    worker.heard_at -= 60
+    assert (slot.standing().live, slot.standing().ready) == (True, False)
+    assert slot.standing().reason == "no word for 60 s"
+
+    worker.standing, worker.reason = None, "exit code 7"
+    worker.ended.set()
+    for _ in range(5):
+        assert slot.standing().live
+        slot._wait_after(worker)
+    assert not slot.standing().live
+    assert slot.standing().reason == "exit code 7"
+    assert said[0].startswith("worker 1 has ended: exit code 7; next try in 0.")
+    assert said[-1].startswith("worker 1 has ended 5 times in a row: exit code 7; next try in ")
+
+
 async def test_pages_are_served_without_a_web_app() -> None:
     async with serving(lambda: {"1": BUSY, "2": STALLED}, "127.0.0.1", 0) as port:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
@@ -91,7 +120,7 @@ async def test_what_is_no_request_is_refused(sent: bytes) -> None:
 
 async def test_who_asks_for_too_much_or_nothing_is_let_go() -> None:
     async with serving(lambda: {"": BUSY}, "127.0.0.1", 0) as port:
-        for sent in (b"x" * 70_000, b""):
+        for sent in (b"GET /live HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
             writer.write_eof()
