@@ -35,7 +35,7 @@ async def worker(
             yield started
         finally:
             started.kill()
-            await started.ended.wait()
+            await until(started.ended.is_set)
 
 
 async def test_a_worker_that_loses_its_supervisor_drains(
@@ -46,13 +46,13 @@ async def test_a_worker_that_loses_its_supervisor_drains(
         async with worker(one, monkeypatch, "examples.worker:app") as running:
             await until(lambda: len(one.kept()) > 20)
             await running.let_go()
-            await running.ended.wait()
+            await until(running.ended.is_set)
             assert running.reason == "exit code 0"
         async with worker(one, monkeypatch, "examples.worker:app") as running:
             await until(lambda: len(one.kept()) == one.sent)
             assert running.standing is not None
             running.drain()
-            await running.ended.wait()
+            await until(running.ended.is_set)
         assert one.kept() == Counter(range(one.sent))
 
 
@@ -64,7 +64,7 @@ async def test_what_does_not_end_within_the_grace_is_cut_short_and_told(
         async with worker(one, monkeypatch, "tests.apps.slow_app:app", grace=0.2) as running:
             await until(one.store.exists)
             os.kill(running.pid, signal.SIGTERM)
-            await running.ended.wait()
+            await until(running.ended.is_set)
             assert running.cut_short == f"1 records: {one.topic}[0]@0"
             assert running.reason == "exit code 1"
 
@@ -81,7 +81,7 @@ async def test_to_be_asked_twice_is_to_be_asked_once(
                 running.drain()
             await until(lambda: _state_of(running) == "draining")
             (tmp_path / "enough").touch()
-            await running.ended.wait()
+            await until(running.ended.is_set)
             assert (running.reason, running.cut_short) == ("exit code 0", None)
 
 
