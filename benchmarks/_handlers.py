@@ -128,7 +128,7 @@ async def faststream(
     broker = KafkaBroker(servers, logger=None)
     app = FastStream(broker, logger=None)
 
-    @broker.subscriber(
+    @broker.subscriber(  # type: ignore[untyped-decorator, unused-ignore] # unless it is installed
         topic, group_id=group(), auto_offset_reset="earliest", max_workers=max_workers
     )
     async def handle(body: bytes) -> None:
