@@ -95,6 +95,23 @@ class Service(Program):
                 await producer.send(self.topic, order.encode(), partition=number % 2)
         self.sent += count
 
+    async def ends_in_the_midst(self) -> int:
+        """Its exit code, when it is asked to end while orders come, and go on coming."""
+        over = asyncio.Event()
+
+        async def go_on() -> None:
+            while not over.is_set():
+                await self.send(100)
+
+        before = len(self.kept())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(go_on())
+            await until(lambda: self.alive() and len(self.kept()) > before + 20)
+            code = await self.ends()
+            over.set()
+        await self.send(10)
+        return code
+
     def kept(self) -> Counter[int]:
         """How often each order is in the store."""
         if not self.store.exists():
