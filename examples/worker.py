@@ -11,12 +11,14 @@ from pydantic import BaseModel
 
 from asyncconsumer import ConsumerApp
 
+BROKERS = os.environ.get("BROKERS", "localhost:9092")
+GROUP = os.environ.get("GROUP", "orders")
 STORE = os.environ.get("STORE", "orders.sqlite")
 TOPIC = os.environ.get("TOPIC", "orders")
 
 app = ConsumerApp(
-    bootstrap_servers=os.environ.get("BROKERS", "localhost:9092"),
-    group_id=os.environ.get("GROUP", "orders"),
+    bootstrap_servers=BROKERS,
+    group_id=GROUP,
     auto_offset_reset="earliest",
 )
 

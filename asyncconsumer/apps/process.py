@@ -82,7 +82,7 @@ class WorkerProcess:
         match told:
             case {"up": True}:
                 self.up = True
-                self._say(f"worker {self.number} is up: process {self._process.pid}")
+                self._say(f"worker {self.number} is up: process {self.pid}")
                 self.up_or_ended.set()
             case {"standing": standing}:
                 self.standing = Standing(**standing)
@@ -92,6 +92,15 @@ class WorkerProcess:
                 self.reason = reason
             case {"cut_short": records}:
                 self.cut_short = records
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    async def let_go(self) -> None:
+        """Hear no more of it: it ends as if its supervisor had died."""
+        await self._line.close()
 
     def drain(self) -> None:
         """Ask it to end, with all the time that it may take."""

@@ -8,9 +8,9 @@ import sqlite3
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 from aiokafka import AIOKafkaProducer
@@ -22,47 +22,101 @@ from tests.helpers import until
 ROOT = Path(__file__).parents[2]
 
 
-class Service:
-    """A running example; what it prints goes to a file."""
+class Program:
+    """Something that runs; what it prints goes to a file."""
 
-    def __init__(self, kafka: KafkaHandle, topic: str, folder: Path, port: int) -> None:
-        self.kafka, self.topic, self.port = kafka, topic, port
-        self._group = kafka.group()
-        self._store, self._log = folder / "orders.sqlite", folder / "service.log"
-        self.process: subprocess.Popen[bytes]
-        self.sent = 0
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.environment = environment
+        self._log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *command: str, **environment: str) -> Self:
-        given = {
-            "BROKERS": self.kafka.bootstrap_servers,
-            "GROUP": self._group,
-            "TOPIC": self.topic,
-            "STORE": str(self._store),
-            **environment,
-        }
+    def start(self, *command: str) -> None:
+        environment = {**os.environ, **self.environment}
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **given}, stdout=log, stderr=log
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=log
             )
-        return self
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
 
     @property
     def told(self) -> str:
         return self._log.read_text()
 
+    async def tells(self, line: str, times: int = 1) -> None:
+        await until(lambda: self.alive() and self.told.count(line) >= times)
+
+    def alive(self) -> bool:
+        assert self.process.poll() is None, self.told
+        return True
+
+    async def ends(self, how: signal.Signals | None = signal.SIGTERM) -> int:
+        """Its exit code, once it has one."""
+        if how is not None:
+            self.process.send_signal(how)
+        await until(lambda: self.process.poll() is not None)
+        return self.process.returncode
+
+    async def aclose(self) -> None:
+        """Leave nothing running, however the test ended."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        try:
+            async with asyncio.timeout(20):
+                await self.ends()
+        except TimeoutError:
+            self._process.kill()
+            self._process.wait()
+
+
+class Service(Program):
+    """One that keeps orders in a store."""
+
+    def __init__(self, kafka: KafkaHandle, topic: str, folder: Path, port: int) -> None:
+        self.topic, self.port, self.sent = topic, port, 0
+        self.store, self._brokers = folder / "orders.sqlite", kafka.bootstrap_servers
+        super().__init__(
+            folder,
+            BROKERS=self._brokers,
+            GROUP=kafka.group(),
+            TOPIC=topic,
+            STORE=str(self.store),
+            PYTHONPATH=str(folder),
+        )
+
     async def send(self, count: int) -> None:
         """So many more orders, dealt to two partitions."""
-        async with AIOKafkaProducer(bootstrap_servers=self.kafka.bootstrap_servers) as producer:
+        async with AIOKafkaProducer(bootstrap_servers=self._brokers) as producer:
             for number in range(self.sent, self.sent + count):
                 order = json.dumps({"number": number, "customer": f"c{number % 7}"})
                 await producer.send(self.topic, order.encode(), partition=number % 2)
         self.sent += count
 
+    async def ends_in_the_midst(self) -> int:
+        """Its exit code, when it is asked to end while orders come, and go on coming."""
+        over = asyncio.Event()
+
+        async def go_on() -> None:
+            while not over.is_set():
+                await self.send(100)
+
+        before = len(self.kept())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(go_on())
+            await until(lambda: self.alive() and len(self.kept()) > before + 20)
+            code = await self.ends()
+            over.set()
+        await self.send(10)
+        return code
+
     def kept(self) -> Counter[int]:
         """How often each order is in the store."""
-        if not self._store.exists():
+        if not self.store.exists():
             return Counter()
-        with closing(sqlite3.connect(self._store, timeout=30)) as store:
+        with closing(sqlite3.connect(self.store, timeout=30)) as store:
             try:
                 return Counter(number for (number,) in store.execute("SELECT number FROM orders"))
             except sqlite3.OperationalError:
@@ -70,10 +124,6 @@ class Service:
 
     async def keeps_them_all(self) -> None:
         await until(lambda: self.alive() and len(self.kept()) >= self.sent)
-
-    def alive(self) -> bool:
-        assert self.process.poll() is None, self.told
-        return True
 
     async def get(self, path: str) -> tuple[int, Any]:
         """Status and body; each time by a connection of its own, so by any of its processes."""
@@ -96,27 +146,13 @@ class Service:
 
         await until(enough)
 
-    async def ends(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end; its exit code."""
-        self.process.send_signal(how)
-        await until(lambda: self.process.poll() is not None)
-        return self.process.returncode
-
 
 @asynccontextmanager
 async def service(kafka: KafkaHandle, folder: Path) -> AsyncIterator[Service]:
     """Not started yet; ended with the block, however that ends."""
-    ports = Ports()
-    one = Service(kafka, await kafka.topic(partitions=2), folder, ports.take())
+    topic, ports = await kafka.topic(partitions=2), Ports()
     try:
-        yield one
+        async with aclosing(Service(kafka, topic, folder, ports.take())) as one:
+            yield one
     finally:
-        if one.process.poll() is None:
-            one.process.terminate()
-            try:
-                async with asyncio.timeout(20):
-                    await until(lambda: one.process.poll() is not None)
-            except TimeoutError:
-                one.process.kill()
-                one.process.wait()
         ports.close()

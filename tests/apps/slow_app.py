@@ -1,4 +1,4 @@
-"""An app whose handler takes for ever."""
+"""An app whose handler takes until it is allowed to end."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from asyncconsumer import ConsumerApp
 
+STORE = Path(os.environ["STORE"])
 app = ConsumerApp(
     bootstrap_servers=os.environ["BROKERS"],
     group_id=os.environ["GROUP"],
@@ -15,5 +16,6 @@ app = ConsumerApp(
 
 @app.handler(os.environ["TOPIC"])
 async def work(value: bytes) -> None:
-    Path(os.environ["STORE"]).touch()
-    await asyncio.Event().wait()
+    STORE.touch()
+    while not STORE.with_name("enough").exists():
+        await asyncio.sleep(0.02)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from asyncconsumer import ClosedError, ConfigError, Consumer, ConsumerApp
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.work.health import AppHealth, AppState, standing_of
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast
@@ -50,7 +52,7 @@ class Thing(Embedded):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self.told.append("draining")
+        self.told.append("draining" if kind is None else "cut short")
         if self._error and self._task:
             self._task.uncancel()
         await self.drained.wait()
@@ -180,6 +182,24 @@ async def test_a_second_life_is_refused() -> None:
     with pytest.raises(ClosedError, match="make a new one"):
         async with thing.lifespan():
             pytest.fail("opened twice")
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "ready"),
+    [
+        (AppState.RUNNING, True, True),
+        (AppState.DRAINING, True, False),
+        (AppState.FAILED, False, False),
+        (AppState.CLOSED, False, False),
+    ],
+)
+def test_an_app_stands_as_its_consumer_does_while_it_runs(
+    state: AppState, live: bool, ready: bool
+) -> None:
+    standing = standing_of(AppHealth(state, "why", {}), WELL)
+    assert (standing.live, standing.ready) == (live, ready)
+    assert standing.state == (WELL.state if ready else state)
+    assert not standing_of(AppHealth(state, None, {}), replace(WELL, ready=False)).ready
 
 
 async def test_apps_and_consumers_say_when_they_are_not_open() -> None:

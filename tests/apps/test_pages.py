@@ -105,6 +105,12 @@ def test_prometheus_can_read_the_metrics() -> None:
     }
 
 
+def test_what_only_grows_is_a_counter() -> None:
+    kinds = {one.name: one.type for one in text_string_to_metric_families(metrics({"": BUSY}))}
+    assert kinds["asyncconsumer_handler_finished"] == "counter"
+    assert kinds["asyncconsumer_handler_running"] == "gauge"
+
+
 def test_metrics_of_several_workers_are_told_apart() -> None:
     live = samples({"1": BUSY, "2": DEAD})["asyncconsumer_live"]
     assert live == [({"worker": "1"}, 1), ({"worker": "2"}, 0)]

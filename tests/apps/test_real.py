@@ -1,0 +1,41 @@
+"""Apps and consumers in a lifespan, on a real broker."""
+
+import pytest
+from fastapi import FastAPI
+
+from asyncconsumer import ConsumerApp
+from asyncconsumer.embedding.pages import page
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.real import QUICK, consumer, send
+from tests.helpers import until
+
+
+async def test_a_handler_that_fails_is_told_by_live(
+    kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = await kafka.topic()
+    app = ConsumerApp(bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.group(), **QUICK)
+
+    @app.handler(topic)
+    async def work(value: bytes) -> None:
+        raise ValueError("no such customer")
+
+    async with app.lifespan(FastAPI()):
+        await until(lambda: page("GET", "/ready", app.look).status == 200)
+        await send(kafka, topic, [1])
+        await until(lambda: page("GET", "/live", app.look).status == 503)
+        assert b"no such customer" in page("GET", "/live", app.look).body
+        await until(lambda: "the web app goes on without it" in caplog.text)
+    assert "no such customer" in caplog.text
+
+
+async def test_a_consumer_in_a_lifespan(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, [7])
+    one = consumer(kafka, topic, group_id=kafka.group())
+    async with one.lifespan():
+        reading = await one.current()
+        assert (await anext(aiter(reading))).value == b"7"
+        await until(lambda: page("GET", "/ready", one.look).status == 200)
+        assert b'"total": 0' in page("GET", "/lag", one.look).body
+    assert page("GET", "/live", one.look).status == 503

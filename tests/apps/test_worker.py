@@ -1,0 +1,95 @@
+"""A worker process, with the test for its supervisor."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from asyncconsumer.apps.process import Job, WorkerProcess
+from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.apps.services import ROOT, Service, service
+from tests.helpers import until
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@asynccontextmanager
+async def worker(
+    one: Service, monkeypatch: pytest.MonkeyPatch, target: str, *, grace: float = 60
+) -> AsyncIterator[WorkerProcess]:
+    for name, value in one.environment.items():
+        monkeypatch.setenv(name, value)
+    job = Job(target=target, grace=grace, uvloop=True)
+    async with Scope("test") as scope:
+        started = await WorkerProcess.start(1, job, lambda _: None)
+        scope.start(started.watch(), "watch")
+        try:
+            yield started
+        finally:
+            started.kill()
+            await until(started.ended.is_set)
+
+
+async def test_a_worker_that_loses_its_supervisor_drains(
+    kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(kafka, tmp_path) as one:
+        await one.send(100)
+        async with worker(one, monkeypatch, "examples.worker:app") as running:
+            await until(lambda: len(one.kept()) > 20)
+            await running.let_go()
+            await until(running.ended.is_set)
+            assert running.reason == "exit code 0"
+        await one.send(10)
+        async with worker(one, monkeypatch, "examples.worker:app") as running:
+            await until(lambda: len(one.kept()) == one.sent and _lag_of(running) == 0)
+            running.drain()
+            await until(running.ended.is_set)
+        assert one.kept() == Counter(range(one.sent))
+
+
+async def test_what_does_not_end_within_the_grace_is_cut_short_and_told(
+    kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(kafka, tmp_path) as one:
+        await one.send(1)
+        async with worker(one, monkeypatch, "tests.apps.slow_app:app", grace=0.2) as running:
+            await until(one.store.exists)
+            os.kill(running.pid, signal.SIGTERM)
+            await until(running.ended.is_set)
+            assert running.cut_short == f"1 records: {one.topic}[0]@0"
+            assert running.reason == "exit code 1"
+
+
+async def test_to_be_asked_twice_is_to_be_asked_once(
+    kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(kafka, tmp_path) as one:
+        await one.send(1)
+        async with worker(one, monkeypatch, "tests.apps.slow_app:app") as running:
+            await until(one.store.exists)
+            for _ in range(2):  # a service manager, and the supervisor that it asked as well
+                os.kill(running.pid, signal.SIGTERM)
+                running.drain()
+            await until(lambda: _state_of(running) == "draining")
+            (tmp_path / "enough").touch()
+            await until(running.ended.is_set)
+            assert (running.reason, running.cut_short) == ("exit code 0", None)
+
+
+def _lag_of(running: WorkerProcess) -> int | None:
+    """Once it knows its partitions."""
+    standing = running.standing
+    return standing.total_lag if standing is not None and standing.lag else None
+
+
+def _state_of(running: WorkerProcess) -> str | None:
+    return None if running.standing is None else running.standing.state
