@@ -72,7 +72,7 @@ async def test_so_are_those_that_depend_on_racks() -> None:
     assert agreed["range"] == agreed["roundrobin"] == RACKED * 6
     assert sum(agreed.values()) >= len(rebalances) * 0.99
     assert near["roundrobin"] == 0
-    assert all(near[name] > RACKED for name in ASSIGNORS if name != "roundrobin"), near
+    assert all(near[name] > RACKED for name in agreed if name != "roundrobin"), near
 
 
 def random_partitions(random: Random) -> list[TopicPartition]:
