@@ -93,6 +93,7 @@ class ClassicMembership:
             subscription,
             exclude_internal=config.exclude_internal_topics,
             looks_every=config.metadata_refresh_ms / 1000,
+            racks_matter=bool(config.client_rack),
         )
         self._assigning = Assigning(assignors, config.client_rack)
         self._heartbeats = Heartbeats(
@@ -295,7 +296,7 @@ class ClassicMembership:
         wanting = readable(joined.members)
         topics = {topic for one in wanting.values() for topic in one.topics}
         partitions = await self._topics.divide(sorted(topics))
-        return self._assigning.divide(joined.protocol, wanting, partitions)
+        return self._assigning.divide(joined.protocol, wanting, partitions, self._topics.racks)
 
     async def _react(self, error: ConsumerError) -> None:
         """Joining or syncing was refused."""

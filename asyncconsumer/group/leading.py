@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConfigError, InconsistentGroupProtocol, MalformedConsumerProtocol
-from asyncconsumer.group.assignors import Assignor, Subscription
+from asyncconsumer.group.assignors import Assignor, Racks, Subscription
 from asyncconsumer.model import Address, Identity, TopicPartition
 from asyncconsumer.wire.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -77,9 +77,10 @@ class Assigning:
         protocol: str,
         subscriptions: Mapping[str, Subscription],
         partitions: Mapping[str, int],
+        racks: Racks,
     ) -> dict[str, list[TopicPartition]]:
         """We lead: who reads what."""
-        return self._assignor(protocol).assign(partitions, subscriptions)
+        return self._assignor(protocol).assign(partitions, subscriptions, racks)
 
     def assigned(self, protocol: str, given: bytes, generation: int) -> list[TopicPartition]:
         """What we were given, out of the leader's bytes; none are nothing."""

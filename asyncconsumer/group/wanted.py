@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
+from asyncconsumer.group.assignors import Racks
 from asyncconsumer.group.subscription import Pattern, Subscription
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.cluster import Cluster
@@ -18,14 +19,17 @@ class WantedTopics:
         *,
         exclude_internal: bool,
         looks_every: float = 0.0,
+        racks_matter: bool = False,
     ) -> None:
         self._subscription = subscription
         self._cluster = cluster
         self._exclude_internal = exclude_internal
         self._looks_every = looks_every  # seconds between calls of `changed`
+        self._racks_matter = racks_matter  # to the group, while we lead it
         self._growth = Growth(cluster)
         self._names: frozenset[str] = frozenset()  # as we last told the group
         self._divided: Partitions | None = None  # among the group, if we lead it
+        self._racks: Racks = {}  # of what was divided
         self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic, when first seen
         self._known_to: Subscription | None = None  # the one that names were looked up for
         self._matched: frozenset[str] = frozenset()  # when we last looked
@@ -65,7 +69,13 @@ class WantedTopics:
         wanted = {*topics, *self._names}
         found = await self._growth.ask(wanted, seconds_old=self._looks_every)
         self._divided = {topic: found.get(topic, ()) for topic in topics}
+        self._racks = self._growth.racks(topics)
         return {topic: len(numbers) for topic, numbers in self._divided.items() if numbers}
+
+    @property
+    def racks(self) -> Racks:
+        """In which racks there are replicas of what we divide."""
+        return self._racks
 
     def follow(self) -> None:
         """Another leads: how many partitions there are does not matter to us."""
@@ -92,6 +102,8 @@ class WantedTopics:
             now = {topic: found.get(topic, ()) for topic in before}
             if now != before:
                 return "topics have other partitions than before"
+            if self._racks_matter and self._growth.racks(before) != self._racks:
+                return "replicas are in other racks than before"
         return None
 
     async def _look(self) -> tuple[frozenset[str], Partitions]:

@@ -8,6 +8,7 @@ from math import inf
 from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.metadata import Topic
 from asyncconsumer.tasks.quiet import QuietLog
@@ -27,6 +28,7 @@ class Growth:
         self._seen: dict[str, Topic] = {}
         self._asked: frozenset[str] = frozenset()  # the last time, and when that was
         self._asked_at = -inf
+        self._homes: dict[int, str | None] = {}  # the racks of all brokers that we were told of
         self._denied: Counter[str] = Counter()  # how often in a row, of what was seen before
 
     async def ask(self, topics: Iterable[str], *, seconds_old: float = 0.0) -> Partitions:
@@ -41,8 +43,23 @@ class Growth:
             if name in wanted
         }
 
+    def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """In which racks partitions have replicas, as `ask` last found them.
+
+        A broker that is down has not left its rack: groups need not divide anew for a restart.
+        """
+        return {
+            TopicPartition(name, number): frozenset(
+                rack for node in one.replicas if (rack := self._homes.get(node)) is not None
+            )
+            for name in topics
+            if name in self._seen
+            for number, one in self._seen[name].partitions.items()
+        }
+
     async def _ask(self, wanted: Sequence[str]) -> None:
         metadata, before, self._seen = await self._cluster.refresh(wanted), self._seen, {}
+        self._homes |= {node: broker.rack for node, broker in metadata.brokers.items()}
         for name in wanted:
             topic, known = metadata.topics.get(name), before.get(name)
             if topic is None or isinstance(topic.error, UnknownTopicOrPartition):

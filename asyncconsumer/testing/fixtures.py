@@ -117,7 +117,8 @@ def _kafka_zk_server(
 def _kafka_cluster_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     wanted = request.config.getoption("--kafka-version")
     with _serving(
-        request, lambda progress: Kafka(wanted, brokers=3, proxied=True, progress=progress)
+        request,
+        lambda progress: Kafka(wanted, brokers=3, proxied=True, racks=True, progress=progress),
     ) as server:
         yield server
 
@@ -146,7 +147,7 @@ def zookeeper(_zookeeper_server: ZooKeeper, request: pytest.FixtureRequest) -> Z
 async def kafka_cluster(
     _kafka_cluster_server: Kafka, request: pytest.FixtureRequest
 ) -> AsyncIterator[KafkaCluster]:
-    """Three running brokers behind TCP proxies, mended after the test."""
+    """Three running brokers in three racks behind TCP proxies, mended after the test."""
     server = _kafka_cluster_server
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.heal)

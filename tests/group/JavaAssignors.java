@@ -94,7 +94,7 @@ public final class JavaAssignors {
         return answer;
     }
 
-    /** Each topic has a list of partitions, each of them a list of the racks of its replicas. */
+    /** Each topic has a list of partitions, each of them a list of the racks of its replicas, or nulls. */
     private static Cluster cluster(JsonNode topics) {
         Map<String, Node> nodes = new HashMap<>();
         nodes.put(null, new Node(0, "localhost", 9092));
@@ -105,7 +105,7 @@ public final class JavaAssignors {
                 List<Node> replicas = new ArrayList<>();
                 for (JsonNode rack : racks) {
                     replicas.add(nodes.computeIfAbsent(
-                            rack.asText(), name -> new Node(nodes.size(), "localhost", 9092, name)));
+                            text(rack), name -> new Node(nodes.size(), "localhost", 9092, name)));
                 }
                 Node[] all = replicas.isEmpty() ? new Node[] {nodes.get(null)} : replicas.toArray(new Node[0]);
                 partitions.add(new PartitionInfo(topic.getKey(), number++, all[0], all, all));

@@ -1,10 +1,11 @@
 """Random classic groups, and what happens to them from one rebalance to the next.
 
 The same stories for the same seed. Members come, go, want other topics, miss a rebalance, forget
-what they had or claim what another has; topics grow; some are not there.
+what they had or claim what another has; topics grow; some are not there. If there are racks, some
+members and brokers are in one, and replicas move to other brokers.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -12,6 +13,7 @@ from asyncconsumer.group.assignors import (
     Assignment,
     Assignor,
     CooperativeStickyAssignor,
+    Racks,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
@@ -25,6 +27,7 @@ ASSIGNORS: dict[str, type[Assignor]] = {
     for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
 }
 TOPICS = ("a", "b", "orders", "orders-eu", "orders.eu", "t1", "t10", "t2", "Z", "Aa", "BB", "x_9")
+RACKS = ("north", "south", "östlich", "\U0001f600")
 PREFIXES = ("consumer-billing-1", "c", "C", "ä", "ﬁ", "日本", "\U0001f600", "sarama")
 
 
@@ -40,6 +43,7 @@ class Peer:
     client: str = "today's"  # or "old", whose sticky user data has no generation, or "strange"
     owned: list[TopicPartition] = field(default_factory=list)
     generation: int = -1
+    rack: str | None = None
 
     def subscription(self) -> Subscription:
         """As the leader gets to see it: some versions have no room for everything."""
@@ -49,7 +53,7 @@ class Peer:
             user_data = b"\x00\x00"
         elif self.client == "old" and user_data is not None and self.assignor.name == "sticky":
             user_data = StickyUserData.decode(user_data)._replace(generation=None).encode()
-        told = Subscription(tuple(self.topics), user_data, owned, self.generation)
+        told = Subscription(tuple(self.topics), user_data, owned, self.generation, self.rack)
         return Subscription.of(told.encode(self.version), self.instance)
 
 
@@ -61,13 +65,57 @@ class Rebalance:
     topics: dict[str, int]
     members: dict[str, Subscription]
     assignment: Assignment
+    replicas: Mapping[TopicPartition, Sequence[str | None]] = field(default_factory=dict)
+    """For each replica of a partition, the rack in which it is."""
+
+
+class Places:
+    """Where brokers, replicas and members are: in few racks or many, or in none."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        racks = random.sample(RACKS, random.choice((1, 2, 3, 4, 4)))
+        brokers: list[str | None] = [*racks, *[None] * random.choice((0, 0, 0, 1, 3))]
+        self._brokers = random.choices(brokers, k=random.randint(2, 7))
+        others: list[str | None] = ["", "elsewhere", None]
+        self._homes = [*racks, *random.choice(([], [], others[2:], others))]
+        self._copies = min(len(self._brokers), random.choice((1, 1, 2, 2, 3, 7)))
+        self._replicas: dict[TopicPartition, list[int]] = {}
+
+    def home(self) -> str | None:
+        """Of a new member."""
+        return self._random.choice(self._homes)
+
+    def move(self) -> None:
+        """Some replicas, or a broker with all that it has."""
+        if self._random.random() < 0.2:
+            self._brokers[self._random.randrange(len(self._brokers))] = self.home() or None
+        for at in self._random.sample(list(self._replicas), len(self._replicas) // 4):
+            del self._replicas[at]
+
+    def replicas(self, topics: Mapping[str, int]) -> dict[TopicPartition, list[str | None]]:
+        """The racks of all replicas of these topics."""
+        every = [TopicPartition(topic, n) for topic, count in topics.items() for n in range(count)]
+        for at in every:
+            if at not in self._replicas:
+                nodes = range(len(self._brokers))
+                self._replicas[at] = self._random.sample(nodes, self._copies)
+        return {at: [self._brokers[node] for node in self._replicas[at]] for at in every}
+
+
+def racks_of(replicas: Mapping[TopicPartition, Sequence[str | None]]) -> Racks:
+    """As an assignor is told."""
+    return {at: {rack for rack in racks if rack is not None} for at, racks in replicas.items()}
 
 
 class Story:
     """A group under one assignor."""
 
-    def __init__(self, random: Random, assignor: str, *, even: bool, large: bool = False) -> None:
+    def __init__(
+        self, random: Random, assignor: str, *, even: bool, large: bool = False, racks: bool = False
+    ) -> None:
         self._random = random
+        self._places = Places(random) if racks else None
         self._kind = ASSIGNORS[assignor]
         self._even = even
         self._most = 40 if large else 6
@@ -88,6 +136,7 @@ class Story:
             f"i-{self._count % 7}-{self._count}" if random.random() < 0.3 else None,
             random.choice((0, 1, 2, 3, 3, 3, 3, 3)),
             random.choices(("today's", "old", "strange"), (30, 3, 1))[0],
+            rack=self._places.home() if self._places else None,
         )
 
     def _choice(self) -> list[str]:
@@ -102,13 +151,16 @@ class Story:
             self._random.shuffle(self._peers)  # the broker names members in no order
             members = {peer.member_id: peer.subscription() for peer in self._peers}
             topics = dict(self._topics)
-            assignment = self._kind().assign(topics, members)
-            yield Rebalance(self._kind.name, topics, members, assignment)
+            replicas = self._places.replicas(topics) if self._places else {}
+            assignment = self._kind().assign(topics, members, racks_of(replicas))
+            yield Rebalance(self._kind.name, topics, members, assignment, replicas)
             for peer in self._peers:
                 if self._random.random() < 0.93:  # others miss it, and come with what they had
                     peer.owned, peer.generation = assignment[peer.member_id], generation
                     peer.assignor.assigned(peer.owned, generation)
             self._go_on()
+            if self._places and self._random.random() < 0.2:
+                self._places.move()
 
     def _go_on(self) -> None:
         random = self._random
@@ -150,7 +202,7 @@ class Story:
             random.choice(self._peers).topics = self._choice()
 
 
-def wild(random: Random, assignor: str, *, most: int = 20) -> Rebalance:
+def wild(random: Random, assignor: str, *, most: int = 20, racks: bool = False) -> Rebalance:
     """A group that nothing reasonable came before: anybody may say to own anything.
 
     Only not in several generations where it does not read the topic: that is too much for Java.
@@ -175,8 +227,15 @@ def wild(random: Random, assignor: str, *, most: int = 20) -> Rebalance:
             peer.owned.append(partition)
     for peer in peers:
         peer.assignor.assigned(peer.owned, peer.generation)
+    replicas = {}
+    if racks:
+        places = Places(random)
+        replicas = places.replicas(topics)
+        for peer in peers:
+            peer.rack = places.home()
     members = {peer.member_id: peer.subscription() for peer in peers}
-    return Rebalance(assignor, topics, members, ASSIGNORS[assignor]().assign(topics, members))
+    assignment = ASSIGNORS[assignor]().assign(topics, members, racks_of(replicas))
+    return Rebalance(assignor, topics, members, assignment, replicas)
 
 
 def still_owned(rebalance: Rebalance, partition: TopicPartition, but_by: str = "") -> bool:

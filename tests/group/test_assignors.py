@@ -51,16 +51,18 @@ def settled(name: str, topics: Mapping[str, int], members: Mapping[str, Subscrip
 
 
 @settings(max_examples=50, deadline=None)
-@given(random=randoms, name=names, even=st.booleans())
-def test_everything_wanted_is_assigned_once(random: Random, name: str, even: bool) -> None:
-    for rebalance in Story(random, name, even=even).rebalances(5):
+@given(random=randoms, name=names, even=st.booleans(), racks=st.booleans())
+def test_everything_wanted_is_assigned_once(
+    random: Random, name: str, even: bool, racks: bool
+) -> None:
+    for rebalance in Story(random, name, even=even, racks=racks).rebalances(5):
         assert is_sound(rebalance, rebalance.assignment)
 
 
 @settings(max_examples=50, deadline=None)
-@given(random=randoms, even=st.booleans())
-def test_nothing_is_given_that_another_member_owns(random: Random, even: bool) -> None:
-    for rebalance in Story(random, "cooperative-sticky", even=even).rebalances(5):
+@given(random=randoms, even=st.booleans(), racks=st.booleans())
+def test_nothing_is_given_that_another_member_owns(random: Random, even: bool, racks: bool) -> None:
+    for rebalance in Story(random, "cooperative-sticky", even=even, racks=racks).rebalances(5):
         for member, assigned in rebalance.assignment.items():
             new = set(assigned).difference(rebalance.members[member].owned_partitions)
             assert not any(still_owned(rebalance, partition, member) for partition in new)
@@ -183,6 +185,87 @@ def test_a_generation_comes_from_user_data_where_there_is_no_field_for_it() -> N
     }
     after = CooperativeStickyAssignor().assign({"t": 2}, members)
     assert after == {"a": partitions("t", [1]), "b": partitions("t", [0])}
+
+
+def in_racks(**racks: str | None) -> dict[str, Subscription]:
+    return {member: Subscription(("t", "u"), rack_id=rack) for member, rack in racks.items()}
+
+
+def placed(topic: str, racks: str) -> Racks:
+    """A letter for the rack of each partition; a point where it has none."""
+    return {TopicPartition(topic, n): set(rack) - {"."} for n, rack in enumerate(racks)}
+
+
+NEAR = pytest.mark.parametrize("name", ["range", "sticky", "cooperative-sticky"])
+
+
+@NEAR
+def test_members_get_what_is_in_their_rack(name: str) -> None:
+    members, assign = in_racks(a="x", b="y", c="z"), ASSIGNORS[name]().assign
+    assert assign({"t": 6}, members, placed("t", "zyxxyz")) == {
+        "a": partitions("t", [2, 3]),
+        "b": partitions("t", [1, 4]),
+        "c": partitions("t", [0, 5]),
+    }
+    uneven = members | {"d": Subscription(("u",), rack_id="x")}
+    racks = {**placed("t", "zyxxyz"), **placed("u", "zx")}
+    after = assign({"t": 6, "u": 2}, uneven, racks)
+    assert TopicPartition("u", 1) in after["d" if name != "range" else "a"]
+    assert set(partitions("t", [2, 3])) <= set(after["a"])
+
+
+@NEAR
+def test_an_even_share_counts_for_more_than_what_is_near(name: str) -> None:
+    members = in_racks(a="x", b="y", c=None)
+    after = ASSIGNORS[name]().assign({"t": 6}, members, placed("t", "xxxxx."))
+    assert sorted(map(len, after.values())) == [2, 2, 2]
+    assert after["a"] == partitions("t", [0, 1])
+
+
+@NEAR
+@pytest.mark.parametrize(
+    ("racks", "homes"),
+    [
+        (None, {"a": "y", "b": "x"}),
+        (placed("t", "...."), {"a": "y", "b": "x"}),  # brokers tell no rack
+        (placed("t", "xyxy"), {"a": None, "b": ""}),  # members do not
+        (placed("t", "xyxy"), {"a": "v", "b": "w"}),  # both do, of different ones
+        (dict.fromkeys(placed("t", "xxxx"), ("x", "y")), {"a": "y", "b": "x"}),  # all have it all
+    ],
+)
+def test_racks_that_tell_nothing_change_nothing(
+    name: str, racks: Racks | None, homes: dict[str, str | None]
+) -> None:
+    after = ASSIGNORS[name]().assign({"t": 4}, in_racks(**homes), racks)
+    assert after == ASSIGNORS[name]().assign({"t": 4}, in_racks(a=None, b=None))
+
+
+def test_by_range_topics_that_are_alike_stay_together_rather_than_near() -> None:
+    members, assign = in_racks(a="x", b="y"), RangeAssignor().assign
+    racks = {**placed("t", "yxyx"), **placed("u", "yxxy")}
+    assert assign({"t": 4, "u": 4}, members, racks) == {
+        "a": [*partitions("t", [1, 2]), *partitions("u", [1, 2])],
+        "b": [*partitions("t", [0, 3]), *partitions("u", [0, 3])],
+    }
+    apart = assign({"t": 4, "u": 5}, members, {**racks, TopicPartition("u", 4): {"x"}})
+    assert apart["b"] == [*partitions("t", [0, 2]), *partitions("u", [0, 3])]
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+@pytest.mark.parametrize("others", [("t", "u"), ("t",)])
+def test_a_sticky_member_gives_up_what_is_far(name: str, others: tuple[str, ...]) -> None:
+    """And what it has near it keeps, whatever else its rack holds."""
+    far = {
+        "a": owning(name, Subscription(("t", "u"), rack_id="x"), partitions("t", [0, 1])),
+        "b": owning(name, Subscription(others, rack_id="y"), partitions("t", [2, 3])),
+    }
+    racks = placed("t", "xyxy")
+    after = ASSIGNORS[name]().assign({"t": 4}, far, racks)
+    if name == "cooperative-sticky":
+        assert after == {"a": partitions("t", [0]), "b": partitions("t", [3])}
+        far = {m: owning(name, told, after[m]) for m, told in far.items()}
+        after = ASSIGNORS[name]().assign({"t": 4}, far, racks)
+    assert after == {"a": partitions("t", [0, 2]), "b": partitions("t", [3, 1])}
 
 
 def test_a_member_as_join_group_tells_of_it() -> None:

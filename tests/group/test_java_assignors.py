@@ -1,13 +1,12 @@
 """Our assignors and their protocol against the Java client's own classes."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 from asyncconsumer.errors import MalformedConsumerProtocol
 from asyncconsumer.group.assignors import (
-    Assignment,
     CooperativeStickyAssignor,
     StickyAssignor,
     Subscription,
@@ -17,46 +16,17 @@ from asyncconsumer.wire.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from tests.group.compared import agree, by_racks, question, told
 from tests.group.java_client import REFUSED, ask_java, refused
-from tests.group.stories import ASSIGNORS, TOPICS, Rebalance, Story, is_sound, wild
+from tests.group.stories import ASSIGNORS, TOPICS, Rebalance, wild
 
 MANY_TOPICS = (*TOPICS, *(f"topic-{n}" for n in range(30)))
 STORIES = 60
 """Of each assignor; with six rebalances each."""
 WILD = 200
 """For each sticky assignor."""
-
-
-def question(rebalance: Rebalance) -> dict[str, Any]:
-    return {
-        "ask": "assign",
-        "assignor": rebalance.assignor,
-        "topics": {topic: [[]] * count for topic, count in rebalance.topics.items()},
-        "members": [
-            {"id": member, "metadata": told.encode().hex(), "instance": told.group_instance_id}
-            for member, told in rebalance.members.items()
-        ],
-    }
-
-
-def in_bytes(assignment: Assignment) -> dict[str, str]:
-    return {m: ConsumerProtocolAssignment(p).encode().hex() for m, p in assignment.items()}
-
-
-def read(answer: Mapping[str, str]) -> Assignment:
-    decode = ConsumerProtocolAssignment.decode
-    return {m: list(decode(bytes.fromhex(a)).assigned_partitions) for m, a in answer.items()}
-
-
-def told() -> Iterator[Rebalance]:
-    for name in ASSIGNORS:
-        for number in range(STORIES):
-            random = Random(f"{name} {number}")
-            large = number % 10 == 9
-            yield from Story(random, name, even=number % 2 == 0, large=large).rebalances(6)
-    for name in ("sticky", "cooperative-sticky"):
-        for number in range(WILD):
-            yield wild(Random(f"{name} {number}"), name, most=20 if number % 20 else 80)
+RACKED = 40
+"""Stories with racks of each assignor, and as many wild groups for each sticky one."""
 
 
 def wrong_in_java() -> Iterator[Rebalance]:
@@ -78,22 +48,31 @@ def wrong_in_java() -> Iterator[Rebalance]:
 
 
 async def test_assignments_are_those_of_the_java_client() -> None:
-    rebalances, wrong = list(told()), list(wrong_in_java())
+    rebalances, wrong = list(told(STORIES, WILD)), list(wrong_in_java())
     answers = await ask_java([question(rebalance) for rebalance in (*rebalances, *wrong)])
 
     agreed = Counter[str]()
     for rebalance, answer in zip(rebalances, answers, strict=False):
-        if answer == in_bytes(rebalance.assignment):
-            agreed[rebalance.assignor] += 1
-        else:  # Java gives a partition to one that does not want it, fails, or has no end
-            assert refused(answer) or not is_sound(rebalance, read(answer)), question(rebalance)
-            assert is_sound(rebalance, rebalance.assignment), question(rebalance)
+        agreed[rebalance.assignor] += agree(rebalance, answer)
     assert agreed.keys() == ASSIGNORS.keys()
     assert agreed["range"] == agreed["roundrobin"] == STORIES * 6
     assert sum(agreed.values()) >= len(rebalances) * 0.99
     for rebalance, answer in zip(wrong, answers[len(rebalances) :], strict=True):
-        assert refused(answer) or not is_sound(rebalance, read(answer)), answer
-        assert is_sound(rebalance, rebalance.assignment)
+        assert not agree(rebalance, answer)
+
+
+async def test_so_are_those_that_depend_on_racks() -> None:
+    rebalances = list(told(RACKED, RACKED, seed="racks "))
+    answers = await ask_java([question(rebalance) for rebalance in rebalances])
+
+    agreed, near = Counter[str](), Counter[str]()
+    for rebalance, answer in zip(rebalances, answers, strict=True):
+        agreed[rebalance.assignor] += agree(rebalance, answer)
+        near[rebalance.assignor] += by_racks(rebalance)
+    assert agreed["range"] == agreed["roundrobin"] == RACKED * 6
+    assert sum(agreed.values()) >= len(rebalances) * 0.99
+    assert near["roundrobin"] == 0
+    assert all(near[name] > RACKED for name in agreed if name != "roundrobin"), near
 
 
 def random_partitions(random: Random) -> list[TopicPartition]:

@@ -71,7 +71,7 @@ class Assignor(Protocol):
 
         Members come in the order in which the broker names them. A topic that does not exist is
         not in `partitions`; topics there that nobody subscribes to do not matter. `racks` are for
-        an assignor that prefers replicas nearby; those of this package do not look at them yet.
+        an assignor that prefers replicas nearby; where members are their subscriptions tell.
         """
         ...
 

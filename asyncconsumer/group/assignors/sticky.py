@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from asyncconsumer.errors import MalformedConsumerProtocol
 from asyncconsumer.group.assignors.alike import divide_alike
 from asyncconsumer.group.assignors.claims import Claims, Memory, settled
+from asyncconsumer.group.assignors.nearness import NOWHERE, Nearness
 from asyncconsumer.group.assignors.protocol import (
     Assignment,
     Assignor,
@@ -31,7 +32,10 @@ class _Sticky(Assignor):
         """What a member had, as far as it can be read."""
 
     def _divide(
-        self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+        self,
+        partitions: Mapping[str, int],
+        subscriptions: Mapping[str, Subscription],
+        racks: Racks | None,
     ) -> tuple[Assignment, set[TopicPartition]]:
         """The assignment, and what of it another member may still read."""
         if not subscriptions:
@@ -39,11 +43,16 @@ class _Sticky(Assignor):
         counts = existing(partitions, subscriptions)
         memories = {member: self._memory(told) for member, told in subscriptions.items()}
         claims = settled(counts, subscriptions, memories)
+        everything = (TopicPartition(topic, n) for topic in counts for n in range(counts[topic]))
+        nearness = Nearness.among(everything, subscriptions, subscriptions, racks)
+        if not nearness.matters:
+            nearness = NOWHERE
         if len({frozenset(told.topics) for told in subscriptions.values()}) == 1:
-            assignment = divide_alike(counts, claims)
+            assignment = divide_alike(counts, claims, nearness)
             return assignment, _changing_hands(assignment, claims)
         reading = readers(subscriptions)
-        assignment = divide_uneven(counts, {topic: reading[topic] for topic in counts}, claims)
+        reading = {topic: reading[topic] for topic in counts}
+        assignment = divide_uneven(counts, reading, claims, nearness)
         owned = {member: told.owned_partitions for member, told in subscriptions.items()}
         return assignment, _not_let_go_of(assignment, owned)
 
@@ -73,7 +82,7 @@ class StickyAssignor(_Sticky):
         racks: Racks | None = None,
     ) -> Assignment:
         """As even as subscriptions allow."""
-        return self._divide(partitions, subscriptions)[0]
+        return self._divide(partitions, subscriptions, racks)[0]
 
     def _memory(self, subscription: Subscription) -> Memory:
         if not subscription.user_data:
@@ -104,7 +113,7 @@ class CooperativeStickyAssignor(_Sticky):
         racks: Racks | None = None,
     ) -> Assignment:
         """As even as subscriptions allow, without what has to change hands first."""
-        assignment, still_owned = self._divide(partitions, subscriptions)
+        assignment, still_owned = self._divide(partitions, subscriptions, racks)
         return {
             member: [partition for partition in given if partition not in still_owned]
             for member, given in assignment.items()

@@ -1,27 +1,34 @@
 """Sticky division among members that want different topics.
 
 Partitions stay where they are and free ones go to whoever has least. Then single partitions move
-from members that have more to members that have less, as long as that evens them out.
+from members that have more to members that have less, as long as that evens them out. Where racks
+matter only what is near stays, and free ones go to members that are not far, if there are any; but
+when loads are evened out racks count for nothing, as in Java.
 """
 
 from collections.abc import Mapping, Sequence
 
 from asyncconsumer.group.assignors.claims import Claims
+from asyncconsumer.group.assignors.nearness import NOWHERE, Nearness
 from asyncconsumer.group.assignors.protocol import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.wire.java import bucket, buckets, partition_hash, utf16
 
 
 def divide_uneven(
-    partitions: Mapping[str, int], reading: Mapping[str, Sequence[str]], claims: Claims
+    partitions: Mapping[str, int],
+    reading: Mapping[str, Sequence[str]],
+    claims: Claims,
+    nearness: Nearness = NOWHERE,
 ) -> Assignment:
     """`reading` names the members that want each topic."""
     topics = sorted(partitions, key=lambda topic: (len(reading[topic]), utf16(topic)))
     everything = [TopicPartition(topic, n) for topic in topics for n in range(partitions[topic])]
-    loads = _Loads(reading, claims)
+    loads = _Loads(reading, claims, nearness)
     stayed = set(loads.owner)
     free = [partition for partition in everything if partition not in stayed]
-    for partition in free:
+    far = [p for p in free if not loads.give_near(p, nearness)] if nearness.homes else free
+    for partition in far:
         loads.give(partition, loads.least(partition.topic))
 
     before, unevenness = loads.assignment(), loads.unevenness()
@@ -37,11 +44,15 @@ def divide_uneven(
 class _Loads:
     """Who has what at the moment."""
 
-    def __init__(self, reading: Mapping[str, Sequence[str]], claims: Claims) -> None:
+    def __init__(
+        self, reading: Mapping[str, Sequence[str]], claims: Claims, nearness: Nearness
+    ) -> None:
         self.readers = {topic: sorted(members, key=utf16) for topic, members in reading.items()}
         wanted = {(topic, member) for topic in reading for member in reading[topic]}
         self.held = {
-            member: {p: None for p in held if (p.topic, member) in wanted}
+            member: {
+                p: None for p in held if (p.topic, member) in wanted and not nearness.far(member, p)
+            }
             for member, held in claims.held.items()
         }
         self.owner = {p: member for member, held in self.held.items() for p in held}
@@ -55,6 +66,14 @@ class _Loads:
     def least(self, topic: str) -> str:
         """Who of those that read the topic has least; the first by name if there are several."""
         return min(self.readers[topic], key=self.of)
+
+    def give_near(self, partition: TopicPartition, nearness: Nearness) -> bool:
+        """Give it to who has least of those that are not far; False if all are."""
+        readers = self.readers[partition.topic]
+        suitable = [member for member in readers if not nearness.far(member, partition)]
+        if suitable:
+            self.give(partition, min(suitable, key=self.of))
+        return bool(suitable)
 
     def give(self, partition: TopicPartition, member: str) -> None:
         """Let it have the partition, whoever had it before."""

@@ -1,0 +1,94 @@
+"""Random rebalances, as our assignors divide and as the Java client's own classes do.
+
+The suite takes some of them. More: ``python -m tests.group.compared --stories 1000 --seed x``
+"""
+
+import argparse
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+from asyncconsumer.group.assignors import Assignment
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.wire.consumer_protocol import ConsumerProtocolAssignment
+from tests.group.java_client import ask_java, refused
+from tests.group.stories import ASSIGNORS, Rebalance, Story, is_sound, wild
+
+AT_ONCE = 3000
+"""Questions for one JVM."""
+
+
+def question(rebalance: Rebalance) -> dict[str, Any]:
+    return {
+        "ask": "assign",
+        "assignor": rebalance.assignor,
+        "topics": {
+            topic: [rebalance.replicas.get(TopicPartition(topic, n), []) for n in range(count)]
+            for topic, count in rebalance.topics.items()
+        },
+        "members": [
+            {"id": member, "metadata": told.encode().hex(), "instance": told.group_instance_id}
+            for member, told in rebalance.members.items()
+        ],
+    }
+
+
+def in_bytes(assignment: Assignment) -> dict[str, str]:
+    return {m: ConsumerProtocolAssignment(p).encode().hex() for m, p in assignment.items()}
+
+
+def read(answer: Mapping[str, str]) -> Assignment:
+    decode = ConsumerProtocolAssignment.decode
+    return {m: list(decode(bytes.fromhex(a)).assigned_partitions) for m, a in answer.items()}
+
+
+def told(stories: int, wild_ones: int, *, seed: str = "") -> Iterator[Rebalance]:
+    """Six rebalances of each story of each assignor; in racks if the seed says so."""
+    racks = seed.startswith("racks")
+    for name in ASSIGNORS:
+        for number in range(stories):
+            random = Random(f"{seed}{name} {number}")
+            even, large = number % 2 == 0, number % 10 == 9
+            yield from Story(random, name, even=even, large=large, racks=racks).rebalances(6)
+    for name in ("sticky", "cooperative-sticky"):
+        for number in range(wild_ones):
+            random = Random(f"{seed}{name} {number}")
+            yield wild(random, name, most=20 if number % 20 else 80, racks=racks)
+
+
+def agree(rebalance: Rebalance, answer: Any) -> bool:
+    """Whether both say the same. If not, Java must be wrong: it gives a partition to one that does
+    not want it, fails, or has no end."""
+    if answer == in_bytes(rebalance.assignment):
+        return True
+    assert refused(answer) or not is_sound(rebalance, read(answer)), question(rebalance)
+    assert is_sound(rebalance, rebalance.assignment), question(rebalance)
+    return False
+
+
+def by_racks(rebalance: Rebalance) -> bool:
+    """Whether it would have been divided differently without racks."""
+    assignor = ASSIGNORS[rebalance.assignor]()
+    return assignor.assign(rebalance.topics, rebalance.members) != rebalance.assignment
+
+
+async def main() -> None:
+    """Compare many."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stories", type=int, default=1000, help="of each assignor")
+    parser.add_argument("--seed", default="more", help="racks and anything: groups with racks")
+    options = parser.parse_args()
+    rebalances = list(told(options.stories, options.stories, seed=options.seed))
+    counted = Counter[str]()
+    for first in range(0, len(rebalances), AT_ONCE):
+        some = rebalances[first : first + AT_ONCE]
+        for one, answer in zip(some, await ask_java(list(map(question, some))), strict=True):
+            counted[f"{one.assignor}, {'agreed' if agree(one, answer) else 'wrong in Java'}"] += 1
+            counted[f"{one.assignor}, divided by racks"] += by_racks(one)
+        print(f"{first + len(some)} of {len(rebalances)}: {dict(counted)}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
