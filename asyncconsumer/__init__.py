@@ -13,26 +13,35 @@ if TYPE_CHECKING:
     from asyncconsumer.simple import SimpleConsumer
     from asyncconsumer.wire.accel import Record
     from asyncconsumer.wire.messages import EARLIEST, LATEST
+    from asyncconsumer.work.app import ConsumerApp
+    from asyncconsumer.work.arguments import Key, Value
+    from asyncconsumer.work.batches import Batch
+    from asyncconsumer.work.retry import Retry
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Batch",
     "Blacklist",
     "ClosedError",
     "ConfigError",
     "Consumer",
+    "ConsumerApp",
     "ConsumerConnector",
     "ConsumerError",
     "ConsumerRebalanceListener",
     "CorruptRecords",
     "Interceptor",
+    "Key",
     "Offset",
     "OffsetRange",
     "RangeReader",
     "RebalanceListener",
     "Record",
+    "Retry",
     "SimpleConsumer",
     "TopicPartition",
+    "Value",
     "Whitelist",
 ]
 __version__ = "0.1.0"
@@ -48,6 +57,10 @@ _HOMES: Final = {
     "simple": ("SimpleConsumer",),
     "wire.accel": ("Record",),
     "wire.messages": ("EARLIEST", "LATEST"),
+    "work.app": ("ConsumerApp",),
+    "work.arguments": ("Key", "Value"),
+    "work.batches": ("Batch",),
+    "work.retry": ("Retry",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 

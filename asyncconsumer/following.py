@@ -10,7 +10,7 @@ from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
-from asyncconsumer.rebalancer import Rebalancer, Streams
+from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.tasks.scope import Scope
 
 _log: Final = logging.getLogger(__name__)
@@ -34,14 +34,12 @@ class Following:
         membership: Leaving,
         committer: Committer,
         rebalancer: Rebalancer,
-        streams: Streams,
     ) -> None:
         self.committer: Final = committer
         self.rebalancer: Final = rebalancer
         self._who = who  # for the log
         self._membership = membership
-        self._streams = streams
-        self._failure: ConsumerError | None = None  # what ended it, if something did
+        self.failure: ConsumerError | None = None  # what ended it, if something did
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, scope: Scope, auto_commit_interval_ms: int | None) -> None:
@@ -59,15 +57,16 @@ class Following:
 
     def check(self) -> None:
         """Raise what ended it, if something did."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None
+        self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
     ) -> dict[TopicPartition, int]:
         """Commit what is finished, or these offsets, of what is ours; returns what was committed.
 
-        Others are left out, for their owners would read again, or skip, what they have.
+        Others are left out, for their owners would read again, or skip, what they have. Offsets
+        that are given may go back, unless `rewind` is off.
         """
         releasing = self.rebalancer.releasing
         wanted = offsets
@@ -75,7 +74,7 @@ class Following:
             wanted = {**self.rebalancer.finished(), **releasing}
         mine = self.rebalancer.reading.keys() | releasing.keys()
         ours = {one: at for one, at in wanted.items() if one in mine}
-        return await self.committer.commit(ours, rewind=offsets is not None)
+        return await self.committer.commit(ours, rewind=rewind and offsets is not None)
 
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""
@@ -99,8 +98,7 @@ class Following:
         finally:
             for task in self._tasks:  # all are over, unless this was cancelled
                 task.cancel()
-            for stream in self._streams.all():
-                stream.channel.close()
+            self.rebalancer.streams.close()
 
     async def _stop_following(self) -> None:
         """End the rebalancing, not in the middle of a step: a listener may be at work."""
@@ -113,7 +111,7 @@ class Following:
 
     def _fail(self, error: ConsumerError) -> None:
         """There will be no first share, if there was none yet: whoever waits for it must know."""
-        self._failure = self._failure or error
+        self.failure = self.failure or error
         self.rebalancer.rebalanced.set()
 
     async def _follow(self) -> None:
@@ -121,8 +119,7 @@ class Following:
         try:
             await self.rebalancer.run()
         except ConsumerError as error:
-            for stream in self._streams.all():
-                stream.channel.close(error)
+            self.rebalancer.streams.close(error)
             self._fail(error)
 
     async def _commit_now_and_then(self, seconds: float) -> None:

@@ -98,7 +98,9 @@ async def output(arguments: Sequence[str]) -> str:
     return printed.decode()
 
 
-async def figures(module: str, name: str, servers: str, topic: str, **options: float) -> Figures:
+async def figures(
+    module: str, name: str, servers: str, topic: str, **options: float | str
+) -> Figures:
     """Those of one run of a consumer."""
     printed = await output(["-m", module, name, servers, topic, json.dumps(options)])
     told: Figures = json.loads(printed.splitlines()[-1])

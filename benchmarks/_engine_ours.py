@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Final
 
+from asyncconsumer import Consumer as Member
 from asyncconsumer import SimpleConsumer, TopicPartition
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
 from asyncconsumer.fetch.cursor import Wanted
@@ -53,6 +55,37 @@ async def read(servers: str, topic: str, *, partitions: int, count: int) -> Figu
             if seen == count:
                 break
     return watch.figures(seen)
+
+
+async def read_opened(servers: str, topic: str, *, partitions: int, count: int) -> Figures:
+    """The same, counted from when it is open."""
+    async with engine(servers) as manager:
+        watch = Watch()
+        seen = 0
+        async for _record in stream(manager, topic, partitions):
+            seen += 1
+            if seen == count:
+                break
+        return watch.figures(seen)
+
+
+async def read_as_member(servers: str, topic: str, *, partitions: int, count: int) -> Figures:
+    """`async for` over a `Consumer` that commits by itself, counted from when it has its share."""
+    async with Member(
+        topic,
+        bootstrap_servers=servers,
+        group_id=uuid.uuid4().hex,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=1000,
+    ) as consumer:
+        assert len(await consumer.assigned()) == partitions
+        watch = Watch()
+        seen = 0
+        async for _record in consumer:
+            seen += 1
+            if seen == count:
+                break
+        return watch.figures(seen)
 
 
 async def read_simply(servers: str, topic: str, *, partitions: int, count: int) -> Figures:
@@ -152,6 +185,8 @@ async def slowly(
 OURS: Final[dict[str, Consumer]] = {
     "read": read,
     "read simply": read_simply,
+    "read, opened": read_opened,
+    "read as a member": read_as_member,
     "idle": idle,
     "latency": latency,
     "latency, uvloop": latency,

@@ -123,6 +123,28 @@ async def throughput(kafka: Kafka, *, quick: bool) -> Case:
     )
 
 
+async def member(kafka: Kafka, *, quick: bool) -> Case:
+    """What a group and its commits cost on top of the engine."""
+    count = 1_000_000 if quick else 4_000_000
+    contenders: dict[str, Run] = {}
+    promises: list[Promise] = []
+    for partitions in (1, 100):
+        load = Load(f"member {partitions}", count, plain, partitions=partitions)
+        await prepared(kafka, load)
+        run = partial(
+            figures, OURS, servers=kafka.bootstrap_servers, topic=load.topic, count=count,
+            partitions=partitions,
+        )  # fmt: skip
+        of = f"{partitions} partition{'s' * (partitions > 1)}"
+        contenders[f"engine, {of}"] = partial(run, "read, opened")
+        contenders[f"Consumer, {of}"] = partial(run, "read as a member")
+        promises += [
+            Promise(f"Consumer, {of}", f"engine, {of}", MORE_IS_BETTER, 0.9),
+            Promise(f"Consumer, {of}", f"engine, {of}", "cpu_s_per_million", 0.9),
+        ]
+    return Case(contenders, promises, 2 if quick else 7)
+
+
 async def idle(kafka: Kafka, *, quick: bool) -> Case:
     """CPU with a thousand quiet partitions, in percent of a core."""
     await kafka.admin.create_topic("quiet", partitions=1000)
@@ -241,6 +263,7 @@ async def memory(kafka: Kafka, *, quick: bool) -> Case:
 
 CASES: Final[dict[str, Callable[..., Awaitable[Case]]]] = {
     "throughput": throughput,
+    "member": member,
     "idle": idle,
     "latency, 1000/s": partial(latency, rate=1000),
     "latency, 50000/s": partial(latency, rate=50_000),

@@ -21,12 +21,14 @@ from tests.consumer_group import world as consumer
 from tests.engine import world as engine
 from tests.group import world as group
 from tests.kafka_group import world as kafka
+from tests.work import world as work
 
 WORLDS: Final[dict[str, playing.Schedule]] = {
     "engine": engine.run_schedule,
     "group": group.run_schedule,
     "consumer": consumer.run_schedule,
     "kafka": kafka.run_schedule,
+    "work": work.run_schedule,
 }
 
 

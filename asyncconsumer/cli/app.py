@@ -9,6 +9,7 @@ from rich.console import Console
 from asyncconsumer.cli import screen
 from asyncconsumer.cli.consume_command import consume
 from asyncconsumer.cli.groups_app import groups_app
+from asyncconsumer.cli.run_command import run_command
 from asyncconsumer.cli.running import until_stopped
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.wire import accel
@@ -23,6 +24,7 @@ servers_app = typer.Typer(
     help="Real Kafka and ZooKeeper on this machine, from their Maven jars.", no_args_is_help=True
 )
 app.command()(consume)
+app.command("run")(run_command)
 app.add_typer(groups_app, name="groups")
 app.add_typer(servers_app, name="servers")
 

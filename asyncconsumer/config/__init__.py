@@ -6,6 +6,7 @@ from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig, MemberConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, split
+from asyncconsumer.config.reading import ReadingConfig
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "EngineConfig",
     "FetchConfig",
     "MemberConfig",
+    "ReadingConfig",
     "ZooKeeperConfig",
     "check_together",
     "one_of",

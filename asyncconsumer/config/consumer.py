@@ -1,16 +1,18 @@
 """The options of a consumer, with the names and defaults of Kafka's own where it has them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
+from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, take
+from asyncconsumer.config.reading import ReadingConfig
 from asyncconsumer.errors import ConfigError
 
-GROUP_PROTOCOLS: Final = ("classic", "consumer")
+GROUP_PROTOCOLS: Final = ("classic", "consumer", "zookeeper")
 _NOT_NEEDED: Final = {
     "max_poll_interval_ms": "work on a record as long as you like, the session lives; "
     "revoke_grace_ms is how long it may keep its partition in a rebalance",
@@ -18,8 +20,33 @@ _NOT_NEEDED: Final = {
     "default_api_timeout_ms": "commits and offsets have commit_timeout_ms",
     "metadata_max_age_ms": "topics are looked at every metadata_refresh_ms",
     "allow_auto_create_topics": "consumers create no topics",
-    "consumer_id": "give a client_id, or a group_instance_id for a static member",
+    "consumer_id": "give a client_id, or a group_instance_id for a static member; it names members "
+    "of groups in ZooKeeper",
 }
+_TOLD_BY_ZOOKEEPER: Final = "told-by-zookeeper"
+_IN_ZOOKEEPER: Final = (
+    "zookeeper_connect",
+    "zookeeper_session_timeout_ms",
+    "zookeeper_connection_timeout_ms",
+    "zookeeper_sync_time_ms",
+    "zookeeper_auth",
+    "zookeeper_sasl",
+    "zookeeper_set_acl",
+    "zookeeper_ssl_context",
+    "rebalance_max_retries",
+    "rebalance_backoff_ms",
+    "offsets_storage",
+    "dual_commit_enabled",
+    "consumer_id",
+)
+_BY_COORDINATOR: Final = (
+    "group_instance_id",
+    "group_remote_assignor",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "rebalance_timeout_ms",
+    "heartbeat_thread",
+)
 _FROM_1: Final = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -111,18 +138,80 @@ class ConsumerConfig:
     fetch: FetchConfig
     engine: EngineConfig
     member: MemberConfig
+    reading: ReadingConfig
+    zookeeper: ClassicConfig | None = None  # of a group that it coordinates
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """Of options by their names. Raises for an unknown one, and for what does not match."""
         left = dict(options)
+        in_zookeeper = left.get("group_protocol") == "zookeeper"
+        if in_zookeeper:
+            _refuse_coordinators(left)
+            left.setdefault("bootstrap_servers", _TOLD_BY_ZOOKEEPER)
+            left.setdefault("partition_assignment_strategy", "range")
         if "bootstrap_servers" not in left:
             raise ConfigError("bootstrap_servers is missing: name at least one as 'host:port'")
         connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
-        engine, member = take(left, EngineConfig), take(left, MemberConfig)
-        kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig
+        engine, reading = take(left, EngineConfig), take(left, ReadingConfig)
+        member = take(left, MemberConfig)
+        zookeeper = _zookeeper(left, member, connection) if in_zookeeper else None
         for name in _NOT_NEEDED.keys() & left.keys():
             raise ConfigError(f"there is no {name}: {_NOT_NEEDED[name]}")
+        for name in [name for name in _IN_ZOOKEEPER if name in left]:
+            raise ConfigError(f"{name} is for group_protocol='zookeeper'")
+        kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig, ReadingConfig
         refuse_unknown(left, *kinds)
         check_together(connection, fetch)
-        return cls(connection, fetch, engine, member)
+        _check_policy(member, reading)
+        return cls(connection, fetch, engine, member, reading, zookeeper)
+
+    def connection_to(self, found: Sequence[str]) -> ConnectionConfig:
+        """How to reach the brokers that were named, or else those that were found."""
+        return replace(self.connection, bootstrap_servers=found) if found else self.connection
+
+    @property
+    def auto_commit(self) -> bool:
+        """Whether what is finished is committed unasked."""
+        return self.reading.commit_policy == "auto" and self.member.enable_auto_commit
+
+
+def _refuse_coordinators(options: Mapping[str, Any]) -> None:
+    for name in _BY_COORDINATOR:
+        if name in options:
+            raise ConfigError(
+                f"{name} has no meaning in a group that ZooKeeper coordinates; its sessions have "
+                "zookeeper_session_timeout_ms"
+            )
+
+
+def _zookeeper(
+    options: dict[str, Any], member: MemberConfig, connection: ConnectionConfig
+) -> ClassicConfig:
+    own = {name: options.pop(name) for name in _IN_ZOOKEEPER if name in options}
+    servers = connection.bootstrap_servers
+    return ClassicConfig(
+        group_id=member.group_id or "",
+        bootstrap_servers="" if servers == _TOLD_BY_ZOOKEEPER else servers,
+        security_protocol=connection.security_protocol,
+        ssl_context=connection.ssl_context,
+        sasl_mechanism=connection.sasl_mechanism,
+        sasl_plain_username=connection.sasl_plain_username,
+        sasl_plain_password=connection.sasl_plain_password,
+        sasl_oauth_token_provider=connection.sasl_oauth_token_provider,
+        partition_assignment_strategy=member.partition_assignment_strategy,
+        exclude_internal_topics=member.exclude_internal_topics,
+        **own,
+    )
+
+
+def _check_policy(member: MemberConfig, reading: ReadingConfig) -> None:
+    policy = reading.commit_policy
+    if policy == "at_most_once" and not member.enable_auto_commit:
+        raise ConfigError(
+            "commit_policy='at_most_once' commits; enable_auto_commit must not be off"
+        )
+    if policy != "auto" and member.group_id is None:
+        raise ConfigError(
+            f"commit_policy={policy!r} without a group_id: name the group to commit for"
+        )

@@ -4,10 +4,7 @@ async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="billing") as
     streams = await connector.create_message_streams({"orders": 2}, value_decoder=json.loads)
 """
 
-import asyncio
 import logging
-import socket
-import uuid
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from types import MappingProxyType, TracebackType
@@ -15,30 +12,23 @@ from typing import Any, Final, Self
 
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.connector.listener import RebalanceListener
-from asyncconsumer.connector.seeds import Seeds
 from asyncconsumer.errors import ConfigError, StreamsExist
-from asyncconsumer.fetch.events import Events, Stalled
+from asyncconsumer.fetch.events import Heard, Stalled
 from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
 from asyncconsumer.group.filters import Subscription, TopicFilter
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.group.topics import KafkaTopics, Topics, ZooKeeperTopics
-from asyncconsumer.group.zookeeper import MemberConfig, ZooKeeperMembership
-from asyncconsumer.model import OUTSIDER, TopicPartition
-from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.group.zookeeper import ZooKeeperMembership
+from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
-from asyncconsumer.offsets.dual import DualOffsets
-from asyncconsumer.offsets.kafka import KafkaOffsets
-from asyncconsumer.offsets.store import OffsetStore
-from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Listeners, Rebalancer
 from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
 from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.zookeeper_group.group import ZooKeeperGroup
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell
@@ -65,9 +55,7 @@ class ConsumerConnector:
         self.config: Final = config or ClassicConfig(**options)
         self._listener = listener or RebalanceListener()
         outside = self._outside = outside or Outside()
-        self._zookeeper = ZooKeeperSession(
-            self.config.zookeeper(), randomness=outside.randomness, opener=outside.open_zookeeper
-        )
+        self._group = ZooKeeperGroup(self.config, outside)
         self._scope = Scope("connector")
         self._stack = AsyncExitStack()
         self._kafka: Session  # these two from the beginning of the block on
@@ -84,12 +72,9 @@ class ConsumerConnector:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._zookeeper)
-            seeds = Seeds(self._zookeeper, self.config.security_protocol)
-            told = self.config.bootstrap_servers  # then ZooKeeper is not asked
-            found = () if told else [str(address) for address in await seeds.first()]
+            await stack.enter_async_context(self._group)
             self._kafka = Session(
-                self.config.connection(found),
+                self.config.connection(await self._group.brokers()),
                 patience_ms=30_000,
                 randomness=self._outside.randomness,
                 opener=self._outside.open_broker,
@@ -104,8 +89,7 @@ class ConsumerConnector:
             )
             await stack.enter_async_context(self._manager)
             await stack.enter_async_context(self._scope)
-            if not told:
-                self._scope.start(seeds.follow(self._kafka.cluster), "follow brokers")
+            self._group.follow_brokers(self._kafka, self._scope)
             self._stack = stack.pop_all()
         return self
 
@@ -177,11 +161,16 @@ class ConsumerConnector:
             return None
         return self._member.consumer_id
 
-    @property
-    def events(self) -> Events:
-        """What was skipped, truncated, re-created, stalls, or moves again: counted, and told."""
+    def events(self) -> Heard:
+        """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""
         self._scope.check_open()
-        return self._manager.events
+        return self._manager.events.listen()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often what happened so far, by the names of events in lower case."""
+        self._scope.check_open()
+        return self._manager.events.counts
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
         """Partitions of ours that should move and do not, each with the reason: is it healthy?"""
@@ -210,30 +199,7 @@ class ConsumerConnector:
         self._scope.check_open()
         if self._member is not None:
             raise StreamsExist(self.config.group_id)
-        config, bell = self.config, asyncio.Event()
-        now_ms = self._outside.now_ms()
-        who = config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
-        topics: Topics = (
-            KafkaTopics(self._kafka.cluster, bell, config.engine().metadata_refresh_ms)
-            if config.bootstrap_servers
-            else ZooKeeperTopics(self._zookeeper, bell)
-        )
-        self._scope.start(topics.run(), "watch topics")
-        return ZooKeeperMembership(
-            self._zookeeper,
-            topics,
-            MemberConfig(
-                group_id=config.group_id,
-                consumer_id=f"{config.group_id}_{who}",
-                subscription=subscription,
-                registered_ms=now_ms,
-                strategy=config.partition_assignment_strategy,
-                max_retries=config.rebalance_max_retries,
-                backoff_ms=config.rebalance_backoff_ms,
-                exclude_internal_topics=config.exclude_internal_topics,
-            ),
-            bell,
-        )
+        return self._group.member(subscription, self._kafka, self._scope)
 
     def _streams(self, membership: ZooKeeperMembership, count: int) -> list[Stream]:
         timeout = self.config.consumer_timeout_ms
@@ -258,7 +224,7 @@ class ConsumerConnector:
 
     async def _join(self, membership: ZooKeeperMembership, routes: Routes) -> None:
         config, listener = self.config, self._listener
-        committer = Committer(self._store(membership))
+        committer = Committer(self._group.offsets(membership, self._kafka))
 
         async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
             who = membership.consumer_id
@@ -279,7 +245,7 @@ class ConsumerConnector:
         )
         self._member = membership
         following = self._following = Following(
-            f"group {config.group_id}", membership, committer, rebalancer, routes
+            f"group {config.group_id}", membership, committer, rebalancer
         )
         interval = config.auto_commit_interval_ms if config.auto_commit_enable else None
         following.start(self._scope, interval)
@@ -289,21 +255,6 @@ class ConsumerConnector:
             await self.shutdown()  # nobody will ever read these streams
             self._member = None
             raise
-
-    def _store(self, membership: ZooKeeperMembership) -> OffsetStore:
-        config, loop = self.config, asyncio.get_running_loop()
-        in_zookeeper = ZooKeeperOffsets(
-            self._zookeeper, config.group_id, epoch=lambda: membership.epoch
-        )
-        if config.offsets_storage == "zookeeper":
-            return in_zookeeper
-        in_kafka = KafkaOffsets(
-            Coordinator(config.group_id, self._kafka.brokers, self._kafka.cluster),
-            patience_ms=config.commit_patience_ms,
-            randomness=self._outside.randomness,
-            identity=lambda: OUTSIDER if loop.time() < membership.deadline else None,
-        )
-        return DualOffsets(in_kafka, in_zookeeper) if config.dual_commit_enabled else in_kafka
 
 
 def _check_count(count: object, of: str) -> None:

@@ -1,44 +1,53 @@
-"""The newer KafkaConsumer: a member of a group that Kafka coordinates, or partitions by hand.
+"""The newer KafkaConsumer: a member of a group, whoever coordinates it, or partitions by hand.
 
 async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as consumer:
     async for record in consumer:
         await bill(record.value)
 """
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from types import TracebackType
-from typing import Any, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
-from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.config import ConsumerConfig, whole_number
+from asyncconsumer.consumer.connected import Connected, connect
+from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.joined import Given, Joined, join
+from asyncconsumer.consumer.joined import Given, Joined, S, StreamKind, join
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
-from asyncconsumer.consumer.reading import Reading
+from asyncconsumer.consumer.poison import Poison
+from asyncconsumer.consumer.progress_bar import check_terminal
+from asyncconsumer.consumer.reading import How, Limit, Reading
+from asyncconsumer.consumer.steering import Steering
+from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.consumer.wishes import Wish, named, wish_of
+from asyncconsumer.embedding.embedded import Embedded
+from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
-from asyncconsumer.fetch.events import Events, Stalled
-from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
+from asyncconsumer.fetch.events import Heard, Stalled
+from asyncconsumer.fetch.manager import Progress
 from asyncconsumer.following import Following
 from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
-from asyncconsumer.rebalancer import Rebalancer
-from asyncconsumer.streams.messages import Decoder, K, Message, V
-from asyncconsumer.streams.stream import Stream
+from asyncconsumer.rebalancer import Streams
+from asyncconsumer.serdes import Deserializable, deserializer_of
+from asyncconsumer.streams.batched import Batched
+from asyncconsumer.streams.messages import K, Message, V
+from asyncconsumer.streams.routes import PerPartition, Spread
 from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.wire.messages import EARLIEST, LATEST
+from asyncconsumer.wire import accel
+from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.01
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-class Consumer(Generic[K, V]):
+class Consumer(Steering, Embedded, Generic[K, V]):
     """Reads topics as a member of a group, or partitions by hand; ``async for`` within its block.
 
     A record is finished when the next one is asked for, and committed then and not before. Takes
@@ -51,8 +60,8 @@ class Consumer(Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         partitions: Iterable[TopicPartition] | None = None,
         listener: object = None,
-        key_deserializer: Decoder[K] | None = None,
-        value_deserializer: Decoder[V] | None = None,
+        key_deserializer: Deserializable[K] | None = None,
+        value_deserializer: Deserializable[V] | None = None,
         interceptors: Iterable[Interceptor] = (),
         offsets: OffsetStore | None = None,
         outside: Outside | None = None,
@@ -62,25 +71,19 @@ class Consumer(Generic[K, V]):
         self._wish = wish_of(topics, pattern, partitions)
         if self._wish is not None:
             self._check(self._wish)
-        assignors(self.config.member)  # what is wrong with them is told now
-        self._given = Given(listener, offsets, Interceptors(interceptors), outside or Outside())
-        self._deserializers = key_deserializer, value_deserializer
-        self._kafka = Session(
-            self.config.connection,
-            patience_ms=self.config.member.commit_timeout_ms,
-            randomness=self._given.outside.randomness,
-            opener=self._given.outside.open_broker,
-        )
-        self._manager = FetchManager(
-            self._kafka.brokers,
-            self._kafka.cluster,
-            self.config.fetch,
-            self.config.engine,
-            randomness=self._given.outside.randomness,
-        )
+        if self.config.zookeeper is None:
+            assignors(self.config.member)  # what is wrong with them is told now
+        if self.config.reading.progress:
+            check_terminal()
+        told = [] if listener is None else [listener]
+        self._given = Given(told, offsets, Interceptors(interceptors), outside or Outside())
+        self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)
         self._scope = Scope("consumer")
         self._stack = AsyncExitStack()
+        self._connected: Connected  # within the block
         self._joined: Joined | None = None
+        self._reading: Reading[K, V] | None = None  # of what is joined: a record may be in work
+        self._limit = None if (most := self.config.reading.max_records) is None else Limit(most)
         self._changing = False  # what is wanted, at the moment
 
     def _check(self, wish: Wish) -> None:
@@ -92,10 +95,10 @@ class Consumer(Generic[K, V]):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._kafka)
-            await self._kafka.cluster.refresh()  # nobody there, or a wrong password: told at once
-            await stack.enter_async_context(self._manager)
+            self._connected = await connect(stack, self.config, self._given.outside)
             await stack.enter_async_context(self._scope)
+            if self._connected.zookeeper is not None:
+                self._connected.zookeeper.follow_brokers(self._connected.kafka, self._scope)
             if self._wish is not None:
                 await self._want(self._wish)
             self._stack = stack.pop_all()
@@ -112,7 +115,16 @@ class Consumer(Generic[K, V]):
         finally:
             await self._stack.__aexit__(kind, error, where)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its block is running."""
+        return self._scope.is_open
+
     # --- what to read ----------------------------------------------------------------------------
+
+    def listen(self, listener: object) -> None:
+        """Tell this one as well, from the next change on, after those that were there before."""
+        self._given.listeners.append(listener)
 
     async def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
         """Read these topics, or those whose names match, in place of what was subscribed before."""
@@ -129,10 +141,7 @@ class Consumer(Generic[K, V]):
         """Stop reading, commit what is finished, leave the group. Another wish may follow."""
         if self._joined is not None:
             with self._change():
-                try:
-                    await self._joined.end()
-                finally:
-                    self._joined = None
+                await self._leave(self._joined)
 
     @property
     def subscription(self) -> Wish | None:
@@ -143,6 +152,11 @@ class Consumer(Generic[K, V]):
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours now."""
         return frozenset() if self._joined is None else frozenset(self._rebalancer.reading)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """Those of ours that are paused."""
+        return frozenset() if self._joined is None else self._rebalancer.paused
 
     async def assigned(self) -> frozenset[TopicPartition]:
         """What is ours, once that is known for the first time."""
@@ -169,17 +183,25 @@ class Consumer(Generic[K, V]):
         if isinstance(wish, Topics):
             await self._check_access(wish)
         there = self._joined
-        if there is None:
-            self._joined = await join(
-                wish, self.config, self._given, self._kafka, self._manager, self._scope
-            )
-            return
-        there.following.check()
-        self._joined = there.wanting(wish)
+        if there is not None:
+            there.following.check()
+            if there.takes(wish):
+                self._joined = there.wanting(wish)
+                return
+            await self._leave(there)
+        connected = self._connected
+        self._joined = await join(wish, self.config, self._given, connected, self._scope)
+        self._reading = self._reading_of(self._joined.stream)
+
+    async def _leave(self, joined: Joined) -> None:
+        try:
+            await joined.end()
+        finally:
+            self._joined = self._reading = None
 
     async def _check_access(self, topics: Topics) -> None:
         """A topic that is not there yet may come; one that we may not read is told of now."""
-        found = (await self._kafka.cluster.refresh(topics.names)).topics
+        found = (await self._connected.kafka.cluster.refresh(topics.names)).topics
         for name in sorted(topics.names & found.keys()):
             error = found[name].error
             if error is not None and not error.retriable:
@@ -188,109 +210,149 @@ class Consumer(Generic[K, V]):
     # --- records ---------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
-        """Records, or with deserializers messages. Choose this or `chunks`, and stay with it."""
-        return aiter(Reading(self._reading, *self._deserializers, self._given.interceptors))
+        """Records, or with deserializers messages. Choose one way to read, and stay with it."""
+        return aiter(self._whole)
+
+    def batches(
+        self, max_records: int = 500, max_wait_ms: int = 100
+    ) -> AsyncIterator[list[Message[K, V]]]:
+        """Lists of up to so many, of any partitions; one that has begun waits so long for more.
+
+        All of a batch is finished when the next one is asked for.
+        """
+        return self._whole.batches(max_records, max_wait_ms)
+
+    def chunks(self) -> AsyncIterator[accel.Records]:
+        """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
+        return self._whole.chunks()
+
+    def arrow(
+        self,
+        *,
+        copy: bool = True,
+        max_rows: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+        timestamps: Timestamps = "ms",
+    ) -> AsyncIterator["pa.RecordBatch"]:
+        """Arrow batches, each of one partition, made without an object per record.
+
+        With ``copy=False`` keys and values point into the buffers of the fetch and keep them alive.
+        """
+        return self._whole.arrow(
+            copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+        )
+
+    def stream(self, number: int) -> list[Reading[K, V]]:
+        """So many streams that divide what is ours, to be read by as many tasks."""
+        whole_number("the number of streams", number, 1)
+        there = self._there
+        streams = [there.open_stream(there.kind) for _ in range(number)]
+        self._route(Spread(streams))
+        return [self._reading_of(one) for one in streams]
+
+    async def partitions(self) -> AsyncIterator[Reading[K, V]]:
+        """A stream for each partition, as it becomes ours; it ends when it is ours no more."""
+        async for partition, stream in self.by_partition(self._there.kind).opened():
+            yield self._reading_of(stream, partition)
+
+    def by_partition(self, kind: StreamKind[S]) -> PerPartition[S]:
+        """The same with a kind of streams of your own, for those who build on it."""
+        there = self._there
+        streams = PerPartition(lambda: there.open_stream(kind))
+        self._route(streams)
+        return streams
+
+    def _route(self, streams: Streams) -> None:
+        if self._there.stream.is_read:
+            raise ConfigError("the consumer is being read in another way already: choose one")
+        self._rebalancer.route(streams)
 
     @property
-    def records(self) -> Stream:
-        """The stream of records as they are: its `chunks()` and `arrow()` are cheaper."""
+    def _whole(self) -> Reading[K, V]:
+        _ = self._there
+        assert self._reading is not None
         return self._reading
 
-    @property
-    def _reading(self) -> Stream:
-        return self._there.stream
+    def _reading_of(
+        self, stream: Batched, partition: TopicPartition | None = None
+    ) -> Reading[K, V]:
+        reading = self.config.reading
+        how = How(
+            *self._deserializers,
+            self._given.interceptors,
+            Poison(
+                reading.on_poison,
+                self._connected.manager.events,
+                self._skip_to,
+                self._connected.letters,
+                self.config.member.group_id or "",
+            ),
+            self.commit if reading.commit_policy == "manual" else None,
+            self._limit,
+            ends_when_idle=reading.idle_timeout_ms is not None,
+        )
+        return Reading(stream, how, partition)
 
-    # --- offsets ---------------------------------------------------------------------------------
+    def _skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+        ours = self.assignment
+        self._rebalancer.seek({one: at for one, at in offsets.items() if one in ours})
 
-    async def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None
-    ) -> dict[TopicPartition, int]:
-        """Commit what is finished, or these offsets, of what is ours; returns what was committed.
+    def transaction(self, producer: TransactionalProducer) -> AbstractAsyncContextManager[None]:
+        """``async with consumer.transaction(producer)``: offsets are committed with what is sent.
 
-        A partition that a rebalance took is left out: whoever has it now reads on from the last
-        commit. An `asyncconsumer.Offset` may carry a text to be kept beside it.
+        All that was handed out by its end is done with once it is committed; if it is aborted, that
+        comes again. The producer is aiokafka's, started with a ``transactional_id``.
         """
-        self._check_commits()
-        return await self._following.commit(offsets)
-
-    async def committed(
-        self, partitions: Collection[TopicPartition] | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """What the group has committed, of these partitions or of all that are ours."""
-        self._check_commits()
-        wanted = self.assignment if partitions is None else partitions
-        return await self._following.committer.load(wanted)
-
-    async def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be handed out."""
-        while (found := self._rebalancer.position(partition)) is None:
-            self._following.check()
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-        return found
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from there; nothing that was fetched before is handed out any more."""
-        if offset < 0:
+        config = self.config
+        if config.reading.commit_policy != "manual" or config.zookeeper is not None:
             raise ConfigError(
-                f"seek to {offset!r} of {partition}: give an offset from 0 on; for the ends there "
-                "are seek_to_beginning and seek_to_end"
+                "a transaction commits offsets to the group in Kafka, and nobody else may: set "
+                "commit_policy='manual', and not group_protocol='zookeeper'"
             )
-        self._rebalancer.seek({partition: offset})
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read these, or all that are ours, from the first record there is."""
-        self._rebalancer.seek(dict.fromkeys(partitions or self.assignment, EARLIEST))
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read of these, or of all that are ours, only what is written from now on."""
-        self._rebalancer.seek(dict.fromkeys(partitions or self.assignment, LATEST))
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these until `resume`; rebalances do not change that."""
-        self._rebalancer.pause(partitions)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with these."""
-        self._rebalancer.resume(partitions)
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        """Those of ours that are paused."""
-        return frozenset() if self._joined is None else self._rebalancer.paused
-
-    async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """The first offset that each partition has."""
-        return await self._lookups.ends(partitions, EARLIEST)
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will have."""
-        return await self._lookups.ends(partitions, LATEST)
-
-    async def offsets_for_times(
-        self, moments: Mapping[TopicPartition, int | datetime]
-    ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a moment, in ms since 1970; None if none is as new."""
-        return await self._lookups.for_times(moments)
-
-    @property
-    def _lookups(self) -> Lookups:
-        self._scope.check_open()
-        return Lookups(self._kafka.leaders, committed_only=self.config.fetch.committed_only)
+        self._check_commits()
+        return self._there.transactions.transaction(producer)
 
     # --- how it stands ---------------------------------------------------------------------------
 
-    @property
-    def events(self) -> Events:
-        """What was skipped, truncated, re-created, stalls, or moves again: counted, and told."""
+    def health(self) -> Health:
+        """How it stands: in one word, why, and what is behind."""
+        if not self._scope.is_open:
+            return Health(state=HealthState.CLOSED, reason="it is not open")
+        if self._joined is None:
+            return Health(state=HealthState.IDLE, reason="nothing is subscribed")
+        if (failure := self._following.failure) is not None:
+            return Health(state=HealthState.CLOSED, reason=str(failure))
+        return health_of(self._joined.membership, self._rebalancer, self._connected.manager)
+
+    def standing(self) -> Standing:
+        """The same as plain values: this is what the pages of `asgi` show."""
+        return standing_of(self.health(), self.counts if self._scope.is_open else {})
+
+    def events(self) -> Heard:
+        """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""
         self._scope.check_open()
-        return self._manager.events
+        return self._connected.manager.events.listen()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often what happened so far, by the names of events in lower case."""
+        self._scope.check_open()
+        return self._connected.manager.events.counts
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
         """Partitions of ours that should move and do not, each with the reason: is it healthy?"""
         self._scope.check_open()
-        return self._manager.stalled()
+        return self._connected.manager.stalled()
+
+    def progress(self) -> Mapping[TopicPartition, Progress]:
+        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        self._scope.check_open()
+        return self._connected.manager.progress()
+
+    @property
+    def commits(self) -> bool:
+        """Whether there is a place to keep offsets: a group's, or a store of your own."""
+        return self._given.commits(self.config)
 
     @property
     def _there(self) -> Joined:
@@ -304,9 +366,11 @@ class Consumer(Generic[K, V]):
         return self._there.following
 
     @property
-    def _rebalancer(self) -> Rebalancer:
-        return self._following.rebalancer
+    def _lookups(self) -> Lookups:
+        self._scope.check_open()
+        committed_only = self.config.fetch.committed_only
+        return Lookups(self._connected.kafka.leaders, committed_only=committed_only)
 
     def _check_commits(self) -> None:
-        if not self._given.commits(self.config):
+        if not self.commits:
             raise ConfigError("without a group_id there is no place to keep offsets: name one")

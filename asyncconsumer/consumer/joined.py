@@ -1,19 +1,28 @@
 """What becomes of a wish: a member, its stream, and who follows and commits."""
 
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
+from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.consumer.connected import Connected
+from asyncconsumer.consumer.ends import ends_of
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import listeners
-from asyncconsumer.consumer.memberships import GroupMember, member
+from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
+from asyncconsumer.consumer.progress_bar import Bar
+from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
 from asyncconsumer.consumer.wishes import Wish, named
 from asyncconsumer.errors import SubscriptionConflict
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
 from asyncconsumer.group.manual import ManualMembership
+from asyncconsumer.group.zookeeper import ZooKeeperMembership
+from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -22,17 +31,30 @@ from asyncconsumer.offsets.own import OwnStore
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.rebalancer.parties import Ends
+from asyncconsumer.streams.at_most_once import AtMostOnce
+from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.routes import Routes
-from asyncconsumer.streams.stream import Stream
+from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.tasks.scope import Scope
 
-Member: TypeAlias = GroupMember | ManualMembership
+Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership
+S = TypeVar("S", bound=Stream)
+StreamKind: TypeAlias = Callable[[Channel, Fence | None, Callable[[], float] | None, int | None], S]
+"""A class of streams, or what makes them in the same way."""
+
+
+class OpenStream(Protocol):
+    """Makes a stream, of the kind that is given, for what is read."""
+
+    def __call__(self, kind: StreamKind[S]) -> S:
+        """A new one."""
 
 
 class Given(NamedTuple):
     """What the user gave besides options."""
 
-    listener: object
+    listeners: list[object]
     offsets: OffsetStore | None
     interceptors: Interceptors
     outside: Outside
@@ -47,85 +69,146 @@ class Joined(NamedTuple):
 
     wish: Wish
     membership: Member
-    stream: Stream
+    stream: Batched
     following: Following
+    transactions: Transactions
+    open_stream: OpenStream
+    kind: StreamKind[Batched]  # of its streams, by how they are committed
+    bar: asyncio.Task[None] | None  # that shows the progress
     stack: AsyncExitStack  # of what must be closed in the end
 
-    def wanting(self, wish: Wish) -> "Joined":
-        """The same, with another wish of the same kind."""
-        if isinstance(wish, frozenset) and isinstance(self.membership, ManualMembership):
-            self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
-            self.membership.assign(wish)
-        elif (
-            not isinstance(wish, frozenset)
-            and not isinstance(self.membership, ManualMembership)
-            and type(wish) is type(self.wish)
-        ):
-            self.membership.subscribe(wish)
-        else:
+    def takes(self, wish: Wish) -> bool:
+        """Whether it can change to another wish without leaving its group."""
+        if type(wish) is not type(self.wish):
             raise SubscriptionConflict(named(self.wish), named(wish))
+        return not isinstance(self.membership, ZooKeeperMembership)
+
+    def wanting(self, wish: Wish) -> "Joined":
+        """The same, with another wish that it takes."""
+        membership = self.membership
+        if isinstance(membership, ManualMembership):
+            assert isinstance(wish, frozenset)
+            self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
+            membership.assign(wish)
+        else:
+            assert not isinstance(membership, ZooKeeperMembership)
+            assert not isinstance(wish, frozenset)
+            membership.subscribe(wish)
         return self._replace(wish=wish)
 
     async def end(self) -> None:
         """Stop reading, commit, leave."""
         try:
+            if self.bar is not None:
+                await _ended(self.bar)  # while there is something to see
             await self.following.end()
         finally:
             await self.stack.aclose()
 
 
 async def join(
-    wish: Wish,
-    config: ConsumerConfig,
-    given: Given,
-    kafka: Session,
-    manager: FetchManager,
-    scope: Scope,
+    wish: Wish, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
 ) -> Joined:
     """Begin to read what is wished for, with tasks of that scope."""
+    kafka, manager = connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
-    membership = _membership(wish, config, given, coordinator, kafka)
-    in_group = not isinstance(membership, ManualMembership)
-    stream = Stream(
-        manager.channel(),
-        membership if in_group else None,  # what is not certainly ours is not handed out
-        given.outside.clock,
-        timeout_ms=config.member.consumer_timeout_ms,
-    )
-    streams = Routes([stream])
-    committer = Committer(_store(config, given, coordinator, membership))
-    commits = config.member.enable_auto_commit and given.commits(config)
-    rebalancer = Rebalancer(
-        membership,
-        manager,
-        committer,
-        streams,
-        auto_offset_reset=config.engine.auto_offset_reset,
-        auto_commit=commits,
-        listeners=listeners(given.listener, config.member.listener_timeout_ms),
-        grace=config.member.revoke_grace_ms / 1000,
+    membership = _membership(wish, config, given, coordinator, connected, scope)
+    store = _store(config, given, coordinator, membership, connected)
+    committer = Committer(ToldStore(store, given.interceptors) if given.interceptors else store)
+    open_stream = _opener(config, given, connected, membership)
+
+    async def commit(offsets: Mapping[TopicPartition, int]) -> None:
+        await following.commit(offsets, rewind=False)
+
+    kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit) if _early(config) else Batched
+    stream = open_stream(kind)
+    rebalancer = _rebalancer(
+        config, given, membership, manager, committer, stream, await ends_of(config, wish, kafka)
     )
     who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
-    following = Following(who, membership, committer, rebalancer, streams)
+    following: Following = Following(who, membership, committer, rebalancer)
+    commits = config.auto_commit and given.commits(config)
     async with AsyncExitStack() as stack:
-        if not isinstance(membership, ManualMembership):
+        if not isinstance(membership, ManualMembership | ZooKeeperMembership):
             await stack.enter_async_context(membership)
             if config.member.heartbeat_thread:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
-        return Joined(wish, membership, stream, following, stack.pop_all())
+        bar = None
+        if config.reading.progress:
+            bar = scope.start(Bar(named(wish), rebalancer, manager).run(), "progress")
+        transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
+        return Joined(
+            wish,
+            membership,
+            stream,
+            following,
+            transactions,
+            open_stream,
+            kind,
+            bar,
+            stack.pop_all(),
+        )
+
+
+def _early(config: ConsumerConfig) -> bool:
+    return config.reading.commit_policy == "at_most_once"
+
+
+def _rebalancer(
+    config: ConsumerConfig,
+    given: Given,
+    membership: Member,
+    manager: FetchManager,
+    committer: Committer,
+    stream: Stream,
+    ends: Ends,
+) -> Rebalancer:
+    return Rebalancer(
+        membership,
+        manager,
+        committer,
+        Routes([stream]),
+        auto_offset_reset=config.engine.auto_offset_reset,
+        auto_commit=(config.auto_commit or _early(config)) and given.commits(config),
+        listeners=listeners(given.listeners, config.member.listener_timeout_ms),
+        grace=config.member.revoke_grace_ms / 1000,
+        ends=ends,
+        rewind=_early(config),
+    )
+
+
+def _opener(
+    config: ConsumerConfig, given: Given, connected: Connected, membership: Member
+) -> OpenStream:
+    reading = config.reading
+    timeout_ms = reading.idle_timeout_ms or config.member.consumer_timeout_ms
+    # what is not certainly ours is not handed out; by hand nobody takes it away
+    fence = None if isinstance(membership, ManualMembership) else membership
+
+    def open_stream(kind: StreamKind[S]) -> S:
+        return kind(connected.manager.channel(), fence, given.outside.clock, timeout_ms)
+
+    return open_stream
 
 
 def _membership(
-    wish: Wish, config: ConsumerConfig, given: Given, coordinator: Coordinator, kafka: Session
+    wish: Wish,
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    connected: Connected,
+    scope: Scope,
 ) -> Member:
     if isinstance(wish, frozenset):
         return ManualMembership(wish)
+    if connected.zookeeper is not None:
+        return connected.zookeeper.member(in_zookeeper(wish), connected.kafka, scope)
     return member(
         config.member,
         wish,
         coordinator,
-        kafka.cluster,
+        connected.kafka.cluster,
         client_rack=config.fetch.client_rack,
         metadata_refresh_ms=config.engine.metadata_refresh_ms,
         randomness=given.outside.randomness,
@@ -133,20 +216,26 @@ def _membership(
 
 
 def _store(
-    config: ConsumerConfig, given: Given, coordinator: Coordinator, membership: Member
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    membership: Member,
+    connected: Connected,
 ) -> OffsetStore:
-    store: OffsetStore = Nowhere()
     if given.offsets is not None:
-        store = OwnStore(given.offsets, lambda: membership.deadline)
-    elif config.member.group_id is not None:
-        store = KafkaOffsets(
-            coordinator,
-            patience_ms=config.member.commit_timeout_ms,
-            randomness=given.outside.randomness,
-            identity=lambda: membership.identity,
-            stable_only=config.fetch.committed_only,
-        )
-    return ToldStore(store, given.interceptors) if given.interceptors else store
+        return OwnStore(given.offsets, lambda: membership.deadline)
+    if isinstance(membership, ZooKeeperMembership):
+        assert connected.zookeeper is not None
+        return connected.zookeeper.offsets(membership, connected.kafka)
+    if config.member.group_id is None:
+        return Nowhere()
+    return KafkaOffsets(
+        coordinator,
+        patience_ms=config.member.commit_timeout_ms,
+        randomness=given.outside.randomness,
+        identity=lambda: membership.identity,
+        stable_only=config.fetch.committed_only,
+    )
 
 
 def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:
@@ -156,3 +245,8 @@ def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:
         interval=config.member.heartbeat_interval_ms / 1000,
         most=config.member.max_blocked_ms / 1000,
     )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 from asyncconsumer.group.membership import Assignment
@@ -37,11 +37,18 @@ class ConsumerRebalanceListener:
         return None
 
 
-def listeners(listener: object, timeout_ms: int) -> Listeners:
-    """For the rebalancer. A listener that lacks one of the methods is not told of that."""
+def listeners(told: Sequence[object], timeout_ms: int) -> Listeners:
+    """For the rebalancer. A listener that lacks one of the methods is not told of that.
+
+    There may be more of them later: who is told is looked up at each change.
+    """
 
     def of(name: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:
-        return lambda partitions: _tell(listener, name, partitions, timeout_ms / 1000)
+        async def tell(partitions: Collection[TopicPartition]) -> None:
+            for listener in list(told):
+                await _tell(listener, name, partitions, timeout_ms / 1000)
+
+        return tell
 
     async def starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
         await of("on_partitions_assigned")(new)

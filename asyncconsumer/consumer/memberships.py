@@ -9,6 +9,7 @@ from aiokafka.protocol.api import Request
 from asyncconsumer.config import MemberConfig, one_of
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.following import Leaving
+from asyncconsumer.group import filters
 from asyncconsumer.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -19,7 +20,7 @@ from asyncconsumer.group.assignors import (
 from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
 from asyncconsumer.group.fallback import FallbackMembership
 from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
-from asyncconsumer.group.subscription import Subscription
+from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.model import Address, Identity
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
@@ -78,6 +79,13 @@ def assignors(config: MemberConfig) -> list[Assignor]:
                 "asyncconsumer.group.assignors.Assignor of your own"
             )
     return found
+
+
+def in_zookeeper(subscription: Subscription) -> filters.Subscription:
+    """The same, as it is registered in ZooKeeper: one stream, which divides what it gets itself."""
+    if isinstance(subscription, Topics):
+        return filters.Subscription(dict.fromkeys(sorted(subscription.names), 1))
+    return filters.Whitelist(subscription.text).subscription(1)
 
 
 def member(

@@ -1,54 +1,248 @@
-"""A consumer's stream as its user reads it: with deserializers and interceptors, if there are."""
+"""A stream as its user reads it: records, batches, chunks or Arrow, and what is done to them."""
 
-from collections.abc import AsyncIterator
-from typing import Any, Generic, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
+from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
-from asyncconsumer.errors import DeserializationFailed
-from asyncconsumer.streams.messages import Decoder, K, Message, V
-from asyncconsumer.streams.stream import Stream
-from asyncconsumer.wire.accel import Record
+from asyncconsumer.consumer.poison import Poison
+from asyncconsumer.errors import (
+    ConfigError,
+    ConsumerTimeout,
+    CorruptRecords,
+    DeserializationFailed,
+)
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.serdes import Deserializer
+from asyncconsumer.streams.batched import Batched
+from asyncconsumer.streams.messages import K, Message, V
+from asyncconsumer.wire import accel
+from asyncconsumer.wire.columns import COLUMNS, Timestamps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class InWork(NamedTuple):
+    """A record whose deserializers may need more time."""
+
+    record: accel.Record
+    part_of: object
+
+
+class Limit:
+    """How many records may still be handed out, by all streams of a consumer."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class How(NamedTuple):
+    """What is done to records before they are handed out; nothing, if it can be."""
+
+    key: Deserializer[Any]
+    value: Deserializer[Any]
+    interceptors: Interceptors
+    poison: Poison
+    commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # what a message's does
+    limit: Limit | None
+    ends_when_idle: bool
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether what is handed out are records, not messages."""
+        return self.key.as_it_is and self.value.as_it_is and self.commit is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether to make a message may take time."""
+        return self.key.waits or self.value.waits
+
+    @property
+    def nothing(self) -> bool:
+        """Whether records are handed out as they are, without a call for each."""
+        special = self.interceptors or self.limit or self.ends_when_idle
+        return self.as_it_is and not special and self.poison.policy == "raise"
 
 
 class Reading(Generic[K, V]):
-    """An async iterator of messages. Without anything to do it is that of the stream itself."""
+    """``async for message in reading``, or `batches()`, `chunks()`, `arrow()`: choose one.
 
-    def __init__(
-        self,
-        stream: Stream,
-        key: Decoder[K] | None,
-        value: Decoder[V] | None,
-        interceptors: Interceptors,
-    ) -> None:
-        self._records = aiter(stream)
-        self._key = key
-        self._value = value
-        self._interceptors = interceptors
+    What was handed out is finished when the next is asked for. Giving up waiting loses nothing.
+    """
+
+    def __init__(self, stream: Batched, how: How, partition: TopicPartition | None = None) -> None:
+        self.partition = partition  # of a stream that has only that one
+        self._stream = stream
+        self._how = how
+        self._key = how.key.reader("key")
+        self._value = how.value.reader("value")
+        self._in_work: InWork | None = None  # taken from the stream, not handed out yet
+        self._left: list[accel.Record] = []  # the same, of a batch
+        self._waiting = False
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
-        if self._key is None and self._value is None and not self._interceptors:
-            return cast("AsyncIterator[Message[K, V]]", self._records)
+        self._take_back()
+        if self._how.nothing:
+            return cast("AsyncIterator[Message[K, V]]", aiter(self._stream))
         return self
 
     async def __anext__(self) -> Message[K, V]:
-        """The next one. Who gives up waiting for it, or is timed out, can ask again."""
-        record = self._interceptors.on_consume(await anext(self._records))
-        if self._key is None and self._value is None:
+        """The next one. Who gives up waiting for it, or is timed out, can ask again.
+
+        So can who was told that a deserializer failed in a way that time may mend: the same record
+        comes again. After another failure the next one comes, for it is the record that is bad.
+        """
+        if self._is_used_up():
+            raise StopAsyncIteration
+        while True:
+            try:
+                message = await self._next()
+            except ConsumerTimeout:
+                if self._how.ends_when_idle:
+                    raise StopAsyncIteration from None
+                raise
+            except (CorruptRecords, DeserializationFailed) as error:
+                if self._how.poison.raises(error):
+                    if not error.retriable:
+                        self._in_work = None  # who asks again is done with it
+                    raise
+                await self._how.poison.met(error)
+                self._in_work = None
+                continue
+            if message is None:
+                continue
+            if self._how.limit is not None:
+                self._how.limit.left -= 1
+            return message
+
+    async def _next(self) -> Message[K, V] | None:
+        """The next one; None if it was lost while its deserializers took their time."""
+        if self._in_work is None:
+            record = self._how.interceptors.on_consume(await anext(aiter(self._stream)))
+            if not self._how.waits:
+                return self._made(record)
+            self._in_work = InWork(record, self._stream.in_hand)
+        elif self._waiting:
+            raise RuntimeError("another task already waits for the next record")
+        in_work, self._waiting = self._in_work, True
+        try:
+            message = await self._waited(in_work.record)
+            lost = not await self._stream.still_has(in_work.part_of)
+        finally:
+            self._waiting = False
+        self._in_work = None
+        return None if lost else message
+
+    async def batches(
+        self, max_records: int = 500, max_wait_ms: int = 100
+    ) -> AsyncIterator[list[Message[K, V]]]:
+        """Lists of up to so many, of any partitions; one that has begun waits so long for more.
+
+        All of a batch is finished when the next one is asked for.
+        """
+        whole_number("max_records", max_records, 1)
+        whole_number("max_wait_ms", max_wait_ms, 0)
+        self._take_back()
+        limit = self._how.limit
+        while self._left or not self._is_used_up():
+            most = max_records if limit is None else min(max_records, limit.left)
+            try:
+                self._left = self._left or await self._take(most, max_wait_ms / 1000)
+            except ConsumerTimeout:
+                if self._how.ends_when_idle:
+                    return
+                raise
+            except CorruptRecords as error:
+                await self._how.poison.met(error)
+                continue
+            if not self._left:
+                return
+            if made := await self._made_of_left():
+                if limit is not None:
+                    limit.left -= len(made)
+                yield made
+
+    async def _take(self, most: int, seconds: float) -> list[accel.Record]:
+        batch = await self._stream.next_batch(most, seconds)
+        interceptors = self._how.interceptors
+        return [interceptors.on_consume(one) for one in batch] if interceptors else batch
+
+    async def chunks(self) -> AsyncIterator[accel.Records]:
+        """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
+        self._refuse_limit("chunks()")
+        self._take_back()
+        async for records in self._stream.chunks():
+            yield records
+
+    async def arrow(
+        self,
+        *,
+        copy: bool = True,
+        max_rows: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+        timestamps: Timestamps = "ms",
+    ) -> AsyncIterator["pa.RecordBatch"]:
+        """Arrow batches, each of one partition, made without an object per record.
+
+        With ``copy=False`` keys and values point into the buffers of the fetch and keep them alive.
+        """
+        self._refuse_limit("arrow()")
+        self._take_back()
+        async for batch in self._stream.arrow(
+            copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+        ):
+            yield batch
+
+    # --- how -------------------------------------------------------------------------------------
+
+    def _take_back(self) -> None:
+        """What a task had in hand when it was cancelled is read again by the one that goes on."""
+        if unfinished := self._stream.unfinished():
+            self._in_work, self._left = None, []
+            self._how.poison.seek(unfinished)
+
+    def _is_used_up(self) -> bool:
+        """Whether there was enough; then its user is done with the last of it."""
+        used_up = self._how.limit is not None and self._how.limit.left <= 0
+        if used_up:
+            self._stream.give_receipt()
+        return used_up
+
+    def _refuse_limit(self, way: str) -> None:
+        if self._how.limit is not None:
+            raise ConfigError(f"max_records counts records, and {way} hands out many at once")
+
+    def _made(self, record: accel.Record) -> Message[K, V]:
+        """A message of a record, where nothing needs to be waited for."""
+        if self._how.as_it_is:
             return cast("Message[K, V]", record)
-        return Message.of(
-            record,
-            _deserialized(record, "key", record.key, self._key),
-            _deserialized(record, "value", record.value, self._value),
-        )
+        key, value = self._key(record), self._value(record)
+        return Message.of(record, cast("K | None", key), cast("V | None", value), self._how.commit)
 
+    async def _waited(self, record: accel.Record) -> Message[K, V]:
+        if isinstance(key := self._key(record), CoroutineType):
+            key = await key
+        if isinstance(value := self._value(record), CoroutineType):
+            value = await value
+        return Message.of(record, key, value, self._how.commit)
 
-def _deserialized(
-    record: Record, part: str, data: bytes | None, decoder: Decoder[Any] | None
-) -> Any:  # noqa: ANN401 - whatever the decoder makes
-    if data is None or decoder is None:
-        return data
-    try:
-        return decoder(data)
-    except Exception as error:
-        place = f"{record.topic}[{record.partition}]@{record.offset}"
-        raise DeserializationFailed(part, record, place, repr(error)) from error
+    async def _made_of_left(self) -> list[Message[K, V]]:
+        """What is left of a batch, without what is poison; what comes before that goes first."""
+        made: list[Message[K, V]] = []
+        waits, poison = self._how.waits, self._how.poison
+        for at, record in enumerate(self._left):
+            try:
+                made.append(await self._waited(record) if waits else self._made(record))
+            except DeserializationFailed as error:
+                if not poison.raises(error):
+                    await poison.met(error)
+                    continue
+                go_on_with_it = made or error.retriable
+                self._left = self._left[at if go_on_with_it else at + 1 :]
+                if made:
+                    return made
+                raise
+        self._left = []
+        return [one for one in made if self._stream.batch_has(one)] if waits else made

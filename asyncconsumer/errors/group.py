@@ -1,6 +1,6 @@
 """What can go wrong with a membership."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from asyncconsumer.errors.base import ConsumerError
 
@@ -125,15 +125,37 @@ class SubscriptionConflict(ConsumerError):
         )
 
 
-class DeserializationFailed(ConsumerError):
-    """A key or value could not be deserialized. What the deserializer raised is the cause."""
+class TransactionFenced(ConsumerError):
+    """A rebalance took partitions whose records are part of a transaction, which was aborted."""
 
-    def __init__(self, part: str, record: object, place: str, reason: str) -> None:
+    def __init__(self, group: str, partitions: Iterable[object]) -> None:
+        super().__init__(group, tuple(partitions))
+        self.group = group
+        self.partitions = tuple(partitions)
+
+    def __str__(self) -> str:
+        what = ", ".join(map(str, sorted(map(str, self.partitions)))) or "everything"
+        return (
+            f"group {self.group} may have given {what} to another member while a transaction was "
+            "open: it was aborted. Read on: whoever has them now makes it again"
+        )
+
+
+class DeserializationFailed(ConsumerError):
+    """A key or value could not be deserialized. What the deserializer raised is the cause.
+
+    If it may be tried again the record is not bad: a schema registry does not answer, or the like.
+    """
+
+    def __init__(
+        self, part: str, record: object, place: str, reason: str, *, retriable: bool = False
+    ) -> None:
         super().__init__(part, record, place, reason)
         self.part = part
         self.record = record
         self.place = place
         self.reason = reason
+        self.retriable = retriable
 
     def __str__(self) -> str:
         return (

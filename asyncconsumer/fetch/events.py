@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
+import weakref
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from asyncconsumer.model import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _MOST_UNREAD: Final = 1000
+_MOST_NAMED: Final = 8
 
 
 class Skipped(NamedTuple):
@@ -75,43 +76,100 @@ class Recovered(NamedTuple):
         return f"{self.partition} moves again after {self.seconds:.0f} s"
 
 
-Event: TypeAlias = Skipped | Truncated | Recreated | Stalled | Recovered
+class Rebalanced(NamedTuple):
+    """What is ours became something else. It took so long from hearing of it to reading."""
+
+    gained: frozenset[TopicPartition]
+    revoked: frozenset[TopicPartition]  # given up in good order
+    lost: frozenset[TopicPartition]  # taken away
+    seconds: float
+    owners: Mapping[TopicPartition, str]  # who reads what now, as far as a member is told
+
+    def __str__(self) -> str:
+        moved = ((self.gained, "gained"), (self.revoked, "gave up"), (self.lost, "lost"))
+        told = [f"{how} {_listed(which)}" for which, how in moved if which]
+        return f"a rebalance of {self.seconds:.2f} s: {', '.join(told)}"
 
 
-class Events:
-    """Counts events, logs them as warnings, and hands them to whoever listens.
+class Poisoned(NamedTuple):
+    """What is at this place cannot be read, and was left out."""
 
-    A listener that does not keep up loses the oldest, and nobody waits for it.
+    partition: TopicPartition
+    offset: int
+    policy: str  # skip, or dead_letter
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.partition}@{self.offset} was left out ({self.policy}): {self.reason}"
+
+
+Event: TypeAlias = Skipped | Truncated | Recreated | Stalled | Recovered | Rebalanced | Poisoned
+
+_QUIET: Final = (Recovered, Rebalanced)  # as it should be
+
+
+def _listed(partitions: frozenset[TopicPartition]) -> str:
+    named = ", ".join(map(str, sorted(partitions)[:_MOST_NAMED]))
+    more = len(partitions) - _MOST_NAMED
+    return f"{named} and {more} more" if more > 0 else named
+
+
+class Heard:
+    """``async for event in heard``: what happens from when it was made, until it is dropped.
+
+    Who does not keep up loses the oldest; nobody waits for it.
     """
 
     def __init__(self) -> None:
+        self._unread: deque[Event] = deque(maxlen=_MOST_UNREAD)
+        self._bell = asyncio.Event()
+        self._over = False
+
+    def hear(self, event: Event) -> None:
+        """It happened."""
+        self._unread.append(event)
+        self._bell.set()
+
+    def end(self) -> None:
+        """Nothing more will happen."""
+        self._over = True
+        self._bell.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next one; after the last one of all the end."""
+        while not self._unread:
+            if self._over:
+                raise StopAsyncIteration
+            self._bell.clear()
+            await self._bell.wait()
+        return self._unread.popleft()
+
+
+class Events:
+    """Counts events, logs them, and hands them to whoever listens."""
+
+    def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # by the name of the kind, in lower case
-        self._listeners: list[tuple[deque[Event], asyncio.Event]] = []
+        self._listeners: weakref.WeakSet[Heard] = weakref.WeakSet()
 
     def tell(self, event: Event) -> None:
         """It happened."""
         self.counts[type(event).__name__.lower()] += 1
-        level = logging.INFO if isinstance(event, Recovered) else logging.WARNING
+        level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
         _log.log(level, "%s", event)
-        for unread, bell in self._listeners:
-            unread.append(event)
-            bell.set()
+        for one in list(self._listeners):
+            one.hear(event)
 
-    @contextmanager
-    def listen(self) -> Iterator[AsyncIterator[Event]]:
-        """``with events.listen() as heard: async for event in heard``: those from now on."""
-        listener: tuple[deque[Event], asyncio.Event]
-        listener = deque(maxlen=_MOST_UNREAD), asyncio.Event()
-        self._listeners.append(listener)
-        try:
-            yield _heard(*listener)
-        finally:
-            self._listeners.remove(listener)
+    def listen(self) -> Heard:
+        """What happens from now on."""
+        heard = Heard()
+        self._listeners.add(heard)
+        return heard
 
-
-async def _heard(unread: deque[Event], bell: asyncio.Event) -> AsyncIterator[Event]:
-    while True:
-        while unread:
-            yield unread.popleft()
-        bell.clear()
-        await bell.wait()
+    def end(self) -> None:
+        """Nothing more will happen: who listens comes to the end."""
+        for one in list(self._listeners):
+            one.end()

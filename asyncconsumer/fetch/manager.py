@@ -18,6 +18,7 @@ from asyncconsumer.fetch.leaders import LeaderFinder
 from asyncconsumer.fetch.placing import Placing
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.fetch.stalls import Sight, Stalls
+from asyncconsumer.fetch.vitals import Vitals
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.brokers import Brokers
 from asyncconsumer.net.cluster import Cluster
@@ -55,6 +56,7 @@ class FetchManager:
         self.events = Events()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
+        self._last_ends: dict[TopicPartition, int] = {}  # of those that are not read any more
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._scope = Scope("fetch manager")
         self._finder = LeaderFinder(cluster, config.refresh_leader_backoff_ms, randomness)
@@ -70,7 +72,7 @@ class FetchManager:
         self._placing = Placing(
             self._around, config, self._pool, self._finder, self.events, self._scope
         )
-        self._stalls = Stalls(config.stall_timeout_ms / 1000)
+        self.vitals = Vitals(Stalls(config.stall_timeout_ms / 1000))
 
     def _expecting(self) -> bool:
         """Whether a partition may get a place at any moment; not if it has had none for long."""
@@ -98,6 +100,7 @@ class FetchManager:
         self._pool.close()
         for channel in self._channels:
             channel.close()  # nothing more will come: whoever waits there finds the end
+        self.events.end()
         await self._scope.__aexit__(kind, error, where)
 
     def channel(self) -> Channel:
@@ -117,6 +120,7 @@ class FetchManager:
             want = wanted.get(partition)
             if want is None or (want.channel, want.epoch) != (cursor.channel, cursor.epoch):
                 del self._cursors[partition]
+                self._last_ends[partition] = cursor.high_watermark
                 self._placing.take_away(cursor)
                 cursor.channel.drop(partition)
         new: list[Cursor] = []
@@ -124,6 +128,8 @@ class FetchManager:
             there = self._cursors.get(partition)
             if there is None:
                 there = self._cursors[partition] = Cursor.of(partition, want)
+                # a broker does not repeat what it told in the same fetch session
+                there.learn_end(self._last_ends.pop(partition, -1))
                 if not there.finished:
                     self._finder.add(there)
                     new.append(there)
@@ -153,7 +159,12 @@ class FetchManager:
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
         """Partitions that have something to read, or may have, and do not move; and why."""
-        return self._stalls.now
+        return self.vitals.stalls.now
+
+    @property
+    def last_heard(self) -> float:
+        """When a broker last sent something that was asked for, by the loop's clock."""
+        return self._pool.last_heard
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
         if paused == cursor.paused:
@@ -193,9 +204,11 @@ class FetchManager:
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
             late = list(self._pool.late())
+            now = asyncio.get_running_loop().time()
+            asked = {fetcher.address for fetcher in self._pool if fetcher.cursors}
+            self.vitals.look(self._channels, asked, {fetcher.address for fetcher in late}, now)
             for fetcher in late:
                 self._finder.doubt(cursor.partition.topic for cursor in fetcher.cursors)
-            now = asyncio.get_running_loop().time()
             self._finder.doubt(
                 one.topic for one, cursor in self._cursors.items() if cursor.leader_is_due(now)
             )
@@ -204,5 +217,5 @@ class FetchManager:
             sights = (
                 Sight(cursor, fetchers.get(cursor), late) for cursor in self._cursors.values()
             )
-            for event in self._stalls.look(sights, now):
+            for event in self.vitals.stalls.look(sights, now):
                 self.events.tell(event)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from math import inf
 from typing import Final, NamedTuple
 
 from asyncconsumer.errors import ConnectionLost
@@ -55,6 +56,12 @@ class FetcherPool:
             return there.fetcher, []
         left = self._close(key)
         return self._start(key, place.address), left
+
+    @property
+    def last_heard(self) -> float:
+        """When a broker last sent something, to any of them; -inf if none ever did."""
+        open_now = (one.connection for one in self if one.connection is not None)
+        return max((connection.last_heard for connection in open_now), default=-inf)
 
     def late(self) -> Iterator[Fetcher]:
         """Those whose broker should have answered by now; the longest silent are given up."""

@@ -136,6 +136,11 @@ class ClassicMembership:
         return self._heartbeats.deadline
 
     @property
+    def last_sign(self) -> float:
+        """When the coordinator last heard of us."""
+        return self._heartbeats.last_sign
+
+    @property
     def identity(self) -> Identity | None:
         """As whom to commit; None when nothing is ours."""
         return self._heartbeats.identity
@@ -148,11 +153,6 @@ class ClassicMembership:
     def sign_of_life(self, sent_at: float) -> None:
         """What `heartbeat` says was sent at that moment by the loop's clock, and answered well."""
         self._heartbeats.sign_of_life(sent_at)
-
-    @property
-    def subscription(self) -> Subscription:
-        """What we want to read."""
-        return self._topics.subscription
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else from now on."""

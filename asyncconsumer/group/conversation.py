@@ -121,6 +121,11 @@ class Conversation:
         self._timeouts = self._timeouts._replace(session=seconds)
 
     @property
+    def last_sign(self) -> float:
+        """When the last heartbeat was sent that was answered."""
+        return self._lived
+
+    @property
     def certain_until(self) -> float:
         """Until when what we own is ours, if we hear no more.
 

@@ -65,6 +65,11 @@ class FallbackMembership:
         return self._now.deadline
 
     @property
+    def last_sign(self) -> float:
+        """When the coordinator last heard of us."""
+        return self._now.last_sign
+
+    @property
     def lost(self) -> bool:
         """Whether nothing is ours."""
         return self._now.lost

@@ -56,6 +56,11 @@ class Heartbeats:
         self._quiet = QuietLog(_log)
 
     @property
+    def last_sign(self) -> float:
+        """When the last request was sent that was answered well."""
+        return self._sent
+
+    @property
     def deadline(self) -> float:
         """Until when the coordinator certainly has not ended our session."""
         return -inf if self.identity is None else self._sent + _CERTAIN * self._session

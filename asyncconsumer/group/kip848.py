@@ -140,6 +140,11 @@ class ConsumerGroupMembership:
         return self._talk.certain_until
 
     @property
+    def last_sign(self) -> float:
+        """When the coordinator last heard of us."""
+        return self._talk.last_sign
+
+    @property
     def identity(self) -> Identity | None:
         """As whom to commit; None when nothing is ours."""
         talk = self._talk

@@ -13,6 +13,7 @@ class ManualMembership:
     """Has what it was told to have. Nobody takes it away."""
 
     deadline: Final = inf
+    last_sign: Final = -inf
     lost: Final = False
     identity: Final[Identity] = OUTSIDER
 

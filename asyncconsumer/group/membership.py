@@ -37,5 +37,9 @@ class Membership(Protocol):
         """Until when, by our own clock, what we have is certainly ours, if we hear no more."""
 
     @property
+    def last_sign(self) -> float:
+        """When whoever coordinates the group last heard of us, by our own clock; -inf if never."""
+
+    @property
     def lost(self) -> bool:
         """Whether it is known that nothing is ours any more; an assignment will say so, too."""

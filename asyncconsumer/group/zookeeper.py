@@ -99,6 +99,11 @@ class ZooKeeperMembership:
         """As long as the session certainly lives."""
         return -inf if self.lost else self._session.certain_until
 
+    @property
+    def last_sign(self) -> float:
+        """When ZooKeeper last heard of us."""
+        return -inf if self.lost else self._session.last_answer
+
     async def assignments(self) -> AsyncIterator[Assignment]:
         """What is ours, again and again, for ever."""
         while True:

@@ -1,21 +1,45 @@
-"""Kafka and Spark: `KafkaSource`, a data source that needs no jar.
+"""Kafka and Spark: a data source that needs no jar, and a feeder from asyncio into a lake.
 
 spark.dataSource.register(KafkaSource)
 spark.read.format("asyncconsumer").option("kafka.bootstrap.servers", ...).option("subscribe", ...)
+
+async with SparkFeeder(consumer, LandingFolder("landing/orders")) as feeder:
+    await feeder.run()
 """
 
 import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from asyncconsumer.spark.batches import Batch as Batch
+    from asyncconsumer.spark.delta import DeltaSink as DeltaSink
+    from asyncconsumer.spark.feeder import FeederStats as FeederStats
+    from asyncconsumer.spark.feeder import SparkFeeder as SparkFeeder
+    from asyncconsumer.spark.landing import LandingFolder as LandingFolder
     from asyncconsumer.spark.progress import lag as lag
+    from asyncconsumer.spark.sinks import Sink as Sink
     from asyncconsumer.spark.source import KafkaSource as KafkaSource
 
-__all__ = ["KafkaSource", "lag"]
+__all__ = [
+    "Batch",
+    "DeltaSink",
+    "FeederStats",
+    "KafkaSource",
+    "LandingFolder",
+    "Sink",
+    "SparkFeeder",
+    "lag",
+]
 
-# imported when it is asked for: a Python worker of Spark's loads what it reads with, no more
+# imported when it is asked for: each needs packages that the others do not
 _HOMES: Final = {
+    "Batch": "asyncconsumer.spark.batches",
+    "DeltaSink": "asyncconsumer.spark.delta",
+    "FeederStats": "asyncconsumer.spark.feeder",
     "KafkaSource": "asyncconsumer.spark.source",
+    "LandingFolder": "asyncconsumer.spark.landing",
+    "Sink": "asyncconsumer.spark.sinks",
+    "SparkFeeder": "asyncconsumer.spark.feeder",
     "lag": "asyncconsumer.spark.progress",
 }
 

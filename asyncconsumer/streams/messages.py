@@ -1,10 +1,11 @@
 """A stream of the classic API: records, or what decoders make of them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire import accel
 
@@ -25,12 +26,28 @@ class Message(NamedTuple, Generic[K, V]):
     key: K | None
     value: V | None
     record: accel.Record
+    committing: Callable[["Message[K, V]"], Awaitable[object]] | None = None
 
     @classmethod
-    def of(cls, record: accel.Record, key: K | None, value: V | None) -> "Message[K, V]":
+    def of(
+        cls,
+        record: accel.Record,
+        key: K | None,
+        value: V | None,
+        committing: Callable[["Message[K, V]"], Awaitable[object]] | None = None,
+    ) -> "Message[K, V]":
         """A record with what was made of its key and value."""
         place = record.topic, record.partition, record.offset, record.timestamp
-        return cls(*place, key, value, record)
+        return cls(*place, key, value, record, committing)
+
+    async def commit(self) -> None:
+        """Commit that it and all before it of its partition are done; for who commits by hand."""
+        if self.committing is None:
+            raise ConfigError(
+                f"{self.topic}[{self.partition}]@{self.offset} is committed by itself, when the "
+                "next is asked for; to say when, set commit_policy='manual'"
+            )
+        await self.committing(self)
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:

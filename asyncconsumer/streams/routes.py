@@ -1,26 +1,112 @@
 """Which stream gets which partition."""
 
-from collections.abc import Mapping
+import asyncio
+import copy
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Generic, TypeVar
 
+from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
+
+S = TypeVar("S", bound=Stream)
 
 
 class Routes:
     """Which stream reads which topic: each of a static subscription has its own, a filter's all."""
 
-    def __init__(self, streams: Mapping[str, list[Stream]] | list[Stream]) -> None:
+    def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
         self._streams = streams
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """The stream of that number that reads a partition."""
         streams = self._streams
-        of_topic = streams if isinstance(streams, list) else streams[partition.topic]
+        of_topic = streams[partition.topic] if isinstance(streams, Mapping) else streams
         return of_topic[number]
 
-    def all(self) -> list[Stream]:
+    def all(self) -> Sequence[Stream]:
         """All there are."""
         streams = self._streams
-        if isinstance(streams, list):
+        if not isinstance(streams, Mapping):
             return streams
         return [stream for of_topic in streams.values() for stream in of_topic]
+
+    def end(self, partition: TopicPartition) -> None:
+        """Streams stay when partitions go."""
+
+    def close(self, error: ConsumerError | None = None) -> None:
+        """Let readers come to the end of what is there; then end, or raise the error."""
+        for stream in self.all():
+            stream.channel.close(error)
+
+
+class Spread(Routes):
+    """Some streams that share what there is: a new partition goes to the one with the fewest."""
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        super().__init__(streams)
+        self._places: dict[TopicPartition, Stream] = {}
+
+    def of(self, partition: TopicPartition, number: int) -> Stream:
+        """Where it is, or from now on will be."""
+        if partition not in self._places:
+            taken = list(self._places.values())
+            self._places[partition] = min(self.all(), key=taken.count)
+        return self._places[partition]
+
+    def end(self, partition: TopicPartition) -> None:
+        """There is a place again."""
+        self._places.pop(partition, None)
+
+
+class PerPartition(Generic[S]):
+    """A stream of its own for each partition, from when it is ours until it is not."""
+
+    def __init__(self, open_stream: Callable[[], S]) -> None:
+        self._open = open_stream
+        self._streams: dict[TopicPartition, S] = {}
+        self._new: deque[tuple[TopicPartition, S]] = deque()
+        self._bell = asyncio.Event()
+        self._ending: ConsumerError | None = None
+
+    def of(self, partition: TopicPartition, number: int) -> S:
+        """Its stream, which it gets when it is asked for first."""
+        stream = self._streams.get(partition)
+        if stream is None:
+            stream = self._streams[partition] = self._open()
+            if self._ending is not None:
+                stream.channel.close()
+            self._new.append((partition, stream))
+            self._bell.set()
+        return stream
+
+    def all(self) -> Collection[S]:
+        """Those of the partitions that are ours."""
+        return list(self._streams.values())
+
+    def end(self, partition: TopicPartition) -> None:
+        """It is not ours any more: whoever reads it comes to the end."""
+        if (stream := self._streams.pop(partition, None)) is not None:
+            stream.channel.close()
+
+    def close(self, error: ConsumerError | None = None) -> None:
+        """As all streams, and there will be no further ones."""
+        self._ending = self._ending or error or ClosedError("the consumer was closed")
+        self._bell.set()
+        for stream in self._streams.values():
+            stream.channel.close(error)
+
+    async def opened(self) -> AsyncIterator[tuple[TopicPartition, S]]:
+        """Each as it appears; those that are gone again before somebody asks are left out."""
+        while True:
+            while self._new:
+                partition, stream = self._new.popleft()
+                if self._streams.get(partition) is stream:
+                    yield partition, stream
+            if isinstance(self._ending, ClosedError):
+                return
+            if self._ending is not None:
+                raise copy.copy(self._ending) from self._ending
+            self._bell.clear()
+            await self._bell.wait()

@@ -1,6 +1,7 @@
 """A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
@@ -25,6 +27,42 @@ class Fence(Protocol):
     @property
     def deadline(self) -> float:
         """Until when, as far as is known now."""
+
+
+class _Reader:
+    """Who asked last, and whether it has asked since somebody waited for that."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[Any] | None = None
+        self.asked = asyncio.Event()
+
+    @property
+    def died(self) -> bool:
+        """Whether it was cancelled, or failed: it cannot have finished what it had."""
+        task = self.task
+        if task is None or not task.done():
+            return False
+        return task.cancelled() or task.exception() is not None
+
+    def goes(self) -> asyncio.Task[Any] | None:
+        """What there was to know of it is known."""
+        task, self.task = self.task, None
+        return task
+
+    def comes(self) -> None:
+        """It is this task."""
+        self.task = asyncio.current_task()
+
+    def asks(self) -> None:
+        """And is done with what it had."""
+        self.comes()
+        self.asked.set()
+
+    @property
+    def will_ask(self) -> bool:
+        """Not if it is over, or is itself the one that would wait for that."""
+        task = self.task
+        return task is not None and not task.done() and task is not asyncio.current_task()
 
 
 class Stream:
@@ -45,9 +83,9 @@ class Stream:
         self._timeout_ms = timeout_ms
         self._fence = fence
         self._held: Chunk | None = None
+        self._unseen: Chunk | None = None  # what is held, until it is handed out
         self._receipt = -1  # up to where its user is known to be done with what is held
-        self._asked = asyncio.Event()  # for the next, since somebody waited for that
-        self._reader: asyncio.Task[Any] | None = None  # who asked last
+        self._reader = _Reader()
         self._on_hold: set[TopicPartition] = set()
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
@@ -76,19 +114,42 @@ class Stream:
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
         of the fetch and keep them alive, beyond the budget; Spark takes only copied ones.
         """
-        async for records in self.chunks():
-            while True:
+        while True:
+            chunk = self._held
+            if chunk is not None and chunk is not self._unseen:
                 await self._waited_at_fence()
-                held = self._held
-                if held is not None and held.records is records and self._is_on_hold(held):
-                    self._put_aside(held)
-                    break
-                batch = to_arrow(
-                    records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+                if self._held is chunk and self._is_on_hold(chunk):
+                    self._put_aside(chunk)
+                batch = self._held and to_arrow(
+                    chunk.records,
+                    copy=copy,
+                    max_rows=max_rows,
+                    columns=columns,
+                    timestamps=timestamps,
                 )
-                if batch is None:
-                    break
-                yield batch
+                if batch is not None:
+                    yield batch
+                    continue
+            if await self._refill(again=False) is None:
+                return
+
+    @property
+    def is_read(self) -> bool:
+        """Whether anybody ever asked for something."""
+        return self._reader.task is not None
+
+    def unfinished(self) -> dict[TopicPartition, int]:
+        """What was handed out to a task that died over it: from where on to read it again."""
+        if not self._reader.died:
+            return {}
+        task, finished = self._reader.goes(), self.finished()
+        again = {one: at for one, at in finished.items() if at < (self.position(one) or at)}
+        if again:
+            _log.warning("%r ended in the midst of %s: it is read again", task, again)
+        return again
+
+    def begin(self, partition: TopicPartition, start: int) -> None:
+        """It will be read here, from there on: what a commit said, or EARLIEST, or LATEST."""
 
     def finished(self) -> dict[TopicPartition, int]:
         """Of each partition read, the offset behind the last record that its user is done with.
@@ -109,6 +170,23 @@ class Stream:
         if self._held is not None and self._held.partition == partition:
             return self._held.records.next_offset
         return self._finished.get(partition)
+
+    @property
+    def in_hand(self) -> object:
+        """What the record handed out last is part of; for `still_has`."""
+        return self._held
+
+    async def still_has(self, in_hand: object) -> bool:
+        """Whether what was in hand may still be used, once that is certain.
+
+        For who waits for something before passing a record on: it may be lost meanwhile.
+        """
+        now = asyncio.get_running_loop().time
+        while self._fence is not None and now() >= self._fence.deadline:
+            if self.channel.closed:
+                return False  # it will never be certain again
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return self._held is in_hand
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of these, also of the chunk in hand, until `release`."""
@@ -131,14 +209,18 @@ class Stream:
 
         Not for a task that is over, or is itself the one that waits: neither will ask again.
         """
-        while (
-            self._is_busy_with(partitions)
-            and self._reader is not None
-            and not self._reader.done()
-            and self._reader is not asyncio.current_task()
-        ):
-            self._asked.clear()
-            await self._asked.wait()
+        while self._is_busy_with(partitions) and self._reader.will_ask:
+            self._reader.asked.clear()
+            await self._reader.asked.wait()
+
+    def give_receipt(self) -> None:
+        """Whoever asks for no more is done with all that was handed out, though."""
+        self._take_receipt()
+
+    def _take_receipt(self) -> None:
+        if self._held is not None and self._held is not self._unseen:
+            self._receipt = self._held.records.next_offset
+        self._reader.asks()
 
     def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
         held = self._held
@@ -172,10 +254,10 @@ class Stream:
 
         Who takes records by the chunk is done with all of it, and must not be given it again.
         """
-        held, self._reader = self._held, asyncio.current_task()
-        if held is not None:
-            self._receipt = held.records.next_offset
-            self._asked.set()
+        held = self._held
+        self._reader.comes()
+        if held is not None and held is not self._unseen:
+            self._take_receipt()
             late = await self._waited_at_fence()
             if self._held is held and again and self._is_on_hold(held):
                 self._put_aside(held)
@@ -184,15 +266,22 @@ class Stream:
             elif self._held is held and self._let_go(held):
                 done = Offset(held.next_offset, leader_epoch=held.leader_epoch)
                 self._finished[held.partition] = done
-        while (chunk := await self._next()) is not None:
-            self._held, self._receipt = chunk, chunk.records.next_offset
+        while (chunk := self._unseen or await self._next()) is not None:
+            self._held = self._unseen = chunk
+            self._receipt = chunk.records.next_offset
             await self._waited_at_fence()
+            if self._held is chunk:
+                await self._before_first(chunk)
             if self._held is not chunk:
                 continue  # it was lost meanwhile, and taken back
             if not self._is_on_hold(chunk):
+                self._unseen = None
                 return chunk.records
             self._put_aside(chunk)
         return None
+
+    async def _before_first(self, chunk: Chunk) -> None:
+        """What must have happened before the first record of a chunk is handed out."""
 
     def _is_on_hold(self, chunk: Chunk) -> bool:
         return chunk.partition in self._on_hold
@@ -201,8 +290,8 @@ class Stream:
         done = max(chunk.records.next_offset, chunk.offset)
         self._finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
         self._aside[chunk.partition] = chunk
-        self._held = None
-        self._asked.set()
+        self._held = self._unseen = None
+        self._reader.asked.set()
 
     async def _next(self) -> Chunk | None:
         if self._timeout_ms is None:
@@ -232,5 +321,5 @@ class Stream:
     def _let_go(self, chunk: Chunk) -> bool:
         """Be done with it; False if it was taken back before."""
         chunk.records.close()
-        self._held = None
+        self._held = self._unseen = None
         return self.channel.done(chunk)

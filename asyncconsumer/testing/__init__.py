@@ -2,5 +2,5 @@
 
 `servers` starts real Kafka and ZooKeeper, `proxy` stands between a client and a server and makes
 the faults of a network, `clock` runs asyncio on virtual time, `cluster` plays Kafka brokers there,
-`plugin` is the pytest plugin.
+`registry` plays a schema registry, `plugin` is the pytest plugin.
 """

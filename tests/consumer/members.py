@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from asyncconsumer import Consumer, ConsumerRebalanceListener, Record, TopicPartition
+from asyncconsumer import Consumer, ConsumerRebalanceListener, TopicPartition
 from asyncconsumer.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -22,6 +22,9 @@ from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import JavaChange, JavaConsumer
 from tests.consumer.real import consumer
 from tests.helpers import until
+
+if TYPE_CHECKING:
+    from asyncconsumer.streams.messages import Message
 
 Written = Mapping[TopicPartition, Mapping[int, bytes]]
 """The values that were acknowledged, by their offsets."""
@@ -46,7 +49,7 @@ class Ours(ConsumerRebalanceListener):
         strategy: str | Sequence[str] = "range",
         **options: Any,
     ) -> None:
-        self.records: list[Record] = []
+        self.records: list[Message[bytes, bytes]] = []
         self.changes: list[JavaChange] = []
         self.consumer: Consumer = consumer(
             kafka,
@@ -93,7 +96,7 @@ class Ours(ConsumerRebalanceListener):
         await self._stack.aclose()
 
     async def _read(self) -> None:
-        async for record in self.consumer.records:
+        async for record in self.consumer:
             self.records.append(record)
 
 

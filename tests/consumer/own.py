@@ -13,7 +13,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from asyncconsumer import Consumer, ConsumerRebalanceListener, Record, TopicPartition
+from asyncconsumer import Consumer, ConsumerRebalanceListener, TopicPartition
+from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.servers import JavaConsumer
 
 _JAVA: Final = "org.apache.kafka.clients.consumer."
@@ -53,7 +54,7 @@ class Telling(ConsumerRebalanceListener):
         self._events.write(json.dumps({"event": event, **more}) + "\n")
         self._events.flush()
 
-    def record(self, record: Record) -> None:
+    def record(self, record: Message[Any, Any]) -> None:
         self.tell(
             "record",
             topic=record.topic,
@@ -95,7 +96,7 @@ def options_of(lines: Sequence[str], commit_ms: int) -> dict[str, Any]:
 
 
 async def read(consumer: Consumer[Any, Any], telling: Telling, pause: float) -> None:
-    async for record in consumer.records:
+    async for record in consumer:
         telling.record(record)
         if pause:
             await asyncio.sleep(pause)

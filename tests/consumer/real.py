@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.servers import Kafka
 
 QUICK: dict[str, Any] = {
     "session_timeout_ms": 6_000,
@@ -19,7 +20,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-def consumer(kafka: KafkaHandle, *topics: str, **options: Any) -> Consumer:
+def consumer(kafka: KafkaHandle, *topics: str, **options: Any) -> Consumer[Any, Any]:
     """With short waits, so that tests need not wait long."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
     return Consumer(*topics, **{**QUICK, **servers, **options})
@@ -29,7 +30,9 @@ def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
-async def send(kafka: KafkaHandle, topic: str, numbers: Iterable[int], partitions: int = 1) -> None:
+async def send(
+    kafka: KafkaHandle | Kafka, topic: str, numbers: Iterable[int], partitions: int = 1
+) -> None:
     """Records whose values are these numbers, dealt to the partitions in turn."""
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         for number in numbers:

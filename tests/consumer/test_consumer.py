@@ -27,9 +27,12 @@ from asyncconsumer.errors import (
     NotAssigned,
     SubscriptionConflict,
 )
+from asyncconsumer.serdes import SchemaRegistry
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.registry import FakeRegistry
 from tests.consumer.real import consumer, next_of, partitions, reading, send, take
-from tests.helpers import until
+from tests.helpers import produce, until
+from tests.serdes.writers import framed
 
 # --- groups --------------------------------------------------------------------------------------
 
@@ -342,6 +345,32 @@ async def test_values_are_deserialized_and_what_cannot_be_says_where_it_is(
         with pytest.raises(DeserializationFailed, match=rf"value of {topic}\[0\]@0.*no") as told:
             await anext(aiter(other))
         assert told.value.record.value == b"5"  # type: ignore[attr-defined] # a record
+
+
+async def test_a_record_waits_for_its_schema_and_comes_again_if_the_registry_was_down(
+    kafka: KafkaHandle,
+) -> None:
+    topic = await kafka.topic()
+    async with FakeRegistry() as fake:
+        schema = fake.register("s", '"string"')
+        values = [framed(schema, b"\2a"), framed(schema, b"\2b")]
+        await produce(topic, values, bootstrap_servers=kafka.bootstrap_servers)
+        registry = SchemaRegistry(fake.url, patience_ms=0)
+        one = Consumer(
+            topic,
+            bootstrap_servers=kafka.bootstrap_servers,
+            value_deserializer=registry.avro(str),
+            group_id=kafka.group(),
+            auto_offset_reset="earliest",
+        )
+        async with one:
+            fake.fail((503, {}))
+            with pytest.raises(DeserializationFailed, match="schema registry") as told:
+                await anext(aiter(one))
+            assert told.value.retriable
+            assert await one.commit() in ({}, {TopicPartition(topic, 0): 0})
+            assert [(await anext(aiter(one))).value for _ in "ab"] == ["a", "b"]
+            assert await one.commit() == {TopicPartition(topic, 0): 1}
 
 
 async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:

@@ -79,7 +79,7 @@ async def reading(servers: str, group: str, topic: str, **options: Any) -> Async
             listeners=Listeners(),
             grace=5.0,
         )
-        following = Following("a test", membership, committer, rebalancer, routes)
+        following = Following("a test", membership, committer, rebalancer)
         async with membership, asyncio.TaskGroup() as tasks:
             following.start(scope, 200)
             await following.joined()

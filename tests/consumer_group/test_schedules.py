@@ -12,6 +12,7 @@ from asyncconsumer.group.conversation import Conversation, Standing
 from asyncconsumer.group.kip848 import ConsumerGroupMembership
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import Identity, TopicPartition
+from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.streams.stream import Stream
 from tests.consumer_group.world import run_schedule
@@ -80,11 +81,11 @@ def partitions_that_are_lost_are_read_on(patch: pytest.MonkeyPatch) -> None:
 
 def offsets_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
     async def everything_is_old(
-        self: Rebalancer, partitions: Collection[TopicPartition]
+        self: Committer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:
         return dict.fromkeys(partitions, 10)
 
-    patch.setattr(Rebalancer, "_load", everything_is_old)
+    patch.setattr(Committer, "load", everything_is_old)
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,8 @@ async def engine(
         found = Engine(manager, session)
 
         async def listen() -> None:
-            with manager.events.listen() as heard:
-                async for event in heard:
-                    found.events.append(event)
+            async for event in manager.events.listen():
+                found.events.append(event)
 
         async with manager, asyncio.TaskGroup() as group:
             listening = group.create_task(listen())

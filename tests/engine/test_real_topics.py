@@ -290,4 +290,4 @@ async def test_a_topic_that_is_not_there_is_told(kafka: KafkaHandle) -> None:
 
 async def recovered(found: Engine, at: TopicPartition) -> None:
     await until(lambda: at not in found.manager.stalled())
-    await until(lambda: [event.partition for event in found.told(Recovered)] == [at])
+    await until(lambda: [event[0] for event in found.told(Recovered)] == [at])

@@ -264,7 +264,7 @@ async def test_listeners_are_told_in_the_order_of_things(kafka_zk: KafkaWithZooK
                 both = shares(topic, 4, (ours.id, 1), (other.id, 1))
                 await until(lambda: equal(nodes.owners(), both))
             await until(lambda: len(diary.lines) == 3)
-            session = ours.connector._zookeeper
+            session = ours.connector._group.session
             await kafka_zk.zookeeper.expire_session(session.session_id, session.password)
             await until(lambda: len(diary.lines) == 5)
             everything = shares(topic, 4, (ours.id, 1))

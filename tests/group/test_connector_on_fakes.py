@@ -219,9 +219,8 @@ async def test_what_does_not_move_is_told_with_the_reason() -> None:
         world.cluster.append("t", 0, 3)
         async with world.connector(stall_timeout_ms=2000) as connector:
             await connector.create_message_streams({"t": 1})
-            with connector.events.listen() as heard:
-                event = await anext(heard)  # nobody reads the stream
-                assert "is not read" in str(event)
-                assert connector.stalled().keys() == {T0}
-                assert connector.events.counts["stalled"] == 1
-                assert connector.progress()[T0].high_watermark == 3
+            event = await anext(connector.events())  # nobody reads the stream
+            assert "is not read" in str(event)
+            assert connector.stalled().keys() == {T0}
+            assert connector.counts["stalled"] == 1
+            assert connector.progress()[T0].high_watermark == 3

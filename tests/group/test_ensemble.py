@@ -26,7 +26,7 @@ def beginning_with(ensemble: ZooKeeper, node: ZooKeeperNode) -> Outside:
 
 
 def session(ours: Ours) -> ZooKeeperSession:
-    return ours.connector._zookeeper
+    return ours.connector._group.session
 
 
 def server(ours: Ours) -> str:

@@ -11,9 +11,11 @@ from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.errors import ConsumerError, LeaderNotAvailable
 from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.events import Events
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -31,16 +33,18 @@ class Scripted:
         self.script = list(assignments)
         self.lost = False
         self.deadline = inf
+        self.last_sign = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
         self.began: dict[TopicPartition, int] = {}
         self.trouble: list[ConsumerError] = []
         self.wanted: Mapping[TopicPartition, Wanted] = {}
+        self.events = Events()
         self.streams = [Stream(Channel(Budget(10**6))) for _ in range(2)]
         self.rebalancer = Rebalancer(
             self,
             cast("FetchManager", self),
             self,
-            self,
+            Routes(self.streams),
             listeners=Listeners(
                 before_releasing=self.tell("releasing"),
                 before_starting=self.starting,
@@ -71,7 +75,7 @@ class Scripted:
             raise self.trouble.pop()
         return {one: self.offsets.get(one) for one in partitions}
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False) -> None:
         self.log.append(f"commit {' '.join(f'{one}@{at}' for one, at in offsets.items())}")
         await asyncio.sleep(1)
         if self.trouble:
@@ -79,12 +83,6 @@ class Scripted:
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         self.log.append(f"forget {len(partitions)}")
-
-    def of(self, partition: TopicPartition, number: int) -> Stream:
-        return self.streams[number]
-
-    def all(self) -> list[Stream]:
-        return self.streams
 
     def tell(self, what: str) -> Any:
         async def told(partitions: Collection[TopicPartition]) -> None:

@@ -12,6 +12,7 @@ from asyncconsumer.errors import NodeExists
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.zookeeper import ZooKeeperMembership
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.streams.stream import Stream
@@ -82,11 +83,11 @@ def commits_are_valid_in_any_session(patch: pytest.MonkeyPatch) -> None:
 
 def offsets_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
     async def everything_is_old(
-        self: Rebalancer, partitions: Collection[TopicPartition]
+        self: Committer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:
         return dict.fromkeys(partitions, 10)
 
-    patch.setattr(Rebalancer, "_load", everything_is_old)
+    patch.setattr(Committer, "load", everything_is_old)
 
 
 def the_group_is_not_watched(patch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,12 @@ class Streams(Protocol):
     def all(self) -> Collection[Stream]:
         """All there are."""
 
+    def end(self, partition: TopicPartition) -> None:
+        """It is not ours any more."""
+
+    def close(self, error: ConsumerError | None = None) -> None:
+        """Let readers come to the end of what is there; then end, or raise the error."""
+
 
 class Routed(NamedTuple):
     """A partition that is read, and by whom."""
@@ -108,7 +114,7 @@ class Rebalancer:
         self._membership = membership
         self._manager = manager
         self._offsets = offsets
-        self._streams = streams
+        self.streams = streams
         self._policy = _Policy(auto_offset_reset, auto_commit, grace, listeners)
         self._change = _Change()
         self._paused: set[TopicPartition] = set()  # also while they are not ours
@@ -156,7 +162,7 @@ class Rebalancer:
                 await self._take_up(assignment)
             finally:
                 self.idle.set()
-            for stream in self._streams.all():
+            for stream in self.streams.all():
                 stream.interrupt(assignment.failure)  # an old failure does not matter any more
             self.rebalanced.set()
 
@@ -172,6 +178,17 @@ class Rebalancer:
         stream.drop()
         self._reconcile()
 
+    def route(self, streams: Streams) -> None:
+        """Have these streams read what is ours, from what is finished on; those before end."""
+        done, before = self.finished(), self.streams
+        self._epoch += 1
+        self.streams = streams
+        for one, routed in self._reading.items():
+            start = done.get(one, routed.wanted.offset)
+            self._reading[one] = self._routed(one, 0, start)
+        before.close()
+        self._reconcile()
+
     # --- where to read ---------------------------------------------------------------------------
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -181,6 +198,7 @@ class Rebalancer:
         for one, offset in offsets.items():
             routed = self._reading[one]
             routed.stream.forget(one)
+            routed.stream.begin(one, offset)
             wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
             self._reading[one] = routed._replace(wanted=wanted)
         self._offsets.forget(offsets)  # what was committed may be gone back from
@@ -237,7 +255,7 @@ class Rebalancer:
             one
             for one, routed in self._reading.items()
             if one not in assignment.partitions
-            or self._streams.of(one, assignment.partitions[one]) is not routed.stream
+            or self.streams.of(one, assignment.partitions[one]) is not routed.stream
         }
         if not gone:
             return
@@ -246,6 +264,7 @@ class Rebalancer:
         done = {one: offset for one, offset in self.finished().items() if one in gone}
         for one in gone:
             self._reading.pop(one).stream.forget(one)
+            self.streams.end(one)
         self._reconcile()
         if lost:
             self._offsets.forget(lost)
@@ -293,17 +312,7 @@ class Rebalancer:
             start = known.get(one)
             if start is None:
                 start = self._first_offset(one, assignment)
-            stream = self._streams.of(one, assignment.partitions[one])
-            wanted = Wanted(
-                stream.channel,
-                start,
-                self._epoch,
-                paused=one in self._paused,
-                leader_epoch=Offset.of(start).leader_epoch,
-            )
-            if wanted.paused:
-                stream.hold([one])
-            self._reading[one] = Routed(stream, wanted)
+            self._reading[one] = self._routed(one, assignment.partitions[one], start)
         self._change = _Change(starting=frozenset(new))
         try:
             telling = self._policy.listeners.before_starting(assignment, new)
@@ -311,6 +320,16 @@ class Rebalancer:
         finally:
             self._change = _Change()
         self._reconcile()
+
+    def _routed(self, partition: TopicPartition, number: int, start: int) -> Routed:
+        """To whom a partition goes, to be read from there on."""
+        stream = self.streams.of(partition, number)
+        epoch, paused = Offset.of(start).leader_epoch, partition in self._paused
+        if paused:
+            stream.hold([partition])
+        stream.begin(partition, start)
+        wanted = Wanted(stream.channel, start, self._epoch, paused=paused, leader_epoch=epoch)
+        return Routed(stream, wanted)
 
     def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
         """Where to begin with a partition of which the group has no offset."""

@@ -1,0 +1,1 @@
+"""Web apps and worker processes."""

@@ -1,0 +1,107 @@
+"""A worker process as its supervisor sees it."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from asyncconsumer.apps.line import Line
+from asyncconsumer.embedding.standing import Standing
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What every worker is to do."""
+
+    target: str
+    grace: float  # seconds for what is being worked on at the end
+    uvloop: bool
+
+    def command(self, number: int, descriptor: int) -> list[str]:
+        """A fresh interpreter, so that a reload sees the code as it is then."""
+        loop = "uvloop" if self.uvloop else "asyncio"
+        words = (self.target, number, descriptor, int(self.grace * 1000), loop)
+        return [sys.executable, "-m", "asyncconsumer.apps.worker", *map(str, words)]
+
+
+class WorkerProcess:
+    """It runs until `ended` is set; what it tells meanwhile is kept."""
+
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, line: Line, say: Say
+    ) -> None:
+        self.number: Final = number
+        self.started: Final = asyncio.get_running_loop().time()
+        self.up_or_ended = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.up = False
+        self.standing: Standing | None = None
+        self.heard_at = self.started
+        self.unusable = False
+        self.reason: str | None = None  # for its end
+        self.cut_short: str | None = None
+        self._process = process
+        self._line = line
+        self._say = say
+
+    @classmethod
+    async def start(cls, number: int, job: Job, say: Say) -> Self:
+        """In a process group of its own: what a terminal sends is for the supervisor alone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *job.command(number, theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
+        return cls(number, process, await Line.on(ours), say)
+
+    async def watch(self) -> None:
+        """Listen to it until it is gone."""
+        try:
+            async for told in self._line.heard():
+                self._hear(told)
+            code = await self._process.wait()
+        finally:
+            await self._line.close()
+        if self.reason is None:
+            self.reason = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        self.standing = None
+        self.ended.set()
+        self.up_or_ended.set()
+
+    def _hear(self, told: dict[str, Any]) -> None:
+        self.heard_at = asyncio.get_running_loop().time()
+        match told:
+            case {"up": True}:
+                self.up = True
+                self._say(f"worker {self.number} is up: process {self._process.pid}")
+                self.up_or_ended.set()
+            case {"standing": standing}:
+                self.standing = Standing(**standing)
+            case {"unusable": reason}:
+                self.unusable, self.reason = True, reason
+            case {"failed": reason}:
+                self.reason = reason
+            case {"cut_short": records}:
+                self.cut_short = records
+
+    def drain(self) -> None:
+        """Ask it to end, with all the time that it may take."""
+        self._line.tell(drain=True)
+
+    def hurry(self) -> None:
+        """Ask it to end without waiting for what it works on."""
+        self._line.tell(hurry=True)
+
+    def kill(self) -> None:
+        """End it."""
+        with suppress(ProcessLookupError):
+            self._process.kill()

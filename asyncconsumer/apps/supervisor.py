@@ -1,0 +1,145 @@
+"""Worker processes, each a member of the group: kept alive, replaced on reload, drained at the end.
+
+The supervisor itself imports nothing of the app and reads nothing; it can hardly die.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from asyncconsumer.apps.process import Job, Say, WorkerProcess
+from asyncconsumer.apps.slot import Slot
+from asyncconsumer.apps.worker import DRAINED, FAILED, UNUSABLE
+from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.tasks.scope import Scope
+
+_SECONDS_TO_COME_UP: Final = 60.0
+_SECONDS_TO_LEAVE: Final = 10.0  # after the grace: to commit, to leave the group, to end
+
+
+class Supervisor:
+    """``await run()``; `stop` and `reload` are for signals."""
+
+    def __init__(self, job: Job, workers: int, say: Say, randomness: Random) -> None:
+        self._job = job
+        self._say = say
+        self._slots = [
+            Slot(number, self._start, self._mention, randomness) for number in range(1, workers + 1)
+        ]
+        self._alive: set[WorkerProcess] = set()
+        self._watching = Scope("supervisor")
+        self._asked = 0  # times, to end
+        self._over = asyncio.Event()  # nobody is to be started any more
+        self._reload = asyncio.Event()
+        self._ever_up = False  # one of them: then they can run, as they are
+        self._code = DRAINED
+
+    async def run(self) -> int:
+        """Until it is asked to end, or nothing can ever run; the exit code."""
+        async with self._watching:
+            async with Scope("slots") as keeping:
+                for slot in self._slots:
+                    keeping.start(slot.keep(), f"slot {slot.number}")
+                keeping.start(self._reloading(), "reload")
+                await self._over.wait()
+            await self._end(set(self._alive))
+        return self._code
+
+    def stop(self) -> None:
+        """Have all of them drain; the second time, at once; the third time, by force."""
+        self._asked += 1
+        if self._asked == 1:
+            self._say(f"draining, within {self._job.grace:g} s; once more: at once")
+            self._over.set()
+        elif self._asked == 2:
+            self._say("ending at once: what is being worked on is given up")
+            self._code = self._code or FAILED
+            for one in self._alive:
+                one.hurry()
+            asyncio.get_running_loop().call_later(_SECONDS_TO_LEAVE, self._kill)
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
+        for one in self._alive:
+            one.kill()
+
+    def reload(self) -> None:
+        """Have new ones come up, and then the old ones drain."""
+        self._reload.set()
+
+    def _mention(self, sentence: str) -> None:
+        """What is of no interest at the end."""
+        if not self._over.is_set():
+            self._say(sentence)
+
+    def look(self) -> Mapping[str, Standing]:
+        """How each of them stands."""
+        each = {str(slot.number): slot.standing() for slot in self._slots}
+        if self._over.is_set():
+            return {k: replace(v, ready=False, reason="it is to end") for k, v in each.items()}
+        return each
+
+    async def _start(self, number: int) -> WorkerProcess:
+        worker = await WorkerProcess.start(number, self._job, self._mention)
+        self._alive.add(worker)
+        self._watching.start(self._watch(worker), f"worker {number}")
+        return worker
+
+    async def _watch(self, worker: WorkerProcess) -> None:
+        try:
+            await worker.watch()
+        finally:
+            self._alive.discard(worker)
+        if worker.cut_short is not None:
+            self._say(f"worker {worker.number} did not finish, and not commit, {worker.cut_short}")
+            self._code = self._code or FAILED
+        self._ever_up |= any(one.up for one in (worker, *self._alive))
+        if worker.unusable and not self._ever_up and not self._over.is_set():
+            self._say(f"error: {worker.reason}")
+            self._code = UNUSABLE
+            self._over.set()
+
+    async def _end(self, workers: Collection[WorkerProcess]) -> None:
+        for one in workers:
+            one.drain()
+        try:
+            async with asyncio.timeout(self._job.grace + _SECONDS_TO_LEAVE):
+                for one in workers:
+                    await one.ended.wait()
+        except TimeoutError:
+            for one in self._alive & set(workers):
+                self._say(f"worker {one.number} does not end and is killed")
+                self._code = self._code or FAILED
+                one.kill()
+            for one in workers:
+                await one.ended.wait()
+
+    async def _reloading(self) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            await self._replace_all()
+
+    async def _replace_all(self) -> None:
+        self._say(f"reload: {len(self._slots)} new workers are started")
+        fresh = [await self._start(slot.number) for slot in self._slots]
+        if (reason := await self._why_not_up(fresh)) is not None:
+            self._say(f"reload: the new workers do not come up, the old ones go on: {reason}")
+            await self._end(fresh)
+            return
+        old = [slot.replace(one) for slot, one in zip(self._slots, fresh, strict=True)]
+        self._say("reload: the new workers are up, the old ones drain")
+        await self._end([one for one in old if one is not None])
+        self._say("reload: done")
+
+    async def _why_not_up(self, workers: Collection[WorkerProcess]) -> str | None:
+        try:
+            async with asyncio.timeout(_SECONDS_TO_COME_UP):
+                for one in workers:
+                    await one.up_or_ended.wait()
+        except TimeoutError:
+            return f"it takes them longer than {_SECONDS_TO_COME_UP:g} s"
+        return next((one.reason for one in workers if not one.up or one.ended.is_set()), None)

@@ -1,0 +1,47 @@
+"""What a consumer is connected to: brokers, and ZooKeeper where it coordinates the group."""
+
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.session import Session
+from asyncconsumer.outside import Outside
+from asyncconsumer.zookeeper_group.group import ZooKeeperGroup
+
+
+class Connected(NamedTuple):
+    """All that is open."""
+
+    kafka: Session
+    manager: FetchManager
+    zookeeper: ZooKeeperGroup | None
+    letters: DeadLetters | None  # for what cannot be read
+
+
+async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outside) -> Connected:
+    """Open what the options say; the stack closes it."""
+    zookeeper, found = None, tuple[str, ...]()
+    if config.zookeeper is not None:
+        zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, outside))
+        found = tuple(await zookeeper.brokers())
+    kafka = await stack.enter_async_context(
+        Session(
+            config.connection_to(found),
+            patience_ms=config.member.commit_timeout_ms,
+            randomness=outside.randomness,
+            opener=outside.open_broker,
+        )
+    )
+    await kafka.cluster.refresh()  # nobody there, or a wrong password: told at once
+    manager = FetchManager(
+        kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=outside.randomness
+    )
+    await stack.enter_async_context(manager)
+    letters = None
+    if (topic := config.reading.dead_letter_topic) is not None:
+        connection = config.connection_to(found)
+        letters = DeadLetters(topic, connection, randomness=outside.randomness)
+        await stack.enter_async_context(letters)
+    return Connected(kafka, manager, zookeeper, letters)

@@ -1,0 +1,139 @@
+"""How a consumer stands, in one word, and why."""
+
+import asyncio
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isinf
+from typing import Final
+
+from asyncconsumer.embedding.standing import Standing, lag_by_name
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.group.manual import ManualMembership
+from asyncconsumer.group.membership import Membership
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.rebalancer import Rebalancer
+
+_RECENT: Final = 5.0  # seconds in which something must have moved
+
+
+class HealthState(enum.StrEnum):
+    """What there is to know at a glance."""
+
+    IDLE = "idle"  # nothing to read
+    CONSUMING = "consuming"
+    REBALANCING = "rebalancing"  # or joining, for the first time
+    STALLED = "stalled"  # there is something to read, and it does not come
+    DISCONNECTED = "disconnected"  # no broker answers
+    HANDLER_BOUND = "handler_bound"  # records wait, and nobody takes them
+    FENCED = "fenced"  # whether what it has is its own is not certain any more
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How a consumer stands. Times are seconds ago, None if it never happened."""
+
+    state: HealthState
+    reason: str | None = None
+    assignment: frozenset[TopicPartition] = frozenset()
+    lag: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    last_heartbeat: float | None = None
+    last_fetch: float | None = None
+    last_progress: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it knows what is its own, and that moves if there is something to move."""
+        return self.state in (HealthState.IDLE, HealthState.CONSUMING)
+
+    @property
+    def live(self) -> bool:
+        """Whether it can get well by itself."""
+        return self.state is not HealthState.CLOSED
+
+
+def health_of(membership: Membership, rebalancer: Rebalancer, manager: FetchManager) -> Health:
+    """It all in one value."""
+    now = asyncio.get_running_loop().time()
+    lag = _lag(rebalancer, manager)
+    state, reason = _state(membership, rebalancer, manager, lag, now)
+    return Health(
+        state=state,
+        reason=reason,
+        assignment=frozenset(rebalancer.reading),
+        lag=lag,
+        last_heartbeat=_ago(membership.last_sign, now),
+        last_fetch=_ago(manager.last_heard, now),
+        last_progress=_ago(manager.vitals.last_moved, now),
+    )
+
+
+def _state(
+    membership: Membership,
+    rebalancer: Rebalancer,
+    manager: FetchManager,
+    lag: Mapping[TopicPartition, int | None],
+    now: float,
+) -> tuple[HealthState, str | None]:
+    """The gravest that is true."""
+    if not rebalancer.rebalanced.is_set():
+        return HealthState.REBALANCING, "it waits for its first share"
+    by_hand = isinstance(membership, ManualMembership)
+    if not by_hand and rebalancer.reading and (membership.lost or now >= membership.deadline):
+        return HealthState.FENCED, "the group may have given its partitions to others"
+    if (reason := _disconnected(manager)) is not None:
+        return HealthState.DISCONNECTED, reason
+    if not rebalancer.idle.is_set():
+        return HealthState.REBALANCING, "it changes from one share to another"
+    if stalled := manager.stalled():
+        first = next(iter(stalled.values()))
+        bound = all("is not read" in one.reason for one in stalled.values())
+        return (HealthState.HANDLER_BOUND if bound else HealthState.STALLED), str(first)
+    moved = now - manager.vitals.last_moved < _RECENT
+    if moved or any(one is None or one > 0 for one in lag.values()):
+        return HealthState.CONSUMING, None
+    return HealthState.IDLE, None if rebalancer.reading else "no partition is its own"
+
+
+def _disconnected(manager: FetchManager) -> str | None:
+    progress, vitals = manager.progress(), manager.vitals
+    if vitals.asked and vitals.asked <= vitals.silent:
+        return f"no answer from {', '.join(map(str, sorted(vitals.asked)))}"
+    trouble = [one.trouble for one in progress.values() if one.node_id is None and one.trouble]
+    if progress and len(trouble) == len(progress):
+        return str(trouble[0])
+    return None
+
+
+def _lag(rebalancer: Rebalancer, manager: FetchManager) -> dict[TopicPartition, int | None]:
+    """How many offsets each partition is behind; None while that is not known."""
+    progress = manager.progress()
+    lag: dict[TopicPartition, int | None] = {}
+    for one in rebalancer.reading:
+        position = rebalancer.position(one)
+        end = progress[one].high_watermark if one in progress else -1
+        known = position is not None and end >= 0
+        lag[one] = max(0, end - position) if known and position is not None else None
+    return lag
+
+
+def _ago(moment: float, now: float) -> float | None:
+    return None if isinf(moment) else max(0.0, now - moment)
+
+
+def standing_of(health: Health, events: Mapping[str, int]) -> Standing:
+    """The same as plain values."""
+    return Standing(
+        live=health.live,
+        ready=health.ready,
+        state=health.state.value,
+        reason=health.reason,
+        lag=lag_by_name(health.lag),
+        seconds_since={
+            "heartbeat": health.last_heartbeat,
+            "fetch": health.last_fetch,
+            "progress": health.last_progress,
+        },
+        events={name.replace(" ", "_"): count for name, count in events.items()},
+    )

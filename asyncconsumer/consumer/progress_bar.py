@@ -1,0 +1,83 @@
+"""A bar on the terminal: how far a consumer is on its way to the end."""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from asyncconsumer.errors import ConfigError, NotAssigned
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.rebalancer import Rebalancer
+
+if TYPE_CHECKING:
+    from asyncconsumer.model import TopicPartition
+
+_SECONDS_BETWEEN_LOOKS: Final = 0.2
+
+
+def check_terminal() -> None:
+    """Raise if the package that draws it is not there."""
+    try:
+        import rich.progress  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("progress=True needs the package rich: pip install rich") from error
+
+
+class Bar:
+    """Looks now and then; records do not wait for it. What is beyond the end is not counted."""
+
+    def __init__(self, title: str, rebalancer: Rebalancer, manager: FetchManager) -> None:
+        self._title = title
+        self._rebalancer = rebalancer
+        self._manager = manager
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}  # where each was first, and last
+
+    async def run(self) -> NoReturn:
+        """Draw it until cancelled."""
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:,.0f}/s"),
+            TimeRemainingColumn(),
+        )
+        now = asyncio.get_running_loop().time
+        began = now()
+        with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as shown:
+            task = shown.add_task(self._title, total=None, rate=0.0)
+
+            def show() -> None:
+                done, total = self.look()
+                rate = done / max(0.001, now() - began)
+                shown.update(task, completed=done, total=total or None, rate=rate, refresh=True)
+
+            try:
+                while True:
+                    show()
+                    await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            finally:
+                show()
+
+    def look(self) -> tuple[int, int]:
+        """How many offsets were read, and how many there are with those to come."""
+        progress, to_come = self._manager.progress(), 0
+        for one, routed in self._rebalancer.reading.items():
+            with suppress(NotAssigned):
+                if (position := self._rebalancer.position(one)) is None or one not in progress:
+                    continue
+                end = routed.wanted.end
+                end = progress[one].high_watermark if end is None else end
+                begun = progress[one].begun
+                first, _ = self._seen.get(one, (position if begun is None else begun, position))
+                self._seen[one] = first, position
+                to_come += max(0, end - position)
+        done = sum(last - first for first, last in self._seen.values())
+        return done, done + to_come

@@ -1,0 +1,115 @@
+"""Where a consumer reads, and what its group knows of it: what does not depend on what it reads."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from asyncconsumer.consumer.lookups import Lookups
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.following import Following
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.streams.messages import Message
+from asyncconsumer.wire.accel import Record
+from asyncconsumer.wire.messages import EARLIEST, LATEST
+
+_SECONDS_BETWEEN_LOOKS: Final = 0.01
+
+
+class Steering(ABC):
+    """The part of a `Consumer` that speaks of offsets."""
+
+    @property
+    @abstractmethod
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now."""
+
+    @property
+    @abstractmethod
+    def _following(self) -> Following: ...
+
+    @property
+    @abstractmethod
+    def _lookups(self) -> Lookups: ...
+
+    @abstractmethod
+    def _check_commits(self) -> None:
+        """Raise if there is no place to keep offsets."""
+
+    @property
+    def _rebalancer(self) -> Rebalancer:
+        return self._following.rebalancer
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int] | Record | Message[Any, Any] | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Commit what is finished, or a record and all before it, or these offsets.
+
+        Returns what was committed. A partition that a rebalance took is left out: whoever has it
+        now reads on from the last commit. An `asyncconsumer.Offset` may carry a text to be kept
+        beside it.
+        """
+        self._check_commits()
+        if isinstance(offsets, Record | Message):
+            place = TopicPartition(offsets.topic, offsets.partition)
+            return await self._following.commit({place: offsets.offset + 1}, rewind=False)
+        return await self._following.commit(offsets)
+
+    async def committed(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """What the group has committed, of these partitions or of all that are ours."""
+        self._check_commits()
+        wanted = self.assignment if partitions is None else partitions
+        return await self._following.committer.load(wanted)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record to be handed out."""
+        while (found := self._rebalancer.position(partition)) is None:
+            self._following.check()
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return found
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from there; nothing that was fetched before is handed out any more."""
+        if offset < 0:
+            raise ConfigError(
+                f"seek to {offset!r} of {partition}: give an offset from 0 on; for the ends there "
+                "are seek_to_beginning and seek_to_end"
+            )
+        self._rebalancer.seek({partition: offset})
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read these, or all that are ours, from the first record there is."""
+        self._rebalancer.seek(dict.fromkeys(partitions or self.assignment, EARLIEST))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read of these, or of all that are ours, only what is written from now on."""
+        self._rebalancer.seek(dict.fromkeys(partitions or self.assignment, LATEST))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these until `resume`; rebalances do not change that."""
+        self._rebalancer.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with these."""
+        self._rebalancer.resume(partitions)
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The first offset that each partition has."""
+        return await self._lookups.ends(partitions, EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will have."""
+        return await self._lookups.ends(partitions, LATEST)
+
+    async def offsets_for_times(
+        self, moments: Mapping[TopicPartition, int | datetime]
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a moment, in ms since 1970; None if none is as new."""
+        return await self._lookups.for_times(moments)

@@ -1,0 +1,234 @@
+"""Records that nobody could deal with, written to a topic of their own, and never lost."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.tasks.backoff import backoff
+from asyncconsumer.tasks.quiet import QuietLog
+from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.wire.accel import Record
+from asyncconsumer.wire.record import Headers
+
+PREFIX: Final = "dlt."
+"""How the names of the headers begin that tell of the failure; what they tell is text."""
+
+_LONGEST_MESSAGE: Final = 1_000  # characters of an error
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
+_SECONDS_TO_CLOSE: Final = 5.0
+_LARGEST: Final = 1 << 30  # bytes of a request: the broker says what is too much
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a record is a dead letter."""
+
+    error: BaseException
+    attempts: int = 1
+    group: str = ""
+    handler: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Letter:
+    record: Record
+    headers: list[tuple[str, bytes | None]]
+    written: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class DeadLetters:
+    """Writes records to a topic, with what went wrong. A producer is opened by the first one.
+
+    A write that fails is tried again until it succeeds: whoever waits for it has not finished the
+    record, so it is not committed. One task owns the producer; all others wait for it.
+    """
+
+    def __init__(self, topic: str, connection: ConnectionConfig, *, randomness: Random) -> None:
+        self.topic: Final = topic
+        self.written = 0
+        self.failures = 0  # of writes, each of which was tried again
+        self.last_error: str | None = None
+        self._connection = connection
+        self._randomness = randomness
+        self._scope = Scope(f"dead letters to {topic}")
+        self._waiting: list[_Letter] = []
+        self._asked = asyncio.Event()
+        self._producer: AIOKafkaProducer | None = None
+        self._log = QuietLog(_log)
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        self._scope.start(self._run(), f"dead letters to {self.topic}")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        try:
+            await self._scope.__aexit__(kind, error, where)
+        finally:
+            await self._close()
+
+    async def write(self, record: Record, failure: Failure) -> None:
+        """Return once the record is written, to all replicas in sync; however long that takes."""
+        self._scope.check_open()
+        letter = _Letter(record, [*_kept(record.headers), *_told(record, failure)])
+        self._waiting.append(letter)
+        self._asked.set()
+        await letter.written.wait()
+
+    async def _run(self) -> None:
+        delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            letters, self._waiting = self._waiting, []
+            failed = await self._write(letters)
+            if not failed:
+                delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
+                continue
+            self._waiting = [*failed, *self._waiting]
+            self._asked.set()
+            self._log.warning(
+                "%d dead letters were not written to %s, the first of them %s: %s. They are tried "
+                "again, and not committed",
+                len(failed),
+                self.topic,
+                _place(failed[0].record),
+                self.last_error,
+            )
+            await asyncio.sleep(next(delays))
+
+    async def _write(self, letters: list[_Letter]) -> list[_Letter]:
+        """Those that could not be written."""
+        try:
+            producer = await self._opened()
+        except Exception as error:  # noqa: BLE001 - as below
+            self._note(error)
+            return letters
+        sent = [(letter, await self._send(producer, letter)) for letter in letters]
+        failed = [letter for letter, told in sent if not await self._is_written(letter, told)]
+        if failed:
+            await self._close()  # a producer whose sequence is broken does not get well again
+        return failed
+
+    async def _send(self, producer: AIOKafkaProducer, letter: _Letter) -> Awaitable[object] | None:
+        key, value = letter.record.key, letter.record.value
+        if key is None and value is None:
+            value = b""  # aiokafka refuses a record of nothing; a header tells
+        try:
+            told: Awaitable[object] = await producer.send(
+                self.topic, value, key=key, headers=letter.headers
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is: it is tried again, and told
+            self._note(error)
+            return None
+        return told
+
+    async def _is_written(self, letter: _Letter, told: Awaitable[object] | None) -> bool:
+        if told is None:
+            return False
+        try:
+            await told
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note(error)
+            return False
+        self.written += 1
+        letter.written.set()
+        return True
+
+    async def _opened(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            producer = AIOKafkaProducer(**_options(self._connection))
+            try:
+                await producer.start()
+            except BaseException:
+                await _stopped(producer)
+                raise
+            self._producer = producer
+        return self._producer
+
+    async def _close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await _stopped(producer)
+
+    def _note(self, error: BaseException) -> None:
+        self.failures += 1
+        self.last_error = f"{type(error).__name__}: {error}"
+
+
+async def _stopped(producer: AIOKafkaProducer) -> None:
+    """Close it; what it could not write is not waited for, for it is not committed."""
+    try:
+        async with asyncio.timeout(_SECONDS_TO_CLOSE):
+            await producer.stop()
+    except (TimeoutError, KafkaError, OSError) as error:
+        _log.debug("closing a producer: %r", error)
+
+
+def _options(connection: ConnectionConfig) -> dict[str, Any]:
+    """As aiokafka's producer calls them."""
+    options = {
+        name: getattr(connection, name)
+        for name in (
+            "client_id",
+            "security_protocol",
+            "ssl_context",
+            "sasl_plain_username",
+            "sasl_plain_password",
+            "sasl_oauth_token_provider",
+            "sasl_kerberos_service_name",
+            "sasl_kerberos_domain_name",
+            "request_timeout_ms",
+            "connections_max_idle_ms",
+        )
+    }
+    return {
+        **options,
+        "bootstrap_servers": [str(address) for address in connection.addresses],
+        "sasl_mechanism": connection.sasl_mechanism or "PLAIN",
+        "acks": "all",
+        "enable_idempotence": True,
+        "max_request_size": _LARGEST,
+    }
+
+
+def _kept(headers: Headers) -> Headers:
+    """The record's own, without what was told of an earlier failure."""
+    return tuple(one for one in headers if not one[0].startswith(PREFIX))
+
+
+def _told(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
+    error = failure.error
+    told: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "error.type": f"{type(error).__module__}.{type(error).__qualname__}",
+        "error.message": str(error)[:_LONGEST_MESSAGE],
+        "attempts": failure.attempts,
+        "group": failure.group,
+        "handler": failure.handler,
+    }
+    if record.key is None and record.value is None:
+        told["no_value"] = "true"
+    return [(f"{PREFIX}{name}", str(text).encode()) for name, text in told.items()]
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic}[{record.partition}]@{record.offset}"

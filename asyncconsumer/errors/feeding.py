@@ -1,0 +1,41 @@
+"""What can go wrong on the way from a consumer into a sink."""
+
+from asyncconsumer.errors.base import ConsumerError
+
+
+class SinkFailed(ConsumerError):
+    """A sink could not do what it was asked, however often. What it raised is the cause.
+
+    Nothing that was not written is committed: who feeds next begins there.
+    """
+
+    def __init__(self, sink: str, what: str, tries: int, reason: str) -> None:
+        super().__init__(sink, what, tries, reason)
+        self.sink = sink
+        self.what = what
+        self.tries = tries
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sink} failed to {self.what}, {self.tries} times: {self.reason}. Mend the sink "
+            "and start again: reading goes on behind what it holds"
+        )
+
+
+class SinkAhead(ConsumerError):
+    """A sink holds more of a partition than there was to read: the log is another one by now."""
+
+    def __init__(self, sink: str, partition: object, recorded: int, found: int) -> None:
+        super().__init__(sink, partition, recorded, found)
+        self.sink = sink
+        self.partition = partition
+        self.recorded = recorded
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sink} holds {self.partition} up to offset {self.recorded}, and the log gives "
+            f"offset {self.found}: the topic was created anew, or truncated. Feed it into another "
+            "place, or give the sink another name for its offsets"
+        )

@@ -1,0 +1,344 @@
+"""From one assignment to the next: stop reading, commit, let go; then load offsets and read."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from asyncconsumer.errors import ConsumerError, ListenerFailed, NoCommittedOffset, NotAssigned
+from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.events import Rebalanced
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.group.membership import Assignment, Membership
+from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.rebalancer.parties import Ends, Listeners, Offsets, Streams, endless
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.wire.messages import EARLIEST, LATEST
+
+T = TypeVar("T")
+_log: Final = logging.getLogger(__name__)
+_SECONDS_BETWEEN_TRIES: Final = 0.5
+
+
+class Routed(NamedTuple):
+    """A partition that is read, and by whom."""
+
+    stream: Stream
+    wanted: Wanted
+
+
+class _Policy(NamedTuple):
+    """What is decided once."""
+
+    auto_offset_reset: str
+    auto_commit: bool
+    grace: float  # seconds that users have to finish a record before its partition is given up
+    listeners: Listeners
+    ends: Ends
+    rewind: bool  # more was committed than is finished: it is taken back when something is given up
+
+
+class _Change(NamedTuple):
+    """What listeners are being told of."""
+
+    starting: Collection[TopicPartition] = ()  # ours, and not read yet
+    releasing: Mapping[TopicPartition, int] = {}  # ours still, and read no more; up to where
+
+
+class Rebalancer:
+    """Follows a membership. One assignment is dealt with before the next is asked for."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        manager: FetchManager,
+        offsets: Offsets,
+        streams: Streams,
+        *,
+        auto_offset_reset: str,
+        auto_commit: bool,
+        listeners: Listeners,
+        grace: float = 0.0,
+        ends: Ends = endless,
+        rewind: bool = False,
+    ) -> None:
+        self.rebalanced = asyncio.Event()  # a first assignment was dealt with
+        self.idle = asyncio.Event()  # none is being dealt with: it can be cancelled
+        self.idle.set()
+        self._membership = membership
+        self._manager = manager
+        self._offsets = offsets
+        self.streams = streams
+        self._policy = _Policy(auto_offset_reset, auto_commit, grace, listeners, ends, rewind)
+        self._change = _Change()
+        self._paused: set[TopicPartition] = set()  # also while they are not ours
+        self._reading: dict[TopicPartition, Routed] = {}
+        self._told: dict[TopicPartition, int] = {}  # as finished, the last time
+        self._epoch = 0
+
+    @property
+    def reading(self) -> Mapping[TopicPartition, Routed]:
+        """What is read now."""
+        return self._reading
+
+    @property
+    def releasing(self) -> Mapping[TopicPartition, int]:
+        """What may be committed though it is read no more: a listener is just told of it."""
+        return self._change.releasing
+
+    def finished(self) -> dict[TopicPartition, int]:
+        """How far users are done with what they were given, of what is ours: to be committed.
+
+        Of a partition that nothing was read of it is where reading began, as soon as that is
+        known: who comes after us begins there, and not at what is the end of the log by then.
+        """
+        begun = self._manager.begun()
+        done = {one: offset for one in self._reading if (offset := begun.get(one)) is not None}
+        for stream in {routed.stream for routed in self._reading.values()}:
+            done |= {
+                one: offset
+                for one, offset in stream.finished().items()
+                if one in self._reading and self._reading[one].stream is stream
+            }
+        # a stream goes back only where the log itself did: what was committed means nothing there
+        gone_back = [one for one, offset in done.items() if offset < self._told.get(one, -1)]
+        if gone_back:
+            self._offsets.forget(gone_back)
+        self._told = done
+        return done
+
+    async def run(self) -> None:
+        """Follow, until the membership ends."""
+        async for assignment in self._membership.assignments():
+            self.idle.clear()
+            now, before = asyncio.get_running_loop().time, self._reading.keys() | ()
+            began = now()
+            try:
+                lost = await self._let_go(assignment)
+                await self._take_up(assignment)
+            finally:
+                self.idle.set()
+            gained, gone = self._reading.keys() - before, before - self._reading.keys()
+            if gained or gone:
+                change = frozenset(gained), frozenset(gone - lost), lost
+                self._manager.events.tell(Rebalanced(*change, now() - began, assignment.owners))
+            for stream in self.streams.all():
+                stream.interrupt(assignment.failure)  # an old failure does not matter any more
+            self.rebalanced.set()
+
+    def read_again(self, stream: Stream) -> None:
+        """Forget what a stream was given ahead, and read it again from what is finished on."""
+        self._epoch += 1
+        done = self.finished()
+        for one, routed in self._reading.items():
+            if routed.stream is stream:
+                start = done.get(one, routed.wanted.offset)
+                wanted = routed.wanted._replace(offset=start, epoch=self._epoch)
+                self._reading[one] = routed._replace(wanted=wanted)
+        stream.drop()
+        self._reconcile()
+
+    def route(self, streams: Streams) -> None:
+        """Have these streams read what is ours, from what is finished on; those before end."""
+        done, before = self.finished(), self.streams
+        self._epoch += 1
+        self.streams = streams
+        for one, routed in self._reading.items():
+            start = done.get(one, routed.wanted.offset)
+            self._reading[one] = self._routed(one, 0, start, routed.wanted.end)
+        before.close()
+        self._reconcile()
+
+    # --- where to read ---------------------------------------------------------------------------
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read on from there, or from EARLIEST or LATEST. Nothing fetched before is handed out."""
+        self._check_ours(offsets)
+        self._epoch += 1
+        for one, offset in offsets.items():
+            routed = self._reading[one]
+            routed.stream.forget(one)
+            routed.stream.begin(one, offset)
+            wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
+            self._reading[one] = routed._replace(wanted=wanted)
+        self._offsets.forget(offsets)  # what was committed may be gone back from
+        self._reconcile()
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Hand out nothing of these until `resume`, also if they are given up and come back."""
+        self._check_ours(partitions)
+        self._paused.update(partitions)
+        self._say_paused(partitions)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on with these."""
+        self._paused.difference_update(partitions)
+        self._say_paused([one for one in partitions if one in self._reading])
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """Those of ours that are paused."""
+        return frozenset(self._paused & self._reading.keys())
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record to hand out; None while that is being looked up."""
+        self._check_ours([partition])
+        routed = self._reading[partition]
+        if (position := routed.stream.position(partition)) is not None:
+            return position
+        offset = routed.wanted.offset
+        return self._manager.begun().get(partition, offset if offset >= 0 else None)
+
+    def _check_ours(self, partitions: Collection[TopicPartition]) -> None:
+        for one in partitions:
+            if one not in self._reading:
+                raise NotAssigned(one, self._reading)
+
+    def _say_paused(self, partitions: Collection[TopicPartition]) -> None:
+        for one in partitions:
+            routed = self._reading[one]
+            paused = one in self._paused
+            (routed.stream.hold if paused else routed.stream.release)([one])
+            self._reading[one] = routed._replace(wanted=routed.wanted._replace(paused=paused))
+        self._reconcile()
+
+    # --- rebalancing -----------------------------------------------------------------------------
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """Stop reading everything, and commit; at the end, before the membership is given up."""
+        self._policy = self._policy._replace(grace=min(grace, self._policy.grace))
+        await self._let_go(Assignment())
+
+    async def _let_go(self, assignment: Assignment) -> frozenset[TopicPartition]:
+        """Of what is in the assignment no more: stop reading before anything else; what is lost."""
+        gone = {
+            one
+            for one, routed in self._reading.items()
+            if one not in assignment.partitions
+            or self.streams.of(one, assignment.partitions[one]) is not routed.stream
+        }
+        if not gone:
+            return frozenset()
+        lost = frozenset(gone if self._membership.lost else gone & assignment.lost)
+        await self._settle(gone - lost)
+        done = {one: offset for one, offset in self.finished().items() if one in gone}
+        for one in gone:
+            self._reading.pop(one).stream.forget(one)
+            self.streams.end(one)
+        self._reconcile()
+        if lost:
+            self._offsets.forget(lost)
+            await _tell("lost", self._policy.listeners.lost(lost))
+        if revoked := gone - lost:
+            if self._policy.auto_commit:
+                await self._commit({one: done[one] for one in revoked if one in done})
+            self._change = _Change(releasing={one: done[one] for one in revoked if one in done})
+            try:
+                telling = self._policy.listeners.before_releasing(revoked)
+                await _tell("before_releasing", telling)
+            finally:
+                self._change = _Change()
+            self._offsets.forget(revoked)
+        return lost
+
+    async def _settle(self, partitions: Collection[TopicPartition]) -> None:
+        """Let users finish what they have in hand of these, so that nobody reads it again."""
+        streams: dict[Stream, list[TopicPartition]] = {}
+        for one in partitions:
+            streams.setdefault(self._reading[one].stream, []).append(one)
+        for stream, going in streams.items():
+            stream.hold(going)
+        try:
+            async with asyncio.timeout(self._policy.grace):
+                for stream, going in streams.items():
+                    await stream.settled(going)
+        except TimeoutError:
+            if self._policy.grace:
+                _log.warning(
+                    "a record of %s is still being worked on after %g s: it will be read again",
+                    ", ".join(map(str, sorted(partitions))),
+                    self._policy.grace,
+                )
+
+    async def _take_up(self, assignment: Assignment) -> None:
+        """Read what is new in the assignment, from where the group has got to."""
+        new = [one for one in assignment.partitions if one not in self._reading]
+        if not new:
+            return
+        known = await self._patiently(self._offsets.load, new)
+        ends = await self._patiently(self._policy.ends, new)
+        if known is None or ends is None:
+            return
+        self._epoch += 1
+        for one in new:
+            start = known.get(one)
+            if start is None:
+                start = self._first_offset(one, assignment)
+            end, number = ends.get(one), assignment.partitions[one]
+            self._reading[one] = self._routed(one, number, start, end)
+        self._change = _Change(starting=frozenset(new))
+        try:
+            telling = self._policy.listeners.before_starting(assignment, new)
+            await _tell("before_starting", telling)
+        finally:
+            self._change = _Change()
+        self._reconcile()
+
+    def _routed(
+        self, partition: TopicPartition, number: int, start: int, end: int | None
+    ) -> Routed:
+        """To whom a partition goes, to be read from there on, up to there if it has an end."""
+        stream = self.streams.of(partition, number)
+        epoch, paused = Offset.of(start).leader_epoch, partition in self._paused
+        if paused:
+            stream.hold([partition])
+        stream.begin(partition, start)
+        wanted = Wanted(stream.channel, start, self._epoch, end, paused, epoch)
+        return Routed(stream, wanted)
+
+    def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
+        """Where to begin with a partition of which the group has no offset."""
+        if partition in assignment.fresh or self._policy.auto_offset_reset == "earliest":
+            return EARLIEST
+        if self._policy.auto_offset_reset == "latest":
+            return LATEST
+        raise NoCommittedOffset(partition)
+
+    async def _patiently(
+        self,
+        ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
+        partitions: Collection[TopicPartition],
+    ) -> Mapping[TopicPartition, T] | None:
+        """Their offsets, as soon as they can be had; None if meanwhile they are not ours."""
+        while not self._membership.lost:
+            try:
+                return await ask(partitions)
+            except ConsumerError as error:
+                if not error.retriable:
+                    raise
+                _log.warning("offsets of %d partitions: %s", len(partitions), error)
+                await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+        return None
+
+    async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The last commit of partitions that we give up: if it fails, some records come again."""
+        try:
+            await self._offsets.commit(offsets, rewind=self._policy.rewind)
+        except ConsumerError as error:
+            _log.warning("%d partitions are given up without a commit: %s", len(offsets), error)
+
+    def _reconcile(self) -> None:
+        starting = self._change.starting
+        self._manager.reconcile(
+            {one: routed.wanted for one, routed in self._reading.items() if one not in starting}
+        )
+
+
+async def _tell(what: str, listening: Awaitable[None]) -> None:
+    """Have a listener told; what it raises is raised where users wait."""
+    try:
+        await listening
+    except ConsumerError:
+        raise
+    except Exception as error:
+        raise ListenerFailed(what, repr(error)) from error

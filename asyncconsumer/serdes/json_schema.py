@@ -1,0 +1,48 @@
+"""JSON with a schema, which jsonschema checks where that is wanted."""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from asyncconsumer.serdes.framed import START, unusable
+from asyncconsumer.serdes.models import package
+from asyncconsumer.serdes.schemas import Schema
+
+T = TypeVar("T")
+
+
+class JsonSchema:
+    """Makes what checks and reads the records of each schema."""
+
+    def __init__(self) -> None:
+        self._validators = package("jsonschema.validators", "to check JSON by its schema")
+        self._referencing = package("referencing", "to check JSON by its schema")
+        self._draft7 = package("referencing.jsonschema", "to check JSON by its schema").DRAFT7
+
+    def reader(self, schema: Schema, make: Callable[[Any], T]) -> Callable[[bytes], T]:
+        """Raises if the schema is not sound."""
+        try:
+            check = self._validator(schema).validate
+        except Exception as error:
+            raise unusable(schema, error) from error
+
+        def read(data: bytes) -> T:
+            found = json.loads(data[START:])
+            check(found)
+            return make(found)
+
+        return read
+
+    def _validator(self, schema: Schema) -> Any:  # noqa: ANN401
+        """With a registry of its own, so that nothing is ever asked of the addresses in it."""
+        text = json.loads(schema.text)
+        validator = self._validators.validator_for(text, self._validators.Draft7Validator)
+        validator.check_schema(text)
+        others = [
+            (
+                each.name,
+                self._referencing.Resource.from_contents(json.loads(each.text), self._draft7),
+            )
+            for each in schema.references
+        ]
+        return validator(text, registry=self._referencing.Registry().with_resources(others))

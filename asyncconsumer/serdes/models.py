@@ -1,0 +1,96 @@
+"""Types whose values pydantic or msgspec make, of JSON or of plain objects.
+
+Both are optional: a package is imported when a type is given that needs it, and not before.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from asyncconsumer.errors import ConfigError
+
+
+class Model(NamedTuple):
+    """How a type's values are made, and by which package."""
+
+    of_json: Callable[[bytes], Any]
+    of_object: Callable[[Any], Any]
+    package: str
+
+
+def model_of(kind: Any) -> Model:  # noqa: ANN401 - a class, or a form such as list[Order]
+    """How values of this type are made; raises if no package that is there can make them."""
+    if _is_subclass(kind, "pydantic", "BaseModel"):
+        return Model(kind.model_validate_json, kind.model_validate, "pydantic")
+    if _is_subclass(kind, "msgspec", "Struct"):
+        return _by_msgspec(import_module("msgspec"), kind)
+    return _composed(kind)
+
+
+def package(name: str, what: str) -> ModuleType:
+    """An optional package, or an error that says what to install for what."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        top = name.partition(".")[0]
+        raise ConfigError(f"{what} needs the package {top}: pip install {top}") from error
+
+
+def named(kind: object) -> str:
+    """A type, as its user writes it."""
+    return kind.__name__ if isinstance(kind, type) else repr(kind)
+
+
+def _is_subclass(kind: object, module: str, name: str) -> bool:
+    """Whether it is a class of that package. If it is, the package was imported already."""
+    base = getattr(sys.modules.get(module), name, None)
+    return base is not None and isinstance(kind, type) and issubclass(kind, base)
+
+
+def _composed(kind: Any) -> Model:  # noqa: ANN401
+    """A dataclass, a TypedDict, list[Order]: pydantic knows most, msgspec those of its structs."""
+    here = [name for name in ("pydantic", "msgspec") if _is_installed(name)]
+    if not here:
+        raise ConfigError(
+            f"{named(kind)} needs the package pydantic, or msgspec, to be made of bytes: pip "
+            "install pydantic. Or give a function that makes it"
+        )
+    for name, make in (("pydantic", _by_pydantic), ("msgspec", _by_msgspec)):
+        if name in here:
+            try:
+                return make(import_module(name), kind)
+            except (TypeError, ConfigError):
+                continue
+    raise ConfigError(
+        f"{' and '.join(here)} cannot make {named(kind)} of bytes: give a function that can, e.g. "
+        f"lambda data: {named(kind)}(...)"
+    )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _by_pydantic(pydantic: Any, kind: Any) -> Model:  # noqa: ANN401
+    try:
+        adapter = pydantic.TypeAdapter(kind)
+    except pydantic.errors.PydanticUserError as error:
+        raise ConfigError(str(error)) from error
+    return Model(adapter.validate_json, adapter.validate_python, "pydantic")
+
+
+def _by_msgspec(msgspec: Any, kind: Any) -> Model:  # noqa: ANN401
+    inspect = import_module("msgspec.inspect")
+    if isinstance(inspect.type_info(kind), inspect.CustomType):  # which it takes, and cannot make
+        raise ConfigError(f"msgspec does not know {named(kind)}")
+
+    def of_object(plain: Any) -> Any:  # noqa: ANN401
+        return msgspec.convert(plain, kind)
+
+    return Model(msgspec.json.Decoder(kind).decode, of_object, "msgspec")

@@ -1,0 +1,162 @@
+"""Avro, JSON and Protobuf whose schemas a schema registry keeps.
+
+registry = SchemaRegistry("https://registry:8081", basic_auth=("billing", password))
+consumer = Consumer("orders", ..., value_deserializer=registry.avro(Order))
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, overload
+from urllib.parse import unquote, urlsplit
+
+from asyncconsumer.config import whole_number
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.serdes import protobuf
+from asyncconsumer.serdes.avro import Avro
+from asyncconsumer.serdes.framed import START, Framed, plain
+from asyncconsumer.serdes.json_schema import JsonSchema
+from asyncconsumer.serdes.models import model_of, named, package
+from asyncconsumer.serdes.schemas import Asking, Client, Schema, Schemas
+from asyncconsumer.serdes.shape import Deserializer
+
+T = TypeVar("T")
+
+_CLIENT: Final = "confluent_kafka.schema_registry"
+
+
+class SchemaRegistry:
+    """Deserializers by the schemas of a registry, which confluent's client asks for.
+
+    Each schema is asked for once, when the first record that was written with it is read, and again
+    for `patience_ms` while the registry does not answer. Within ``async with`` one connection is
+    used for all; without it each question has its own, and nothing is left open.
+
+    `url` may name several, with commas between them. `properties` are more of confluent's own, e.g.
+    ``bearer.auth.credentials.source``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        basic_auth: tuple[str, str] | None = None,
+        ssl_ca_location: str | None = None,
+        ssl_certificate_location: str | None = None,
+        ssl_key_location: str | None = None,
+        ssl_key_password: str | None = None,
+        request_timeout_ms: int = 10_000,
+        patience_ms: int = 30_000,
+        properties: Mapping[str, Any] | None = None,
+        randomness: Random | None = None,
+    ) -> None:
+        whole_number("request_timeout_ms", request_timeout_ms, 1)
+        whole_number("patience_ms", patience_ms, 0)
+        self.url, in_url = _without_secrets(url)
+        if basic_auth is not None and in_url is not None:
+            raise ConfigError("credentials are in url and in basic_auth: give them once")
+        user = basic_auth or in_url
+        wanted = {
+            "url": self.url,
+            "basic.auth.user.info": None if user is None else ":".join(user),
+            "ssl.ca.location": ssl_ca_location,
+            "ssl.certificate.location": ssl_certificate_location,
+            "ssl.key.location": ssl_key_location,
+            "ssl.key.password": ssl_key_password,
+            "max.retries": 0,  # we try again ourselves
+            **(properties or {}),
+        }
+        new_client = _clients({name: value for name, value in wanted.items() if value is not None})
+        chance = randomness or Random()  # noqa: S311 - for waits, not for secrets
+        asking = Asking(self.url, request_timeout_ms, patience_ms, chance)
+        self._schemas = Schemas(new_client, asking)
+
+    def __repr__(self) -> str:
+        return f"<SchemaRegistry {self.url}>"
+
+    async def __aenter__(self) -> Self:
+        self._schemas.keep_open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        await self._schemas.close()
+
+    @overload
+    def avro(
+        self, model: None = None, *, reader_schema: str | Mapping[str, Any] | None = None
+    ) -> Deserializer[Any]: ...
+    @overload
+    def avro(
+        self, model: type[T], *, reader_schema: str | Mapping[str, Any] | None = None
+    ) -> Deserializer[T]: ...
+    def avro(
+        self, model: Any = None, *, reader_schema: str | Mapping[str, Any] | None = None
+    ) -> Deserializer[Any]:
+        """Avro, as plain objects or as a type that pydantic or msgspec makes of them.
+
+        With a `reader_schema` records of older and newer schemas are read as of that one.
+        """
+        make = plain if model is None else model_of(model).of_object
+        reader = Avro(reader_schema).reader
+        return self._deserializer("AVRO", model, lambda schema: reader(schema, make))
+
+    @overload
+    def json_schema(
+        self, model: None = None, *, validate: bool | None = None
+    ) -> Deserializer[Any]: ...
+    @overload
+    def json_schema(self, model: type[T], *, validate: bool | None = None) -> Deserializer[T]: ...
+    def json_schema(self, model: Any = None, *, validate: bool | None = None) -> Deserializer[Any]:
+        """JSON, as plain objects or as a type that pydantic or msgspec makes of it.
+
+        Records are checked by their schema, unless a model checks them, or as `validate` says.
+        """
+        if validate is None:
+            validate = model is None
+        made_by = None if model is None else model_of(model)
+        if validate:
+            reader, make = JsonSchema().reader, plain if made_by is None else made_by.of_object
+            return self._deserializer("JSON", model, lambda schema: reader(schema, make))
+        of_json = package("json", "JSON").loads if made_by is None else made_by.of_json
+        return self._deserializer("JSON", model, lambda schema: lambda data: of_json(data[START:]))
+
+    def protobuf(self, message: type[T]) -> Deserializer[T]:
+        """Messages of this class, which protoc made. Records of other messages are refused."""
+        if not callable(getattr(message, "FromString", None)):
+            raise ConfigError(f"{message!r} is no class of messages that protoc made")
+        return self._deserializer("PROTOBUF", message, partial(protobuf.reader, message=message))
+
+    def _deserializer(
+        self, kind: str, model: object, reader_of: Callable[[Schema], Callable[[bytes], Any]]
+    ) -> Deserializer[Any]:
+        name = kind if model is None else f"{named(model)} by {kind}"
+        return Deserializer(Framed(self._schemas, kind, reader_of), name, waits=True)
+
+
+def _clients(settings: dict[str, Any]) -> Callable[[], Client]:
+    """Makes clients. The first is made now, so that wrong settings are told now."""
+    make = package(_CLIENT, "a schema registry").AsyncSchemaRegistryClient
+    try:
+        first = [make(settings)]
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigError(f"these are no settings of a schema registry: {error}") from error
+    return lambda: first.pop() if first else make(settings)
+
+
+def _without_secrets(url: str) -> tuple[str, tuple[str, str] | None]:
+    """The address, and what it says of user and password: HTTP clients log addresses."""
+    found, parts = None, []
+    for each in str(url).split(","):
+        split = urlsplit(each.strip())
+        if split.scheme not in ("http", "https") or not split.hostname:
+            raise ConfigError("url must be the address of a schema registry, as http://host:8081")
+        if split.username is not None:
+            found = unquote(split.username), unquote(split.password or "")
+        parts.append(split._replace(netloc=split.netloc.rpartition("@")[2]).geturl())
+    return ",".join(parts), found

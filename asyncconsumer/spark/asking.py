@@ -1,0 +1,57 @@
+"""A sink is asked in threads, a few times, and with a little patience."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from asyncconsumer.errors import ConsumerError, SinkFailed
+from asyncconsumer.spark.sinks import Threads
+from asyncconsumer.tasks.backoff import backoff
+
+_log: Final = logging.getLogger(__name__)
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+
+
+class Asking:
+    """Asks a sink, of that name, and asks again if that fails."""
+
+    def __init__(self, name: str, *, threads: int, retries: int, randomness: Random) -> None:
+        self.repeated = 0  # how often it had to be asked again
+        self._name = name
+        self._threads = Threads(threads)
+        self._retries = retries
+        self._randomness = randomness
+
+    async def ask(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """What the sink answers; an error is tried again, and then raised as SinkFailed."""
+        waits = backoff(_SHORTEST_WAIT, _LONGEST_WAIT, self._randomness)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._threads.run(function, *arguments)
+            except Exception as error:
+                final = isinstance(error, ConsumerError) and not error.retriable
+                if final or tries > self._retries:
+                    if isinstance(error, ConsumerError):
+                        raise
+                    raise SinkFailed(self._name, what, tries, repr(error)) from error
+                cause = error
+            self.repeated += 1
+            wait = next(waits)
+            _log.warning("%s: %s failed, again in %.1f s: %r", self._name, what, wait, cause)
+            await asyncio.sleep(wait)
+
+    async def once(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """The same for what does not matter so much."""
+        return await self._threads.run(function, *arguments)
+
+    async def end(self, grace: float) -> None:
+        """Wait for what threads have begun."""
+        try:
+            async with asyncio.timeout(grace):
+                await self._threads.end()
+        except TimeoutError:
+            _log.error("%s: a thread still writes; what becomes of it is not known", self._name)

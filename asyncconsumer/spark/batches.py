@@ -1,0 +1,272 @@
+"""Micro-batches: records of several partitions, until there are enough of them or it is time."""
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from asyncconsumer.model import TopicPartition
+
+if TYPE_CHECKING:
+    from asyncconsumer.spark.flights import Flight
+
+Transform = Callable[[pa.Table], pa.Table]
+"""Makes of the records of one partition what is to be written, in a thread."""
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One partition, from when it is ours until it is not, or is read again from elsewhere."""
+
+    partition: TopicPartition
+    position: int | None  # up to where it is in batches; None before the first record of all
+    written: int | None = None  # up to where the sink has it
+    until: int | None = None  # where the next batch must end, for another one promised that
+    alive: bool = True
+    tail: "Flight | None" = None  # its latest batch that was sent off
+
+    def end(self) -> None:
+        """Nothing more of it is to be written."""
+        self.alive = False
+
+    def landed(self, end: int) -> None:
+        """The sink has it up to there."""
+        self.written = end
+
+    def sent(self, flight: "Flight") -> "Flight | None":
+        """That one is the latest now; returns the one before."""
+        before, self.tail = self.tail, flight
+        return before
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which columns, and what becomes of them."""
+
+    columns: Sequence[str]
+    transform: Transform | None = None
+
+    def of(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """The table to write."""
+        table = pa.Table.from_batches(batches).select(list(self.columns))
+        return table if self.transform is None else self.transform(table)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of one partition in a batch, from `start` to before `end`.
+
+    The first record may have a later offset than `start`, where compaction or transactions left
+    gaps: parts of a partition follow each other without any.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    rows: int
+    size: int
+    batches: Sequence[pa.RecordBatch] = field(repr=False)
+    shape: Shape = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The same whoever reads these records."""
+        topic, number = self.partition
+        return f"{topic}-{number}-{self.start:020d}-{self.end:020d}"
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """What is to be written. Made when it is first asked for: ask in a thread."""
+        return self.shape.of(self.batches)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is written together; where a sink wants it so, always of one partition."""
+
+    parts: Mapping[TopicPartition, Part]
+    app: str = "asyncconsumer"
+
+    @property
+    def id(self) -> str:
+        """The same for the same records, whoever reads them."""
+        names = [part.name for _, part in sorted(self.parts.items())]
+        if len(names) == 1:
+            return names[0]
+        return f"{len(names)}-{hashlib.sha256('+'.join(names).encode()).hexdigest()[:32]}"
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+        return sum(part.rows for part in self.parts.values())
+
+    @property
+    def size(self) -> int:
+        """Their bytes in memory."""
+        return sum(part.size for part in self.parts.values())
+
+    @property
+    def txn_app_id(self) -> str:
+        """For Delta's option ``txnAppId``: who writes, one name for each partition."""
+        return app_id(self.app, self._only.partition)
+
+    @property
+    def txn_version(self) -> int:
+        """For Delta's option ``txnVersion``: grows with each batch of the partition."""
+        return self._only.end
+
+    @property
+    def _only(self) -> Part:
+        (part,) = self.parts.values()
+        return part
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """All of it."""
+        return pa.concat_tables([part.table for part in self.parts.values()])
+
+    def without(self, partitions: Collection[TopicPartition]) -> "Batch":
+        """It, less those."""
+        if not partitions:
+            return self
+        return Batch({one: p for one, p in self.parts.items() if one not in partitions}, self.app)
+
+
+def app_id(app: str, partition: TopicPartition) -> str:
+    """As whom the batches of a partition are written into a Delta table."""
+    return f"{app}:{partition.topic}:{partition.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a batch is large enough."""
+
+    max_records: int
+    max_bytes: int
+    max_wait: float  # seconds since its first record
+
+
+@dataclass(slots=True, eq=False)
+class Collecting:
+    """A batch that is not whole yet."""
+
+    deadline: float
+    rows: int = 0
+    size: int = 0
+    closed: bool = False  # it ends where it was promised to
+    lanes: dict[Lane, list[pa.RecordBatch]] = field(default_factory=dict)
+    starts: dict[Lane, int] = field(default_factory=dict)
+
+
+_ALL: Final = TopicPartition("", -1)
+
+
+class Collector:
+    """Puts records into batches: one of all partitions, or one of each. No waiting, no clock."""
+
+    def __init__(self, limits: Limits, shape: Shape, *, apart: bool, app: str) -> None:
+        self._limits = limits
+        self._shape = shape
+        self._apart = apart
+        self._app = app
+        self._open: dict[TopicPartition, Collecting] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is being collected."""
+        return sum(one.size for one in self._open.values())
+
+    @property
+    def deadline(self) -> float:
+        """When the next batch has waited long enough."""
+        return min((one.deadline for one in self._open.values()), default=inf)
+
+    def add(self, lane: Lane, records: pa.RecordBatch, now: float) -> pa.RecordBatch | None:
+        """Take as much as fits, and return the rest, if there is one. Ask for `full` in between."""
+        key = lane.partition if self._apart else _ALL
+        one = self._open.get(key)
+        if one is None:
+            deadline = inf if lane.until else now + self._limits.max_wait
+            one = self._open[key] = Collecting(deadline)
+        taken = records.slice(0, self._fitting(one, lane, records))
+        if taken.num_rows:
+            self._put(one, lane, taken)
+        if lane.until is not None and lane.position is not None:
+            one.closed = lane.position >= lane.until or taken.num_rows < records.num_rows
+            if one.closed:  # also where its last records are not in the log any more
+                lane.position, lane.until = lane.until, None
+        rest = records.slice(taken.num_rows)
+        return rest if rest.num_rows else None
+
+    def _fitting(self, one: Collecting, lane: Lane, records: pa.RecordBatch) -> int:
+        if lane.until is None:
+            return max(0, self._limits.max_records - one.rows)
+        offsets = records.column("offset")
+        return bisect_left(range(len(offsets)), lane.until, key=lambda at: offsets[at].as_py())
+
+    def _put(self, one: Collecting, lane: Lane, records: pa.RecordBatch) -> None:
+        offsets = records.column("offset")
+        if lane not in one.lanes:
+            first = offsets[0].as_py()
+            one.starts[lane] = first if lane.position is None else lane.position
+            one.lanes[lane] = []
+        one.lanes[lane].append(records)
+        one.rows += records.num_rows
+        one.size += records.nbytes
+        lane.position = offsets[-1].as_py() + 1
+
+    def full(self) -> Collecting | None:
+        """One that should go now; the largest, when all together are too much."""
+        for one in self._open.values():
+            if one.closed or (one.rows >= self._limits.max_records and one.deadline < inf):
+                return one
+        if self.size >= self._limits.max_bytes:
+            timely = [one for one in self._open.values() if one.deadline < inf]
+            return max(timely, key=lambda one: one.size, default=None)
+        return None
+
+    def due(self, now: float) -> Collecting | None:
+        """One that waited long enough."""
+        return next((one for one in self._open.values() if one.deadline <= now), None)
+
+    def any(self) -> Collecting | None:
+        """One that could go, at the end."""
+        return next((one for one in self._open.values() if one.deadline < inf), None)
+
+    def holds(self, one: Collecting) -> bool:
+        """Whether it is still being collected."""
+        return any(one is other for other in self._open.values())
+
+    def take(self, one: Collecting) -> tuple[Batch, dict[TopicPartition, Lane]]:
+        """It as a batch, and whose parts those are. The next record begins another."""
+        self._open = {key: other for key, other in self._open.items() if other is not one}
+        parts = {
+            lane.partition: Part(
+                lane.partition,
+                one.starts[lane],
+                lane.position or 0,  # what was added last is in here
+                sum(each.num_rows for each in records),
+                sum(each.nbytes for each in records),
+                records,
+                self._shape,
+            )
+            for lane, records in one.lanes.items()
+        }
+        return Batch(parts, self._app), {lane.partition: lane for lane in one.lanes}
+
+    def drop(self, lane: Lane) -> int:
+        """Forget what is collected of it; how many records."""
+        dropped = 0
+        for key, one in list(self._open.items()):
+            if (records := one.lanes.pop(lane, None)) is not None:
+                dropped += sum(each.num_rows for each in records)
+                one.rows -= dropped
+                one.size -= sum(each.nbytes for each in records)
+            if not one.lanes:
+                del self._open[key]
+        return dropped

@@ -1,0 +1,116 @@
+"""A Delta table, written by delta-rs: no Spark job per batch, and Spark reads it."""
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.spark.batches import Batch, app_id
+from asyncconsumer.spark.sinks import refused
+
+_MOST_CONFLICTS: Final = 20
+_COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
+
+
+class DeltaSink:
+    """Appends batches to a table, which is made with the first one if it is not there.
+
+    Each commit carries one application transaction for each of its partitions, with the offset
+    behind its records as the version. It is looked up in the snapshot that the commit is made on;
+    delta-rs refuses a commit when another one with the same application came in between.
+
+    `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
+    options of `deltalake.write_deltalake`.
+    """
+
+    remembers: Final = True
+    apart: Final = False
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        app: str = "asyncconsumer",
+        **writing: Any,  # noqa: ANN401 - delta-rs checks them
+    ) -> None:
+        self.uri: Final = str(table)
+        self._options = None if storage_options is None else dict(storage_options)
+        self._app = app
+        self._writing = writing
+        self._table: DeltaTable | None = None
+        self._commits = 0
+        self._one_at_a_time = threading.Lock()  # a table object is not to be shared by threads
+
+    def __str__(self) -> str:
+        return f"the Delta table {self.uri}"
+
+    def open(self) -> None:
+        """See that it can be read, if it is there."""
+        with self._one_at_a_time:
+            self._newest()
+
+    def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """What the newest snapshot says."""
+        with self._one_at_a_time:
+            return self._recorded(self._newest(), partitions)
+
+    def prepare(self, batch: Batch) -> object:
+        """The table in memory; delta-rs writes files and commit in one go."""
+        return batch.table
+
+    def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        """Append it to the newest snapshot, if that is where its parts begin."""
+        with self._one_at_a_time:
+            for left in range(_MOST_CONFLICTS, -1, -1):
+                table = self._newest() or self._made(batch)
+                away = refused(batch, self._recorded(table, batch.parts))
+                if len(away) == len(batch.parts):
+                    return away
+                try:
+                    self._append(table, batch.without(away))
+                except CommitFailedError:  # another commit was first: look again
+                    if not left:
+                        raise
+                else:
+                    return away
+        raise AssertionError("unreachable")
+
+    def discard(self, prepared: object) -> None:
+        """Nothing was written yet."""
+
+    def _append(self, table: DeltaTable, batch: Batch) -> None:
+        versions = [
+            Transaction(app_id(self._app, p.partition), p.end) for p in batch.parts.values()
+        ]
+        write_deltalake(
+            table,
+            batch.table,
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=versions),
+            **self._writing,
+        )
+        self._commits += 1
+
+    def _newest(self) -> DeltaTable | None:
+        if self._table is not None and self._commits % _COMMITS_OF_A_TABLE:
+            self._table.update_incremental()
+        elif DeltaTable.is_deltatable(self.uri, self._options):
+            self._table = DeltaTable(self.uri, storage_options=self._options)
+        return self._table
+
+    def _made(self, batch: Batch) -> DeltaTable:
+        self._table = DeltaTable.create(
+            self.uri, batch.table.schema, mode="ignore", storage_options=self._options
+        )
+        return self._table
+
+    def _recorded(
+        self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        if table is None:
+            return dict.fromkeys(partitions)
+        return {one: table.transaction_version(app_id(self._app, one)) for one in partitions}

@@ -1,0 +1,264 @@
+"""From a consumer into a lake: micro-batches that are written once, whatever happens.
+
+async with SparkFeeder(consumer, LandingFolder("landing/orders")) as feeder:
+    await feeder.run()
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from asyncconsumer.config.checks import whole_number
+from asyncconsumer.consumer import Consumer
+from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, NotAssigned
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.spark.asking import Asking
+from asyncconsumer.spark.batches import Collecting, Collector, Lane, Limits, Shape, Transform
+from asyncconsumer.spark.flights import Ending, Flights
+from asyncconsumer.spark.ours import Ours
+from asyncconsumer.spark.sinks import Sink
+from asyncconsumer.spark.writing import Write, WriteSink
+from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.wire.columns import COLUMNS, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_BETWEEN_LOOKS: Final = 0.02
+_NEEDED: Final = ("topic", "partition", "offset")  # to know where a batch belongs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeederStats:
+    """How far a feeder is. ``lag`` is what the logs hold and the sink does not, of what is ours."""
+
+    records: int
+    bytes: int
+    batches: int
+    in_flight: int
+    bytes_in_flight: int
+    bytes_collecting: int
+    last_write_seconds: float
+    retries: int
+    refused: int
+    abandoned: int
+    failed_commits: int
+    lag: int | None
+
+
+class SparkFeeder:
+    """Reads a consumer and writes what it reads into a sink, in batches, exactly once.
+
+    Give a `sink`, or `write`: a function, plain or a coroutine, of a batch's Arrow table and the
+    `Batch`; with a `spark` session, classic or Connect, of a DataFrame and the `Batch`.
+
+    A batch ends at `max_records` or `max_bytes`, or `max_wait_ms` after its first record. While
+    `max_in_flight` of them are being written reading goes on for one more, and then waits: memory
+    holds that many times `max_bytes`, beside what the consumer's ``max_buffered_bytes`` allows.
+
+    Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
+    what it holds. What is written is then committed to the group as well, for those who watch its
+    lag. The consumer must leave commits to us (``enable_auto_commit=False``). It may be open
+    already, else it is opened and closed here.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer[Any, Any],
+        sink: Sink | None = None,
+        *,
+        write: Write | None = None,
+        spark: object = None,
+        max_records: int = 250_000,
+        max_bytes: int = 64 * 2**20,
+        max_wait_ms: int = 5_000,
+        max_in_flight: int = 2,
+        retries: int = 5,
+        grace_ms: int = 30_000,
+        columns: Sequence[str] = COLUMNS,
+        transform: Transform | None = None,
+        app: str = "asyncconsumer",
+    ) -> None:
+        for name in ("max_records", "max_bytes", "max_wait_ms", "max_in_flight"):
+            whole_number(name, locals()[name], 1)
+        for name in ("retries", "grace_ms"):
+            whole_number(name, locals()[name], 0)
+        self.sink: Final = _sink_of(sink, write, spark)
+        _check(consumer, self.sink)
+        schema_of(tuple(columns))  # what is wrong with them is told now
+        self._consumer = consumer
+        self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
+        self._grace = grace_ms / 1000
+        limits = Limits(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait_ms / 1000)
+        shape = Shape(columns, transform)
+        self._collector = Collector(limits, shape, apart=self.sink.apart, app=app)
+        self._asking = Asking(
+            str(self.sink),
+            threads=max_in_flight + 1,  # one is for looking things up
+            retries=retries,
+            randomness=Random(),  # noqa: S311 - jitter
+        )
+        self._ending = Ending()
+        self._flights = Flights(self.sink, self._asking, self._ending, most=max_in_flight)
+        self._ours = Ours(consumer, self.sink, self._asking, self._collector, self._flights)
+        self._scope = Scope("feeder")
+        self._stack = AsyncExitStack()
+        self._begun = asyncio.Event()  # there is something that will be due
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._asking.end, self._grace)
+            await self._asking.ask("open", self.sink.open)
+            self._consumer.listen(self._ours)
+            if not self._consumer.is_open:
+                await stack.enter_async_context(self._consumer)
+            await stack.enter_async_context(self._scope)
+            await self._ours.on_partitions_assigned(self._consumer.assignment)
+            reading = self._scope.start(self._read(), "read")
+            watching = self._scope.start(self._watch_clock(), "watch the clock")
+            stack.push_async_callback(self._drain, reading, watching)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, where)
+        if error is None:
+            self._ending.check(again=False)
+
+    async def run(self) -> None:
+        """Feed, until cancelled or something fails for good. What failed is raised here."""
+        self._scope.check_open()
+        await self._ending.there.wait()
+        self._ending.check()
+
+    async def caught_up(self) -> None:
+        """Return once the sink has all that the partitions of ours hold at this moment."""
+        self._scope.check_open()
+        ends = await self._consumer.end_offsets(self._consumer.assignment)
+        lanes = self._ours.lanes
+        for one, end in ends.items():
+            while one in lanes and not await self._has_all(lanes[one], end):
+                self._ending.check()
+                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def stats(self) -> FeederStats:
+        """How it stands."""
+        counts, under_way, lag = self._flights.counts, self._flights.under_way, None
+        if self._scope.is_open:
+            far = self._consumer.progress()
+            lag = sum(
+                max(0, far[one].high_watermark - (lane.written or far[one].begun or 0))
+                for one, lane in self._ours.lanes.items()
+                if one in far
+            )
+        return FeederStats(
+            records=counts.records,
+            bytes=counts.bytes,
+            batches=counts.batches,
+            in_flight=len(under_way),
+            bytes_in_flight=sum(batch.size for batch in under_way),
+            bytes_collecting=self._collector.size,
+            last_write_seconds=counts.last_write_seconds,
+            retries=self._asking.repeated,
+            refused=counts.refused,
+            abandoned=counts.abandoned,
+            failed_commits=self._ours.promises.failed,
+            lag=lag,
+        )
+
+    async def _has_all(self, lane: Lane, end: int) -> bool:
+        """Whether all before an offset is in the sink; what is not a record counts as if it was."""
+        try:
+            read = await self._consumer.position(lane.partition)
+        except NotAssigned:
+            return True  # it is another's to write
+        return read >= end and lane.position == lane.written
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        now, ours = asyncio.get_running_loop().time, self._ours
+        stream = self._consumer.arrow(columns=self._columns, timestamps="us")
+        try:
+            async for records in stream:
+                topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
+                lane = ours.lane_of(TopicPartition(topic, number), records["offset"][0].as_py())
+                rest: pa.RecordBatch | None = records
+                while rest is not None and ours.lanes.get(lane.partition) is lane:
+                    rest = self._collector.add(lane, rest, now())
+                    self._begun.set()
+                    while (full := self._collector.full()) is not None:
+                        await self._send(full)
+        except ConsumerError as error:
+            self._ending.because(error)
+        else:
+            self._ending.because(ClosedError("the consumer was closed"))
+
+    async def _watch_clock(self) -> None:
+        """Send what waited long enough, though it is not much."""
+        now = asyncio.get_running_loop().time
+        while True:
+            await self._begun.wait()
+            self._begun.clear()
+            while (due := self._collector.due(now())) is not None:
+                await self._send(due)
+            if (wait := self._collector.deadline - now()) < inf:
+                await asyncio.sleep(max(0.0, wait))
+                self._begun.set()
+
+    async def _send(self, one: Collecting) -> None:
+        """Have it written, as soon as there may be another."""
+        await self._flights.slot()
+        if self._collector.holds(one):  # somebody else may have waited for the same
+            batch, lanes = self._collector.take(one)
+            if batch.parts:
+                self._flights.start(self._scope, batch, lanes, self._ours)
+
+    async def _drain(self, *reading: asyncio.Task[None]) -> None:
+        """Write what was read, as far as the grace allows; the rest is read again by another."""
+        for task in reading:
+            task.cancel()
+        self._ours.close()
+        try:
+            async with asyncio.timeout(self._grace):
+                while not self._ending.there.is_set() and (one := self._collector.any()):
+                    await self._send(one)
+                await self._flights.ended()
+        except TimeoutError:
+            left = len(self._flights.under_way)
+            _log.warning("%s: %d batches were not written within the grace", self.sink, left)
+
+
+def _sink_of(sink: Sink | None, write: Write | None, spark: object) -> Sink:
+    if (sink is None) == (write is None):
+        raise ConfigError("a feeder needs a sink, or a function to write with: one of the two")
+    if sink is not None:
+        if spark is not None:
+            raise ConfigError("spark is for write=...: this sink does without a session")
+        return sink
+    assert write is not None
+    return WriteSink(write, spark)
+
+
+def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
+    if consumer.commits and consumer.config.member.enable_auto_commit:
+        raise ConfigError(
+            "a feeder commits what is written, and nothing else may: give the consumer "
+            "enable_auto_commit=False"
+        )
+    if not sink.remembers and not consumer.commits:
+        raise ConfigError(
+            f"{sink} keeps no offsets, and the consumer has no group_id to keep them: name one"
+        )

@@ -1,0 +1,224 @@
+"""A folder of Parquet files that a Spark file stream picks up, each record in one of them.
+
+    spark.readStream.schema(...).parquet("landing")
+
+Beside the files there are two folders that Spark does not look into. A file is written into
+``_pending``. What makes it count is its claim in ``_offsets``: a symbolic link named for the offset
+at which the file begins, which says where it ends and what it is called. To make a link is atomic,
+and fails when there is one already. So of two writers one wins, whatever the other believes to own,
+and the ranges of a partition follow each other. Then the file is moved to where Spark sees it; if
+its writer dies before that, whoever comes next does it.
+"""
+
+import contextlib
+import os
+import re
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow.parquet as pq
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.spark.batches import Batch, Part
+
+_CLAIM: Final = re.compile(r"(\d{20})\.([0-9a-f]{32})")
+_FIRST: Final = "first"  # the claim of where everything begins
+_SECONDS_KEPT: Final = 24 * 3600.0  # claims, and what was never published: no writer sleeps longer
+_CLAIMS_BETWEEN_LOOKS: Final = 1000
+_SLOW: Final = ("offset", "timestamp", "key", "value")  # to look for repeats in
+
+
+class Claim(NamedTuple):
+    """A range that is taken, and by which file."""
+
+    start: int
+    end: int
+    token: str  # of the file, so that a writer knows its own
+
+    @property
+    def target(self) -> str:
+        """What its link says."""
+        return f"{self.end:020d}.{self.token}"
+
+
+class LandingFolder:
+    """A sink of Parquet files in a local or network folder that has symbolic links.
+
+    Files are named for topic, partition and offsets. They may be moved away or deleted once they
+    were read (Spark's ``cleanSource``): what the folder has had is in ``_offsets``. `parquet` are
+    options of `pyarrow.parquet.write_table`.
+    """
+
+    remembers: Final = True
+    apart: Final = False
+
+    def __init__(self, folder: str | os.PathLike[str], **parquet: Any) -> None:  # noqa: ANN401
+        self.folder: Final = Path(folder)
+        self._parquet = {"compression": "zstd", **parquet}
+        self._claims = 0
+        self._ends: dict[TopicPartition, int | None] = {}  # as we saw them last
+
+    def __str__(self) -> str:
+        return f"the landing folder {self.folder}"
+
+    @property
+    def _pending(self) -> Path:
+        return self.folder / "_pending"
+
+    def _offsets(self, partition: TopicPartition) -> Path:
+        return self.folder / "_offsets" / f"{partition.topic}-{partition.partition}"
+
+    def open(self) -> None:
+        """Make the folders, and sweep out what died before it was published."""
+        for folder in (self.folder, self._pending, self.folder / "_offsets"):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                raise ConfigError(f"{folder} is a file: name a folder for the sink") from None
+        _sync(self.folder)
+        for path in self._pending.iterdir():
+            _remove_if_old(path)
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """What the claims say; a file that was claimed and not moved yet is moved now."""
+        found = {one: self._end(one) for one in partitions}
+        self._ends |= found
+        return found
+
+    def _end(self, partition: TopicPartition) -> int | None:
+        claims = self._offsets(partition)
+        if not claims.is_dir():
+            claims.mkdir(exist_ok=True)
+            _sync(claims.parent)
+        last = max((path.name for path in claims.iterdir() if path.name != _FIRST), default=None)
+        if last is None:
+            with contextlib.suppress(FileNotFoundError):
+                return int(_target(claims / _FIRST))
+            return None
+        claim = _claim(claims / last)
+        self._show(partition, claim)
+        return claim.end
+
+    def _show(self, partition: TopicPartition, claim: Claim) -> None:
+        """Move a claimed file to where it is seen. Harmless when somebody did."""
+        name = f"{partition.topic}-{partition.partition}-{claim.start:020d}-{claim.end:020d}"
+        seen = self.folder / f"kafka-{name}.parquet"  # Spark overlooks a leading _ or .
+        with contextlib.suppress(FileNotFoundError):
+            (self._pending / claim.token).rename(seen)
+            _sync(self.folder)
+
+    # --- batches ---------------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch) -> dict[TopicPartition, str]:
+        """Write the files; they are durable, and nobody sees them."""
+        tokens = {one: uuid.uuid4().hex for one in batch.parts}
+        try:
+            for one, part in batch.parts.items():
+                self._write(self._pending / tokens[one], part)
+        except BaseException:
+            self.discard(tokens)
+            raise
+        _sync(self._pending)
+        return tokens
+
+    def _write(self, path: Path, part: Part) -> None:
+        table = part.table
+        options = {
+            "use_dictionary": [name for name in table.column_names if name not in _SLOW],
+            "write_statistics": [name for name in table.column_names if name not in _SLOW[2:]],
+            **self._parquet,
+        }
+        pq.write_table(table, str(path), **options)
+        _sync(path)
+
+    def publish(
+        self, batch: Batch, prepared: Mapping[TopicPartition, str]
+    ) -> Collection[TopicPartition]:
+        """Claim the ranges, in the order of the parts, and show the files."""
+        self.discard({one: token for one, token in prepared.items() if one not in batch.parts})
+        refused = set()
+        for one, part in batch.parts.items():
+            claim = Claim(part.start, part.end, prepared[one])
+            if self._take(one, claim):
+                self._show(one, claim)
+            else:
+                refused.add(one)
+                (self._pending / claim.token).unlink(missing_ok=True)
+        return refused
+
+    def _take(self, partition: TopicPartition, claim: Claim) -> bool:
+        """Whether the range is ours. It is durable when this returns."""
+        claims, behind = self._offsets(partition), self._ends.get(partition)
+        if behind is None:  # nobody had anything: all must agree on where it begins
+            behind = _agreed(claims / _FIRST, f"{claim.start:020d}")
+        path = claims / f"{claim.start:020d}"
+        # what was an end once stays one, so a claim that begins there can only be made once
+        if behind != claim.start or not _linked(path, claim.target):
+            return path.is_symlink() and _target(path) == claim.target  # ours, from a try before
+        _sync(claims)
+        self._ends[partition] = claim.end
+        self._claims += 1
+        if self._claims % _CLAIMS_BETWEEN_LOOKS == 0:
+            self._forget_old(claims)
+        return True
+
+    def _forget_old(self, claims: Path) -> None:
+        names = sorted(path.name for path in claims.iterdir() if path.name != _FIRST)
+        for name in names[:-1]:
+            _remove_if_old(claims / name)
+
+    def discard(self, prepared: Mapping[TopicPartition, str]) -> None:
+        """Delete the files."""
+        for token in prepared.values():
+            (self._pending / token).unlink(missing_ok=True)
+
+
+def _claim(path: Path) -> Claim:
+    """As its link says."""
+    found = _CLAIM.fullmatch(target := _target(path))
+    if found is None or not path.name.isdecimal():
+        raise ConfigError(
+            f"{path} -> {target} is not a claim of a landing folder: remove what is not ours"
+        )
+    return Claim(int(path.name), int(found[1]), found[2])
+
+
+def _agreed(path: Path, start: str) -> int:
+    """Where a partition begins: what the first one says who asks."""
+    _linked(path, start)
+    return int(_target(path))
+
+
+def _linked(path: Path, target: str) -> bool:
+    """Whether there is a new link now; False if there was one."""
+    try:
+        path.symlink_to(target)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _target(path: Path) -> str:
+    return str(path.readlink())
+
+
+def _sync(path: Path) -> None:
+    """Make a file's contents durable, or the names in a folder."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _remove_if_old(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        age = datetime.now(UTC).timestamp() - path.lstat().st_mtime
+        if age > _SECONDS_KEPT:
+            path.unlink()

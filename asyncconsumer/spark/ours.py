@@ -1,0 +1,120 @@
+"""What a feeder has of a consumer's partitions, from when it is given one until it is taken."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from asyncconsumer.consumer import Consumer
+from asyncconsumer.errors import SinkAhead, SinkFailed
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.spark.asking import Asking
+from asyncconsumer.spark.batches import Batch, Collector, Lane
+from asyncconsumer.spark.flights import Flights
+from asyncconsumer.spark.promises import Promises
+from asyncconsumer.spark.sinks import Sink
+
+_log: Final = logging.getLogger(__name__)
+_OF_THE_TIMEOUT: Final = 0.8  # of what a listener has, so that it can still say what happened
+
+
+class Ours:
+    """Keeps a lane for each partition; told by the consumer's rebalances, and by how flights went.
+
+    A lane is never taken up again. What comes back, or is to be read from elsewhere, gets a new
+    one, so nothing of the old one can follow it into the sink.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer[Any, Any],
+        sink: Sink,
+        asking: Asking,
+        collector: Collector,
+        flights: Flights,
+    ) -> None:
+        self.lanes: Final[dict[TopicPartition, Lane]] = {}
+        self.promises: Final = Promises(consumer, needed=not sink.remembers)
+        self._consumer = consumer
+        self._sink = sink
+        self._asking = asking
+        self._collector = collector
+        self._flights = flights
+        self._closed = False
+
+    def close(self) -> None:
+        """Take up nothing more, whatever the consumer is given."""
+        self._closed = True
+
+    def lane_of(self, partition: TopicPartition, first: int) -> Lane:
+        """Whose records these are that begin with that offset."""
+        lane = self.lanes.get(partition)
+        if lane is None:  # a listener that was given up on
+            reason = f"no answer for {partition} within listener_timeout_ms"
+            raise SinkFailed(str(self._sink), "tell its offsets", 1, reason)
+        if lane.position is not None and first < lane.position:
+            raise SinkAhead(str(self._sink), partition, lane.position, first)
+        return lane
+
+    # --- for the consumer ------------------------------------------------------------------------
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Begin with these behind what the sink has of them."""
+        if self._closed or not partitions:
+            return
+        before = {one: self.lanes.get(one) for one in partitions}
+        until: Mapping[TopicPartition, int] = {}
+        recorded: Mapping[TopicPartition, int | None]
+        if self._sink.remembers:
+            recorded = await self._asking.ask("tell its offsets", self._sink.load, partitions)
+        else:
+            recorded, until = await self.promises.load(partitions)
+        for one in partitions:
+            if self.lanes.get(one) is not before[one] or one not in self._consumer.assignment:
+                continue  # it went, or came anew, meanwhile
+            at = recorded.get(one)
+            self.lanes[one] = Lane(one, at, written=at, until=until.get(one))
+            if at is not None:
+                self._consumer.seek(one, at)
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Finish what is being written of these; what is only read so far is another's."""
+        lanes = self._dropped(partitions)
+        seconds = self._consumer.config.member.listener_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds * _OF_THE_TIMEOUT):
+                await self._flights.ended(lanes)
+        except TimeoutError:
+            _log.warning("%s: a batch is given up, for its partition is taken away", self._sink)
+        for lane in lanes:
+            lane.end()
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """They are another's already: write nothing more of them."""
+        for lane in self._dropped(partitions):
+            lane.end()
+
+    def _dropped(self, partitions: Collection[TopicPartition]) -> list[Lane]:
+        lanes = [lane for one in partitions if (lane := self.lanes.pop(one, None)) is not None]
+        for lane in lanes:
+            self._collector.drop(lane)
+        return lanes
+
+    # --- for flights -----------------------------------------------------------------------------
+
+    async def may_not_land(self, batch: Batch) -> Collection[TopicPartition]:
+        """What cannot be promised is not ours."""
+        return await self.promises.make(batch)
+
+    async def landed(self, batch: Batch) -> None:
+        """Tell the group."""
+        await self.promises.keep(batch)
+
+    async def turned_away(self, lanes: Collection[Lane]) -> None:
+        """Somebody else wrote there: forget what was read, and go on behind what is there."""
+        names = ", ".join(str(lane.partition) for lane in lanes)
+        _log.warning("%s has something else by now of %s: read on there", self._sink, names)
+        mine = [lane for lane in lanes if self.lanes.get(lane.partition) is lane]
+        for lane in mine:
+            self._collector.drop(lane)
+        await self.on_partitions_assigned([lane.partition for lane in mine])

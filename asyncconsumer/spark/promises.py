@@ -1,0 +1,62 @@
+"""What a feeder says to its group: how far it is, and which batch it is about to write.
+
+A sink that keeps no offsets may hold a batch of which the group does not know yet, when the process
+dies in between. So the end of a batch is committed before it is written, as a text beside the
+offset at which it begins. Whoever goes on there makes the same batch again, under the same id, and
+the sink can tell that it has it: Delta by ``txnVersion``, others by a key.
+"""
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from asyncconsumer.consumer import Consumer
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.spark.batches import Batch
+
+_log: Final = logging.getLogger(__name__)
+_UNTIL: Final = re.compile(r"asyncconsumer batch until (\d{1,19})")
+
+
+class Promises:
+    """Commits for a feeder. Only where they are `needed` are batches promised."""
+
+    def __init__(self, consumer: Consumer[Any, Any], *, needed: bool) -> None:
+        self.failed = 0  # commits; the sink has what they would have told
+        self._consumer = consumer
+        self._needed = needed
+
+    async def load(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, int]]:
+        """Where to go on, and where the first batch must end, if it was promised."""
+        kept = await self._consumer.committed(partitions)
+        until: dict[TopicPartition, int] = {}
+        for one, offset in kept.items():
+            if offset is not None and (found := _UNTIL.fullmatch(Offset.of(offset).metadata)):
+                until[one] = int(found[1])
+        return kept, until
+
+    async def make(self, batch: Batch) -> Collection[TopicPartition]:
+        """Promise a batch; returns the partitions that are not ours to promise for."""
+        if not self._needed:
+            return ()
+        promised = await self._consumer.commit(
+            {
+                one: Offset(part.start, metadata=f"asyncconsumer batch until {part.end}")
+                for one, part in batch.parts.items()
+            }
+        )
+        return batch.parts.keys() - promised.keys()
+
+    async def keep(self, batch: Batch) -> None:
+        """It is written."""
+        if not self._consumer.commits:
+            return
+        try:
+            await self._consumer.commit({one: part.end for one, part in batch.parts.items()})
+        except ConsumerError as error:
+            self.failed += 1
+            _log.warning("%s is written, and the group was not told: %s", batch.id, error)

@@ -1,0 +1,113 @@
+"""A stream that can also be read in batches, of several partitions at once."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.wire import accel
+
+
+class Placed(Protocol):
+    """A record, or what was made of it."""
+
+    @property
+    def topic(self) -> str:
+        """Of it."""
+
+    @property
+    def partition(self) -> int:
+        """Of it."""
+
+
+class Batched(Stream):
+    """Asking for the next batch is the receipt for all of the last one, and not before.
+
+    Within it records are taken one by one, each the receipt for the one before; what the batch has
+    is kept from counting as finished here.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        fence: Fence | None = None,
+        clock: Callable[[], float] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        super().__init__(channel, fence, clock, timeout_ms)
+        self._batch: list[accel.Record] = []  # being collected
+        self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in hand
+        self._trouble: ConsumerError | None = None  # met while there was something to hand out
+
+    async def next_batch(self, most: int, seconds: float) -> list[accel.Record]:
+        """Up to so many records, or none at the end; one that has begun waits so long for more.
+
+        What was collected when somebody gave up waiting is in the next one.
+        """
+        if not self._batch:
+            self.give_receipt()
+            if self._trouble is not None:
+                error, self._trouble = self._trouble, None
+                raise error
+        await self._collect(most, seconds)
+        batch, self._batch = self._batch, []
+        return batch
+
+    def give_receipt(self) -> None:
+        """Also for a batch."""
+        self._first.clear()
+        super().give_receipt()
+
+    async def _collect(self, most: int, seconds: float) -> None:
+        """Take records; what goes wrong after the first one is told the next time."""
+        if not self._batch:
+            first = await anext(self._records, None)
+            if first is None:
+                return
+            self._add(first)
+        try:
+            async with asyncio.timeout(seconds) as timeout:
+                while len(self._batch) < most:
+                    self._add(await anext(self._records))
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        except StopAsyncIteration:
+            pass  # and will be again
+        except ConsumerError as error:
+            self._trouble = error
+
+    def _add(self, record: accel.Record) -> None:
+        partition = TopicPartition(record.topic, record.partition)
+        if partition not in self._first:
+            self._first[partition] = Offset(record.offset)
+        self._batch.append(record)
+
+    def batch_has(self, record: Placed) -> bool:
+        """Whether its partition is still ours, since the batch was handed out."""
+        return (record.topic, record.partition) in self._first
+
+    # --- what a batch is in the way of -----------------------------------------------------------
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """As of any stream; what was collected is not handed out yet."""
+        for record in self._batch:
+            if (record.topic, record.partition) == partition:
+                return record.offset
+        return super().position(partition)
+
+    def finished(self) -> dict[TopicPartition, int]:
+        """As of any stream; of what is in a batch only what came before."""
+        return {**super().finished(), **self._first}
+
+    def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
+        return super()._is_busy_with(partitions) or not self._first.keys().isdisjoint(partitions)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Nothing of it is to be committed, nor handed out if it was not yet."""
+        super().forget(partition)
+        self._first.pop(partition, None)
+        self._batch = [one for one in self._batch if (one.topic, one.partition) != tuple(partition)]

@@ -1,0 +1,176 @@
+"""A schema registry in this process: the part of its REST interface that readers and tests need.
+
+async with FakeRegistry() as registry:
+    schema_id = registry.register("orders-value", '{"type": "string"}')
+    SchemaRegistry(registry.url).avro()
+"""
+
+import asyncio
+import base64
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+Answer: TypeAlias = tuple[int, Any]
+"""A status, and a body: bytes as they are, anything else as JSON."""
+
+_NOT_FOUND: Final = {
+    "schema": (404, {"error_code": 40403, "message": "Schema not found"}),
+    "version": (404, {"error_code": 40402, "message": "Version not found"}),
+    "path": (404, {"error_code": 404, "message": "HTTP 404 Not Found"}),
+}
+
+
+class Registered(NamedTuple):
+    """One version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    body: Mapping[str, Any]
+
+
+class FakeRegistry:
+    """Listens on a free port of 127.0.0.1 for the length of its ``async with`` block.
+
+    The faults are verbs, as those of a `TcpProxy`: `fail`, `stall`, `heal`. ``asked`` has the paths
+    that were asked for, in their order.
+    """
+
+    def __init__(self, *, basic_auth: tuple[str, str] | None = None) -> None:
+        self.asked: Final[list[str]] = []
+        self.accepted = 0  # connections so far, and those that are open now
+        self.connected = 0
+        self._allowed = None
+        if basic_auth is not None:
+            self._allowed = b"Basic " + base64.b64encode(":".join(basic_auth).encode())
+        self._versions: list[Registered] = []
+        self._failures: deque[Answer] = deque()
+        self._going = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        self._going.set()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.heal()
+        for writer in tuple(self._writers):
+            writer.close()
+        while self._writers:
+            await asyncio.sleep(0)
+        await self._server.wait_closed()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        assert self._server is not None, "not open: enter its `async with` block first"
+        host, port = self._server.sockets[0].getsockname()
+        return f"http://{host}:{port}"
+
+    def register(
+        self,
+        subject: str,
+        schema: str,
+        kind: str = "AVRO",
+        references: Sequence[tuple[str, str, int]] = (),
+        **more: Any,  # noqa: ANN401 - whatever a registry may add
+    ) -> int:
+        """A new version of a subject; the id of its schema. References: name, subject, version."""
+        needed = [
+            dict(zip(("name", "subject", "version"), each, strict=True)) for each in references
+        ]
+        body = {"schema": schema, "schemaType": kind, "references": needed, **more}
+        for one in self._versions:
+            if one.subject == subject and one.body == body:
+                return one.id
+        known = [one.id for one in self._versions if one.body == body]
+        version = 1 + sum(one.subject == subject for one in self._versions)
+        schema_id = known[0] if known else 1 + max((one.id for one in self._versions), default=0)
+        self._versions.append(Registered(subject, version, schema_id, body))
+        return schema_id
+
+    def fail(self, *answers: Answer) -> None:
+        """Give these answers, in their order, before others."""
+        self._failures.extend(answers)
+
+    def stall(self) -> None:
+        """Answer nothing until `heal`."""
+        self._going.clear()
+
+    def heal(self) -> None:
+        """Be sound again."""
+        self._failures.clear()
+        self._going.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        self.accepted += 1
+        self.connected += 1
+        try:
+            while (head := await reader.readuntil(b"\r\n\r\n")) is not None:
+                first, *lines = head.decode("latin-1").split("\r\n")
+                headers = {
+                    name.strip().lower(): value.strip()
+                    for name, _, value in (line.partition(":") for line in lines if line)
+                }
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                method, target, _ = first.split(" ")
+                self.asked.append(target)
+                await self._going.wait()
+                _write(writer, *self._answer(method, target, headers, body))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client has gone
+        finally:
+            writer.close()
+            self._writers.discard(writer)
+            self.connected -= 1
+
+    def _answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        if self._allowed is not None and headers.get("authorization", "").encode() != self._allowed:
+            return 401, {"error_code": 401, "message": "Unauthorized"}
+        if self._failures:
+            return self._failures.popleft()
+        match method, [unquote(step) for step in urlsplit(target).path.strip("/").split("/")]:
+            case "GET", ["schemas", "ids", number]:
+                found = [one for one in self._versions if str(one.id) == number]
+                return (200, found[0].body) if found else _NOT_FOUND["schema"]
+            case "GET", ["subjects", subject, "versions", version]:
+                return self._version(subject, version)
+            case "POST", ["subjects", subject, "versions"]:
+                given = json.loads(body)
+                schema, kind = given.pop("schema"), given.pop("schemaType", "AVRO")
+                others = given.get("references", ())
+                needed = [(each["name"], each["subject"], each["version"]) for each in others]
+                return 200, {"id": self.register(subject, schema, kind, needed)}
+        return _NOT_FOUND["path"]
+
+    def _version(self, subject: str, version: str) -> Answer:
+        of_subject = [one for one in self._versions if one.subject == subject]
+        found = [one for one in of_subject if version in (str(one.version), "latest")]
+        if not found:
+            return _NOT_FOUND["version"]
+        last = found[-1]
+        place = {"subject": last.subject, "version": last.version, "id": last.id}
+        return 200, {**place, **last.body}
+
+
+def _write(writer: asyncio.StreamWriter, status: int, body: Any) -> None:  # noqa: ANN401
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = (
+        f"HTTP/1.1 {status} -\r\nContent-Type: application/vnd.schemaregistry.v1+json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    writer.write(head.encode() + data)

@@ -1,0 +1,294 @@
+"""Handlers for topics, as a service: it reads, calls them, commits what they are done with.
+
+app = ConsumerApp(bootstrap_servers="k:9092", group_id="billing")
+
+@app.handler("orders", ordering="key", concurrency=200, retry=Retry(3), dead_letter_topic="dead")
+async def bill(order: Order, record: Record) -> None: ...
+
+asyncio.run(app.run())
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+from asyncconsumer.config.checks import whole_number
+from asyncconsumer.consumer import Consumer
+from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.embedding.embedded import Embedded
+from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.outside import Outside
+from asyncconsumer.streams.routes import PerPartition
+from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.work.batches import Batch
+from asyncconsumer.work.draining import Drained, drain
+from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, declared
+from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of
+from asyncconsumer.work.interruption import Interruption
+from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.retry import Retry
+from asyncconsumer.work.running import Running
+from asyncconsumer.work.signals import signals
+from asyncconsumer.work.stream import Worked
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_TO_COMMIT: Final = 5.0
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ConsumerApp(Embedded):
+    """Declare handlers, then ``async with app`` or ``await app.run()``. Takes a Consumer's options.
+
+    A record is committed when its handler is done with it and with all before it; what is finished
+    beyond is kept beside the commit, so that a restart does not repeat it. What ends an app is
+    raised out of its block, and by `failed`. At the end what runs has `shutdown_grace_ms`.
+    """
+
+    def __init__(
+        self,
+        *,
+        shutdown_grace_ms: int = 20_000,
+        outside: Outside | None = None,
+        **options: Any,  # noqa: ANN401 - checked by the consumer
+    ) -> None:
+        whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
+        self._grace = shutdown_grace_ms / 1000
+        self._outside = outside or Outside()
+        self._options = options
+        Consumer(outside=self._outside, **options)  # what is wrong with them is told now
+        self._handlers: list[Handler] = []
+        self._running: list[Running] = []
+        self._consumer: Consumer | None = None
+        self._scope = Scope("the app")
+        self._stack = AsyncExitStack()
+        self._end = Interruption()
+        self._state = AppState.NEW
+        self._drained: Drained | None = None
+        self._cut: dict[TopicPartition, list[int]] = {}
+
+    # --- declaring -------------------------------------------------------------------------------
+
+    def handler(
+        self,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        ordering: Ordering = "key",
+        concurrency: int = 100,
+        batch: Batch | None = None,
+        retry: Retry | None = None,
+        dead_letter_topic: str | None = None,
+        on_error: OnError = "stop",
+        handler_timeout_ms: int | None = None,
+        max_in_flight: int | None = None,
+        max_in_flight_bytes: int = 64 * 2**20,
+    ) -> Callable[[F], F]:
+        """Have a function called with the records of topics; it stays as it is. See `Handling`.
+
+        Its parameters say what it is given: a `Record` is the record, `key` the key, `headers` the
+        headers, anything else the value, made into the type that is annotated.
+        """
+        if self._state is not AppState.NEW:
+            raise ConfigError("handlers are declared before the app is opened")
+        how = Handling(
+            ordering=ordering,
+            concurrency=concurrency,
+            batch=batch,
+            retry=retry,
+            dead_letter_topic=dead_letter_topic,
+            on_error=on_error,
+            handler_timeout_ms=handler_timeout_ms,
+            max_in_flight=max_in_flight,
+            max_in_flight_bytes=max_in_flight_bytes,
+        )
+
+        def declare(function: F) -> F:
+            made = declared(function, topics, pattern, how)
+            for other in self._handlers:
+                if both := other.topics & made.topics:
+                    raise ConfigError(
+                        f"{min(both)!r} has two handlers, {other.name} and {made.name}: a group "
+                        "reads a topic once; call both from one, or take another group_id"
+                    )
+            self._handlers.append(made)
+            return function
+
+        return declare
+
+    def _handler_of(self, topic: str) -> Lanes:
+        """Whoever names a topic has it; else the first whose pattern matches."""
+        named = [one for one in self._running if topic in one.handler.topics]
+        matching = [one for one in self._running if one.handler.handles(topic)]
+        return (named or matching)[0].lanes
+
+    # --- running ---------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if not self._handlers:
+            raise ConfigError("the app has no handler: declare one with @app.handler(topic)")
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        self._state = AppState.RUNNING
+        self._end.watch()
+        return self
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        topics, pattern = _wanted(self._handlers)
+        consumer: Consumer = Consumer(
+            *topics, pattern=pattern, outside=self._outside, **self._options
+        )
+        config = consumer.config
+        dead: dict[str, DeadLetters] = {}
+        for topic in {one.handling.dead_letter_topic for one in self._handlers} - {None}:
+            assert topic is not None
+            letters = DeadLetters(topic, config.connection, randomness=self._outside.randomness)
+            dead[topic] = await stack.enter_async_context(letters)
+        self._running = [
+            Running(
+                one,
+                group=config.member.group_id or "",
+                dead_letters=dead,
+                randomness=self._outside.randomness,
+            )
+            for one in self._handlers
+        ]
+        for one in self._running:
+            stack.push_async_callback(one.close)
+        await stack.enter_async_context(self._scope)
+        self._consumer = await stack.enter_async_context(consumer)
+        routes = consumer.by_partition(partial(Worked, self._handler_of))
+        for one in self._running:
+            one.start(self._start)
+        self._start(self._follow(routes), "partitions")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """In the background. What it raises ends the app."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - it is raised where the user waits
+                self._fail(error)
+
+        self._scope.start(guarded(), name)
+
+    async def _follow(self, routes: PerPartition[Worked]) -> None:
+        """Read each partition while it is ours."""
+        async for partition, stream in routes.opened():
+            self._start(stream.pump(skip_corrupt=self._skips), f"read {partition}")
+
+    def _skips(self, partition: TopicPartition) -> bool:
+        lanes = self._handler_of(partition.topic)
+        (mine,) = (one for one in self._running if one.lanes is lanes)
+        return mine.failures.skip_corrupt(partition)
+
+    def _fail(self, error: Exception) -> None:
+        if self._end.error is None and self._state is not AppState.CLOSED:
+            _log.error("the app ends: %s", error)
+            for one in self._running:
+                one.lanes.stop()
+            self._state = AppState.FAILED
+            self._end.interrupt(error)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        ours = await self._end.over(error)
+        try:
+            await self._drain(self._grace)
+        finally:
+            self._state = AppState.CLOSED
+            self._end.happened.set()
+            raised = (None, None, None) if ours else (kind, error, where)
+            await self._stack.__aexit__(*raised)
+        if self._end.error is not None and (ours or error is None):
+            raise self._end.error
+
+    async def failed(self) -> NoReturn:
+        """Wait until something ends the app, and raise it."""
+        await self._end.happened.wait()
+        raise self._end.error or ClosedError("the app was closed")
+
+    async def run(self) -> Drained:
+        """Run until SIGTERM or SIGINT; then drain, commit and leave. A second one cuts it short."""
+        asked = asyncio.Event()
+
+        def stop() -> None:
+            if asked.is_set():
+                self._cut_short()
+            asked.set()
+
+        with signals(stop):
+            async with self:
+                await asked.wait()
+        assert self._drained is not None
+        return self._drained
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def drain(self, grace_ms: int | None = None) -> Drained:
+        """Begin nothing more, let finish what runs, and commit it. The block is still to be left.
+
+        What is not finished in time is cancelled and stays uncommitted: it is logged and returned.
+        """
+        self._scope.check_open()
+        drained = await self._drain(self._grace if grace_ms is None else grace_ms / 1000)
+        try:
+            async with asyncio.timeout(_SECONDS_TO_COMMIT):
+                await self.consumer.commit()
+        except (TimeoutError, ConsumerError) as error:
+            _log.warning("drained, and not committed: %r; some records will come again", error)
+        return drained
+
+    async def _drain(self, grace: float) -> Drained:
+        if self._drained is None:
+            if self._state is AppState.RUNNING:
+                self._state = AppState.DRAINING
+            drained = await drain([one.lanes for one in self._running], grace)
+            self._cut |= drained.cut_short
+            self._drained = Drained(self._cut)
+        return self._drained
+
+    def _cut_short(self) -> None:
+        for one in self._running:
+            self._cut |= one.lanes.cancel()
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    @property
+    def consumer(self) -> Consumer:
+        """Who reads for the handlers: to pause partitions, to seek, to see what is assigned."""
+        self._scope.check_open()
+        assert self._consumer is not None
+        return self._consumer
+
+    def health(self) -> AppHealth:
+        """How it stands; true while it runs and nothing has failed."""
+        return health_of(self._state, self._end.error, self._running)
+
+    def standing(self) -> Standing:
+        """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
+        return standing_of(self.health(), None if (c := self._consumer) is None else c.standing())
+
+
+def _wanted(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:
+    """What all of them read together; where one has a pattern, names are made part of one."""
+    topics = sorted({topic for one in handlers for topic in one.topics})
+    patterns = [one.pattern for one in handlers if one.pattern is not None]
+    if not patterns:
+        return topics, None
+    if len(patterns) == 1 and not topics:
+        return (), patterns[0]
+    each = [*map(re.escape, topics), *(pattern.pattern for pattern in patterns)]
+    return (), "|".join(f"(?:{one})" for one in each)

@@ -1,0 +1,103 @@
+"""What a handler is called with, by the names and annotations of its parameters."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.serdes import Deserializer, deserializer_of
+from asyncconsumer.serdes.shape import Part
+from asyncconsumer.streams.messages import Message
+from asyncconsumer.wire.accel import Record
+from asyncconsumer.wire.record import Headers
+
+_PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # which need no package
+
+
+class Argument(NamedTuple):
+    """One argument of a handler: what makes it of a record, and whether that may be awaited."""
+
+    read: Callable[[Record], Any]
+    waits: bool = False
+
+
+class Key:
+    """``Annotated[str, Key]``: the key, made into that type; as does the name `key`."""
+
+
+class Value:
+    """``Annotated[Order, Value]``: the value, whatever the parameter is called.
+
+    A `Deserializer` may stand beside either: ``Annotated[Order, registry.avro(Order)]``.
+    """
+
+
+def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> list[Argument]:
+    """What makes each argument of a handler, in their order. Raises for what nobody understands."""
+    called: Any = function
+    if not inspect.isroutine(function):
+        called = type(function).__call__.__get__(function)  # an object that can be called
+    try:
+        hints = get_type_hints(called, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+    except (NameError, TypeError, ValueError) as error:
+        raise ConfigError(f"handler {name}: its annotations cannot be read: {error}") from error
+    found = [
+        _reader(f"handler {name}, parameter {one.name!r}", one, hints.get(one.name), batch=batch)
+        for one in parameters
+        if one.default is inspect.Parameter.empty
+    ]
+    if not found:
+        raise ConfigError(
+            f"handler {name} takes nothing: give it a parameter for the value, or the record"
+        )
+    return found
+
+
+def _reader(where: str, parameter: inspect.Parameter, kind: Any, *, batch: bool) -> Argument:  # noqa: ANN401
+    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        raise ConfigError(f"{where}: only plain parameters can be given, or those with a default")
+    if batch:
+        kind = _of_list(where, kind)
+    wanted: list[object] = []
+    if get_origin(kind) is Annotated:
+        kind, *wanted = get_args(kind)
+    if kind is Record or get_origin(kind) is Message or kind is Message:
+        return Argument(_as_it_is)
+    how = next((one for one in wanted if isinstance(one, Deserializer)), kind)
+    if Key in wanted or (Value not in wanted and parameter.name == "key"):
+        return _part(where, how, "key")
+    if kind == Headers or (parameter.name == "headers" and not wanted):
+        return Argument(_headers)
+    if kind is None and parameter.name == "record":
+        return Argument(_as_it_is)
+    return _part(where, how, "value")
+
+
+def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
+    """Batch handlers are given a list of what others are given one of."""
+    if kind is None or kind is list:
+        return None
+    if get_origin(kind) is Annotated:
+        inner, *wanted = get_args(kind)
+        return Annotated[_of_list(where, inner) or bytes, *wanted]
+    if get_origin(kind) is not list:
+        raise ConfigError(f"{where}: with a batch it is a list, so annotate it as list[...]")
+    return get_args(kind)[0]
+
+
+def _as_it_is(record: Record) -> Record:
+    return record
+
+
+def _headers(record: Record) -> Headers:
+    return record.headers
+
+
+def _part(where: str, kind: Any, part: Part) -> Argument:  # noqa: ANN401
+    try:
+        plain = not isinstance(kind, Deserializer) and kind in _PLAIN_JSON
+        made = deserializer_of("json" if plain else kind)
+        return Argument(made.reader(part), made.waits)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error

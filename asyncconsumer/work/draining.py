@@ -1,0 +1,62 @@
+"""Coming to an end: begin nothing more, let finish what runs, and cut short what takes too long."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.work.lanes import Lanes
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_TO_END: Final = 2.0  # for handlers that were cancelled, to clean up
+_SHOWN: Final = 10
+
+
+class Drained(NamedTuple):
+    """How it ended. `cut_short` are the records whose handlers had to be cancelled, by partition.
+
+    They are not committed and come again.
+    """
+
+    cut_short: Mapping[TopicPartition, list[int]]
+
+    def __bool__(self) -> bool:
+        """Whether all that was begun was finished."""
+        return not self.cut_short
+
+    def __str__(self) -> str:
+        places = [f"{one}@{offset}" for one, some in self.cut_short.items() for offset in some]
+        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+        return f"{len(places)} records: {', '.join(places[:_SHOWN])}{more}"
+
+
+async def drain(all_lanes: Collection[Lanes], grace: float) -> Drained:
+    """Return when nothing is worked on; what is left after `grace` seconds is cancelled."""
+    for lanes in all_lanes:
+        lanes.stop()
+    try:
+        async with asyncio.timeout(grace):
+            await _quiet(all_lanes)
+    except TimeoutError:
+        return await _cut_short(all_lanes, grace)
+    return Drained({})
+
+
+async def _cut_short(all_lanes: Collection[Lanes], grace: float) -> Drained:
+    cut: dict[TopicPartition, list[int]] = {}
+    for lanes in all_lanes:
+        cut |= lanes.cancel()
+    drained = Drained(cut)
+    _log.warning("not finished within %g s, cancelled and not committed: %s", grace, drained)
+    try:
+        async with asyncio.timeout(_SECONDS_TO_END):
+            await _quiet(all_lanes)
+    except TimeoutError:
+        _log.warning("handlers that were cancelled do not end: they are left to themselves")
+    return drained
+
+
+async def _quiet(all_lanes: Collection[Lanes]) -> None:
+    for lanes in all_lanes:
+        await lanes.quiet()

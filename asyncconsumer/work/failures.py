@@ -1,0 +1,101 @@
+"""What becomes of a record that a handler could not deal with."""
+
+import logging
+from collections import Counter
+from random import Random
+from typing import Final
+
+from asyncconsumer.dead_letters import DeadLetters, Failure
+from asyncconsumer.errors import DeserializationFailed, HandlerFailed
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.tasks.quiet import QuietLog
+from asyncconsumer.wire.accel import Record
+from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.retry import Retry
+from asyncconsumer.work.share import Item, Share, first_of, records_of
+
+
+class Failures:
+    """Those of one handler: tried again, then a dead letter, skipped, or the end of it all."""
+
+    def __init__(
+        self,
+        handler: str,
+        lanes: Lanes,
+        *,
+        retry: Retry | None,
+        dead_letters: DeadLetters | None,
+        on_error: str,
+        group: str,
+        randomness: Random,
+    ) -> None:
+        self.counts: Final[Counter[str]] = Counter()
+        self._handler = handler
+        self._lanes = lanes
+        self._retry = retry
+        self._dead_letters = dead_letters
+        self._skips = on_error == "skip"
+        self._group = group
+        self._randomness = randomness
+        self._log = QuietLog(logging.getLogger(__name__))
+
+    async def deal_with(self, share: Share, item: Item, error: Exception) -> bool:
+        """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
+        first = first_of(item)
+        attempts = share.attempts.pop(first.offset, 0) + 1
+        self.counts["failed"] += 1
+        if (wait := self._wait(attempts, error)) is not None:
+            share.attempts[first.offset] = attempts
+            self.counts["retried"] += 1
+            self._log.warning(
+                "handler %s, %s, attempt %d: %r; again in %.3g s",
+                self._handler,
+                place_of(first),
+                attempts,
+                error,
+                wait,
+            )
+            self._lanes.again(share, item, wait)
+            return False
+        for record in records_of(item):
+            if share.ledger.is_unfinished(record.offset):
+                await self.give_up(record, error, attempts)
+        return True
+
+    def _wait(self, attempts: int, error: Exception) -> float | None:
+        if isinstance(error, DeserializationFailed) and not error.retriable:
+            return None  # it will not get better
+        if self._retry is None:
+            return None
+        return self._retry.wait(attempts, error, self._randomness)
+
+    async def give_up(self, record: Record, error: Exception, attempts: int) -> None:
+        """Go on without this record, or raise."""
+        if self._dead_letters is not None:
+            failure = Failure(error, attempts, self._group, self._handler)
+            await self._dead_letters.write(record, failure)
+            self.counts["dead letters"] += 1
+            return
+        if not self._skips:
+            place = place_of(record)
+            raise HandlerFailed(self._handler, place, attempts, repr(error)) from error
+        self.counts["skipped"] += 1
+        self._log.warning(
+            "handler %s skips %s after %d attempts: %r",
+            self._handler,
+            place_of(record),
+            attempts,
+            error,
+        )
+
+    def skip_corrupt(self, partition: TopicPartition) -> bool:
+        """Whether to go on behind bytes that cannot be read: no dead letter can be made of them."""
+        if self._skips:
+            self.counts["skipped"] += 1
+            self._log.warning("handler %s skips corrupt records of %s", self._handler, partition)
+        return self._skips
+
+
+def place_of(record: Record) -> str:
+    """Where a record is, as errors tell it."""
+    return f"{record.topic}[{record.partition}]@{record.offset}"

@@ -1,0 +1,86 @@
+"""How an app stands, for those who ask."""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.work.running import Running
+
+
+class AppState(enum.StrEnum):
+    """Where an app is in its life."""
+
+    NEW = "new"
+    RUNNING = "running"
+    DRAINING = "draining"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerHealth:
+    """What one handler has done, and has to do."""
+
+    running: int  # items that are worked on now
+    in_flight: int  # records in hand, worked on or not yet
+    in_flight_bytes: int
+    finished: int  # items without a failure
+    failed: int  # attempts
+    retried: int
+    dead_letters: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppHealth:
+    """How an app stands; `reason` says why, if it failed."""
+
+    state: AppState
+    reason: str | None
+    handlers: Mapping[str, HandlerHealth]
+
+    def __bool__(self) -> bool:
+        return self.state is AppState.RUNNING
+
+
+def health_of(
+    state: AppState, error: BaseException | None, handlers: Iterable[Running]
+) -> AppHealth:
+    """It all in one value."""
+    return AppHealth(
+        state,
+        None if error is None else str(error) or repr(error),
+        {one.handler.name: _of(one) for one in handlers},
+    )
+
+
+def standing_of(app: AppHealth, reading: Standing | None) -> Standing:
+    """With what its consumer says of itself, as plain values; while all is well, that counts."""
+    if reading is None:
+        return Standing(live=True, ready=False, state=app.state, reason="it was not opened yet")
+    handlers = {name: asdict(one) for name, one in app.handlers.items()}
+    if app:
+        return replace(reading, handlers=handlers)
+    return replace(
+        reading,
+        live=app.state is AppState.DRAINING,
+        ready=False,
+        state=app.state.value,
+        reason=app.reason,
+        handlers=handlers,
+    )
+
+
+def _of(one: Running) -> HandlerHealth:
+    counts = one.failures.counts
+    return HandlerHealth(
+        running=len(one.lanes.running),
+        in_flight=one.lanes.load.count,
+        in_flight_bytes=one.lanes.load.size,
+        finished=one.workers.finished,
+        failed=counts["failed"],
+        retried=counts["retried"],
+        dead_letters=counts["dead letters"],
+        skipped=counts["skipped"],
+    )

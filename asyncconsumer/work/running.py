@@ -1,0 +1,72 @@
+"""A handler at work: its lanes, its workers, and what it needs for them."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.work.batches import Batches
+from asyncconsumer.work.calling import caller, is_async
+from asyncconsumer.work.failures import Failures
+from asyncconsumer.work.handler import Handler, Handling
+from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.order import SINGLY, Order
+from asyncconsumer.work.threads import Threads
+from asyncconsumer.work.workers import Workers
+
+Start = Callable[[Coroutine[Any, Any, None], str], object]
+"""Runs a coroutine in the background, until it is done or everything ends."""
+
+
+class Running:
+    """What one handler has while its app is open."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        group: str,
+        dead_letters: Mapping[str, DeadLetters],
+        randomness: Random,
+    ) -> None:
+        how = handler.handling
+        self.handler: Final = handler
+        self.lanes: Final = Lanes(how.limit, how.max_in_flight_bytes, partial(_order, how))
+        self._threads = (
+            None if is_async(handler.function) else Threads(handler.name, how.concurrency)
+        )
+        self.failures: Final = Failures(
+            handler.name,
+            self.lanes,
+            retry=how.retry,
+            dead_letters=dead_letters[how.dead_letter_topic] if how.dead_letter_topic else None,
+            on_error=how.on_error,
+            group=group,
+            randomness=randomness,
+        )
+        call = caller(
+            handler.name,
+            handler.function,
+            handler.arguments,
+            batch=how.batch is not None,
+            timeout_ms=how.handler_timeout_ms,
+            threads=self._threads,
+        )
+        self.workers: Final = Workers(handler.name, self.lanes, call, self.failures)
+
+    def start(self, start: Start) -> None:
+        """Begin to work."""
+        for number in range(self.handler.handling.concurrency):
+            start(self.workers.work(), f"{self.handler.name}-{number}")
+
+    async def close(self) -> None:
+        """Nothing is worked on any more."""
+        if self._threads is not None:
+            await self._threads.close()
+
+
+def _order(how: Handling, wake: Callable[[], None]) -> Order:
+    if how.batch is None:
+        return SINGLY[how.ordering]()
+    return Batches(how.batch, how.ordering, how.concurrency, wake)

@@ -1,0 +1,136 @@
+"""A partition's stream as handlers read it: finished is what they are done with, in any order."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.errors import CorruptRecords
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.wire.accel import Record, Records
+from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.share import Share, size_of
+
+LanesOf = Callable[[str], Lanes]
+"""The lanes of the handler that reads a topic."""
+
+_MOST_AT_ONCE: Final = 256  # records that are taken in before others have a turn
+
+
+class Worked(Stream):
+    """The stream of one partition. The rebalancer asks it what it asks any stream; `pump` reads.
+
+    A chunk is let go of as soon as its records were taken in: their bytes are counted by the lanes.
+    """
+
+    def __init__(
+        self,
+        lanes_of: LanesOf,
+        channel: Channel,
+        fence: Fence | None = None,
+        clock: Callable[[], float] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        super().__init__(channel, fence, clock, timeout_ms)
+        self._lanes_of = lanes_of
+        self._shares: dict[TopicPartition, tuple[Lanes, Share]] = {}
+
+    # --- for the rebalancer ----------------------------------------------------------------------
+
+    def begin(self, partition: TopicPartition, start: int) -> None:
+        """It is ours, from there on."""
+        lanes = self._lanes_of(partition.topic)
+        share = lanes.open(partition, start, self._fence)
+        self._shares[partition] = lanes, share
+        if partition in self._on_hold:
+            lanes.hold(share)
+
+    def finished(self) -> dict[TopicPartition, int]:
+        """Of each partition, up to where all is finished; beside it, what is beyond."""
+        done = {one: share.ledger.committable() for one, (_, share) in self._shares.items()}
+        return {one: offset for one, offset in done.items() if offset is not None}
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset from which on nothing was taken in yet."""
+        found = self._shares.get(partition)
+        return None if found is None else found[1].ledger.position
+
+    def hold(self, partitions: Collection[TopicPartition]) -> None:
+        """Begin nothing more of these; what was begun goes on."""
+        super().hold(partitions)
+        for lanes, share in self._of(partitions):
+            lanes.hold(share)
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on with them."""
+        super().release(partitions)
+        for lanes, share in self._of(partitions):
+            lanes.release(share)
+
+    async def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """Wait until nothing of these is being worked on."""
+        for lanes, share in self._of(partitions):
+            await lanes.settled(share)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It is somebody else's now: what waits is forgotten, what runs is cancelled."""
+        super().forget(partition)
+        if (found := self._shares.pop(partition, None)) is not None:
+            lanes, share = found
+            lanes.end(share)
+
+    def _of(self, partitions: Collection[TopicPartition]) -> list[tuple[Lanes, Share]]:
+        return [self._shares[one] for one in partitions if one in self._shares]
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def pump(self, *, skip_corrupt: Callable[[TopicPartition], bool]) -> None:
+        """Take in what comes, as there is room for it, until the partition is not ours."""
+        async for records in self.chunks():
+            chunk = self._held
+            if chunk is None or chunk.partition not in self._shares:
+                continue
+            lanes, share = self._current(chunk.partition, chunk.offset)
+            while await lanes.room(share):
+                try:
+                    more = self._take_in(lanes, share, records)
+                except CorruptRecords as error:
+                    if error.resume is None or not skip_corrupt(chunk.partition):
+                        raise
+                    records.skip_corrupt()
+                    continue
+                if not more:
+                    if self._held is chunk and self._let_go(chunk):  # not taken back meanwhile
+                        share.ledger.reach(chunk.next_offset, chunk.leader_epoch)
+                    break
+                await asyncio.sleep(0)  # others have their turn
+
+    def _current(self, partition: TopicPartition, offset: int) -> tuple[Lanes, Share]:
+        """Its share; a new one if the log itself went back, for then other records follow."""
+        lanes, share = self._shares[partition]
+        position = share.ledger.position
+        if position is not None and offset < position:
+            lanes.end(share)
+            share = lanes.open(partition, offset, self._fence)
+            self._shares[partition] = lanes, share
+        return lanes, share
+
+    def _take_in(self, lanes: Lanes, share: Share, records: Records) -> bool:
+        """Some records; False when there are no more."""
+        load = lanes.load
+        count = min(_MOST_AT_ONCE, load.max_count - load.count - share.count)
+        most = load.max_size - load.size - share.size
+        taken: list[Record] = []
+        size = 0
+        try:
+            for record in records:
+                taken.append(record)
+                size += size_of(record)
+                if len(taken) >= count or size >= most:
+                    return True
+        finally:
+            if taken:
+                lanes.submit(share, taken, size)
+                share.ledger.reach(taken[-1].offset + 1, share.ledger.leader_epoch)
+        return False

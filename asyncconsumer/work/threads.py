@@ -1,0 +1,49 @@
+"""Threads for handlers that are plain functions."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from asyncconsumer.tasks.quiet import QuietLog
+
+_SECONDS_TO_END: Final = 2.0
+_SECONDS_BETWEEN_LOOKS: Final = 0.01
+
+
+class Threads:
+    """As many as may work at once. A thread cannot be cancelled: it is given up, and told of."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._working: set[Future[Any]] = set()
+        self._log = QuietLog(logging.getLogger(__name__))
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+        """What the function returns."""
+        loop = asyncio.get_running_loop()
+        work = self._pool.submit(function, *arguments)
+        self._working.add(work)
+        work.add_done_callback(self._working.discard)
+        try:
+            return await asyncio.wrap_future(work, loop=loop)
+        except asyncio.CancelledError:
+            if work.running():
+                self._log.warning(
+                    "handler %s is given up; its thread goes on, and what it does is ignored",
+                    self._name,
+                )
+            raise
+
+    async def close(self) -> None:
+        """End the threads. One that still works is not waited for long, as it may never end."""
+        try:
+            async with asyncio.timeout(_SECONDS_TO_END):
+                while self._working:  # noqa: ASYNC110 - threads set no Event of ours
+                    await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        except TimeoutError:
+            count = len(self._working)
+            self._log.warning("handler %s leaves %d threads that do not end", self._name, count)
+        self._pool.shutdown(wait=not self._working, cancel_futures=True)

@@ -1,0 +1,113 @@
+"""Those who do the work: a fixed number of coroutines that take what is ready."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
+from asyncconsumer.wire.accel import Record
+from asyncconsumer.work.calling import Call
+from asyncconsumer.work.failures import Failures
+from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.share import Item, Share, State
+
+_ITEMS_BETWEEN_BREATHS: Final = 64
+
+
+class Workers:
+    """Run `work` as often as items may be worked on at once."""
+
+    def __init__(self, handler: str, lanes: Lanes, call: Call, failures: Failures) -> None:
+        self.finished = 0
+        self._handler = handler
+        self._lanes = lanes
+        self._call = call
+        self._failures = failures
+
+    async def work(self) -> None:
+        """Take what is ready, for ever. Handlers that never wait must not starve other tasks."""
+        lanes = self._lanes
+        ready, running, call = lanes.ready, lanes.running, self._call
+        task = asyncio.current_task()
+        assert task is not None
+        in_a_row = 0
+        while not task.cancelling():  # a handler may have swallowed the end of us
+            if not ready or lanes.stopped:
+                await lanes.wait_for_work()
+                in_a_row = 0
+            elif in_a_row >= _ITEMS_BETWEEN_BREATHS:
+                await asyncio.sleep(0)
+                in_a_row = 0
+            if not ready or lanes.stopped:
+                continue
+            job = ready.popleft()
+            share, item = job
+            if (share.state is not State.OPEN or share.deadline_passed) and (
+                not await lanes.may_begin(share, item)
+            ):
+                continue
+            in_a_row += 1
+            running[task] = job
+            try:
+                await call(item)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - told apart there
+                await self._failed(task, share, item, error)
+            else:
+                if task in lanes.cut:
+                    await self._take_back(task)  # it was too late, or the handler did not listen
+                lanes.finish(share, item)
+                self.finished += 1
+                lanes.stop_running(task, share)
+
+    async def _failed(
+        self, task: "asyncio.Task[object]", share: Share, item: Item, error: BaseException
+    ) -> None:
+        """Deal with it, unless it was we who cancelled: then the item is somebody else's."""
+        lanes = self._lanes
+        try:
+            if isinstance(error, asyncio.CancelledError):
+                if task.cancelling():
+                    raise error
+                error = HandlerCancelled(self._handler)
+            assert isinstance(error, Exception)
+            if isinstance(item, list) and (bad := _bad_one(item, error)) is not None:
+                await self._go_on_without(bad, share, item, error)
+            elif await self._failures.deal_with(share, item, error):
+                lanes.finish(share, item)
+        except asyncio.CancelledError:
+            if task not in lanes.cut or task.cancelling() > 1:
+                raise
+        finally:
+            if task in lanes.cut:
+                await self._take_back(task)
+            lanes.stop_running(task, share)
+
+    async def _go_on_without(
+        self, bad: Record, share: Share, batch: list[Record], error: Exception
+    ) -> None:
+        """One of a batch cannot be read: the others are none the worse for it."""
+        await self._failures.give_up(bad, error, 1)
+        self._lanes.finish_some(share, [bad])
+        if len(batch) == 1:
+            self._lanes.finish(share, batch)
+        else:
+            batch[:] = [record for record in batch if record is not bad]
+            self._lanes.again(share, batch, 0)
+
+    async def _take_back(self, task: "asyncio.Task[object]") -> None:
+        """The cancellation was for the item's sake; the worker goes on.
+
+        A handler that had its own partition taken away, by a seek, may not have met it yet: it is
+        met here, and not by the next record.
+        """
+        self._lanes.cut.discard(task)
+        with suppress(asyncio.CancelledError):  # if there was another, `cancelling` says so
+            await asyncio.sleep(0)
+        task.uncancel()
+
+
+def _bad_one(batch: list[Record], error: Exception) -> Record | None:
+    """The record of a batch that cannot be deserialized, if that is what is wrong, for good."""
+    if not isinstance(error, DeserializationFailed) or error.retriable:
+        return None
+    return next((record for record in batch if record is error.record), None)

@@ -1,0 +1,1 @@
+"""What it takes to be a member of a group that ZooKeeper coordinates, for whoever has streams."""

@@ -1,0 +1,181 @@
+"""Feeders, and what they are compared with, each in a process of its own.
+
+`python -m benchmarks._feeding NAME SERVERS TOPIC OPTIONS` runs one.
+"""
+
+import asyncio
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.delta import DeltaSink
+from asyncconsumer.spark.feeder import SparkFeeder
+from asyncconsumer.spark.landing import LandingFolder
+from benchmarks._child import Consumer as Contender
+from benchmarks._child import Figures, Watch, run_one
+
+_SECONDS_BETWEEN_LOOKS: Final = 0.002
+_SECONDS_OF_NOTHING: Final = 2.0
+_SINKS: Final[dict[str, Any]] = {"landing": LandingFolder, "Delta": DeltaSink}
+
+
+class Stalls:
+    """How late the event loop was, each time that somebody wanted to be woken up."""
+
+    def __init__(self) -> None:
+        self._late: list[float] = []
+
+    async def watch(self) -> None:
+        while True:
+            asked = time.perf_counter()
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            self._late.append(time.perf_counter() - asked - _SECONDS_BETWEEN_LOOKS)
+
+    def figures(self) -> Figures:
+        return {
+            "longest_stall_ms": max(self._late) * 1e3,
+            "p99_stall_ms": statistics.quantiles(self._late, n=100)[98] * 1e3,
+        }
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Stalls]:
+    stalls = Stalls()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(stalls.watch())
+        yield stalls
+        task.cancel()
+
+
+class Keep:
+    """A sink that keeps batches in memory."""
+
+    remembers: Final = True
+    apart: Final = False
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+
+    def open(self) -> None: ...
+
+    def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(partitions)
+
+    def prepare(self, batch: Batch) -> None: ...
+
+    def publish(self, batch: Batch, prepared: object) -> tuple[()]:
+        self.batches.append(batch)
+        return ()
+
+    def discard(self, prepared: object) -> None: ...
+
+
+def feeder(servers: str, topic: str, each: int, sink: Any) -> SparkFeeder:  # noqa: ANN401
+    consumer = Consumer(
+        topic,
+        bootstrap_servers=servers,
+        group_id=f"feeding-{time.time_ns()}",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    return SparkFeeder(consumer, sink, max_records=each, max_wait_ms=60_000)
+
+
+async def fed(one: SparkFeeder, count: int) -> None:
+    """Until everything is read; what is not written yet is written at the end of its block."""
+    lanes = one._ours.lanes  # noqa: SLF001 - it tells what is written, not what is read
+    while sum(lane.position or 0 for lane in lanes.values()) < count:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as path:
+        yield str(Path(path) / "table")
+
+
+async def feed(servers: str, topic: str, kind: str, count: int, each: int) -> Figures:
+    """From the broker into the sink; the clock starts when partitions are there to be read."""
+    with folder() as path:
+        async with watched() as stalls:
+            one = feeder(servers, topic, each, _SINKS[kind](path))
+            async with one:
+                await one._consumer.assigned()  # noqa: SLF001
+                watch = Watch()
+                await fed(one, count)
+            figures = watch.figures(one.stats().records)
+        assert one.stats().records == count
+        return figures | stalls.figures()
+
+
+async def from_memory(servers: str, topic: str, kind: str, count: int, each: int) -> Figures:
+    """The same batches into the same sink, one after another, and nothing else to do."""
+    keep = Keep()
+    async with feeder(servers, topic, each, keep) as one:
+        await fed(one, count)
+    with folder() as path:
+        sink = _SINKS[kind](path)
+        sink.open()
+        sink.load([place for batch in keep.batches for place in batch.parts])
+        watch = Watch()
+        for batch in keep.batches:
+            assert not sink.publish(batch, sink.prepare(batch))
+        return watch.figures(sum(batch.rows for batch in keep.batches))
+
+
+async def create_and_append(servers: str, topic: str, count: int, each: int) -> Figures:
+    """What one would write without a feeder: a Spark job a batch, in a thread."""
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    keep = Keep()
+    try:
+        with folder() as path:
+
+            def append(batch: Batch, to: str) -> None:
+                spark.createDataFrame(batch.table).write.mode("append").parquet(to)
+
+            async with feeder(servers, topic, each, keep) as one:
+                await fed(one, count)
+            append(keep.batches[0], f"{path}-warm")
+            async with watched() as stalls:
+                watch = Watch()
+                for batch in keep.batches:
+                    await asyncio.to_thread(append, batch, path)
+                figures = watch.figures(count)
+        return figures | stalls.figures()
+    finally:
+        spark.stop()
+
+
+async def nothing(servers: str, topic: str, count: int, each: int) -> Figures:
+    """What the machine itself makes a loop wait."""
+    async with watched() as stalls:
+        await asyncio.sleep(_SECONDS_OF_NOTHING)
+    return {"records_per_s": 0.0, "cpu_s_per_million": 0.0, "peak_rss_mb": 0.0} | stalls.figures()
+
+
+FEEDERS: Final[dict[str, Contender]] = {
+    **{f"feeder, {kind}": partial(feed, kind=kind) for kind in _SINKS},
+    **{f"from memory, {kind}": partial(from_memory, kind=kind) for kind in _SINKS},
+    "nothing": nothing,
+    "createDataFrame + append": create_and_append,
+}
+
+
+if __name__ == "__main__":
+    run_one(FEEDERS)

@@ -1,0 +1,60 @@
+"""An aiohttp service that keeps orders, and answers for them.
+
+BROKERS=localhost:9092 python -m examples.aiohttp_service 8080
+"""
+
+import os
+import sqlite3
+import sys
+from contextlib import closing
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from asyncconsumer import Batch, ConsumerApp
+from asyncconsumer.apps.aiohttp import health_pages
+
+STORE = os.environ.get("STORE", "orders.sqlite")
+TOPIC = os.environ.get("TOPIC", "orders")
+
+app = ConsumerApp(
+    bootstrap_servers=os.environ.get("BROKERS", "localhost:9092"),
+    group_id=os.environ.get("GROUP", "orders"),
+    auto_offset_reset="earliest",
+)
+
+
+class Order(BaseModel):
+    """What the topic holds, as JSON."""
+
+    number: int
+    customer: str
+
+
+@app.handler(TOPIC, ordering="partition", batch=Batch(max_records=50, max_wait_ms=20))
+def keep(orders: list[Order]) -> None:
+    """Called in a thread, as SQLite blocks; many orders are one transaction."""
+    with closing(sqlite3.connect(STORE, timeout=30)) as store, store:
+        rows = [(order.number, order.customer) for order in orders]
+        store.executemany("INSERT INTO orders VALUES (?, ?)", rows)
+
+
+async def partitions(request: web.Request) -> web.Response:
+    """Those that this process reads."""
+    running = await app.current()
+    return web.json_response(sorted(one.partition for one in running.consumer.assignment))
+
+
+def service() -> web.Application:
+    """The whole of it."""
+    with closing(sqlite3.connect(STORE, timeout=30)) as store:
+        store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
+    api = web.Application()
+    api.cleanup_ctx.append(app.cleanup_ctx)
+    api.add_subapp("/kafka", health_pages(app))  # /kafka/live, /ready, /lag, /status and /metrics
+    api.router.add_get("/partitions", partitions)
+    return api
+
+
+if __name__ == "__main__":
+    web.run_app(service(), host="127.0.0.1", port=int(sys.argv[1]))

@@ -1,0 +1,195 @@
+"""Living inside a web app: its start, its end, and what dies in between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from aiohttp import web
+from fastapi import FastAPI
+from starlette.applications import Starlette
+
+from asyncconsumer import ClosedError, ConfigError, Consumer, ConsumerApp
+from asyncconsumer.embedding.embedded import Embedded
+from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.tasks.scope import Scope
+from tests.helpers import until
+
+pytestmark = pytest.mark.fast
+
+WELL = Standing(live=True, ready=True, state="consuming")
+
+
+class Thing(Embedded):
+    """Something that is opened and closed, and may die, as an app of handlers does."""
+
+    def __init__(self, *, cannot_start: Exception | None = None) -> None:
+        self._scope = Scope("thing")
+        self.told: list[str] = []
+        self.drained = asyncio.Event()
+        self.drained.set()
+        self.worse_at_the_end: Exception | None = None
+        self._cannot_start = cannot_start
+        self._task: asyncio.Task[Any] | None = None
+        self._error: Exception | None = None
+
+    async def __aenter__(self) -> Self:
+        await asyncio.sleep(0)
+        if self._cannot_start:
+            raise self._cannot_start
+        await self._scope.__aenter__()
+        self._task = asyncio.current_task()
+        self.told.append("open")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.told.append("draining")
+        if self._error and self._task:
+            self._task.uncancel()
+        await self.drained.wait()
+        await self._scope.__aexit__(None, None, None)
+        self.told.append("closed")
+        if failure := self._error or self.worse_at_the_end:
+            raise failure
+
+    def die(self, error: Exception) -> None:
+        assert self._task
+        self._error = error
+        self._task.cancel()
+
+    def standing(self) -> Standing:
+        return WELL
+
+
+async def test_it_is_open_while_the_web_app_runs() -> None:
+    thing = Thing()
+    async with thing.lifespan(FastAPI()):
+        assert thing.told == ["open"]
+        assert await thing.current() is thing
+        assert thing.look() == {"": WELL}
+    assert thing.told == ["open", "draining", "closed"]
+
+
+async def test_the_end_of_the_web_app_waits_until_all_is_drained() -> None:
+    thing, over = Thing(), asyncio.Event()
+    thing.drained.clear()
+
+    async def serve() -> None:
+        async with thing.lifespan():
+            await over.wait()
+
+    async with asyncio.TaskGroup() as group:
+        served = group.create_task(serve())
+        over.set()
+        await until(lambda: "draining" in thing.told)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not served.done()
+        thing.drained.set()
+    assert thing.told[-1] == "closed"
+
+
+async def test_what_cannot_start_keeps_the_web_app_from_starting() -> None:
+    thing = Thing(cannot_start=ConfigError("no such option"))
+    with pytest.raises(ConfigError, match="no such option"):
+        async with thing.lifespan():
+            pytest.fail("the web app started")
+    with pytest.raises(ConfigError, match="no such option"):
+        await anext(aiter(Thing(cannot_start=ConfigError("no such option")).cleanup_ctx()))
+
+
+async def test_what_dies_is_told_and_the_web_app_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    thing = Thing()
+    async with thing.lifespan():
+        thing.die(ConfigError("the group was deleted"))
+        await until(lambda: not thing.look()[""].live)
+        assert thing.look()[""].reason == "the group was deleted"
+        with pytest.raises(ClosedError):
+            await thing.current()
+    assert "Thing has ended, and the web app goes on without it: the group was deleted" in (
+        caplog.text
+    )
+
+
+async def test_an_error_of_the_very_end_is_raised() -> None:
+    thing = Thing()
+    with pytest.raises(ConfigError, match="not committed"):
+        async with thing.lifespan():
+            thing.worse_at_the_end = ConfigError("not committed")
+
+
+async def test_errors_of_the_web_app_are_its_own() -> None:
+    thing = Thing()
+    with pytest.raises(KeyError):
+        async with thing.lifespan():
+            raise KeyError
+    assert thing.told[-1] == "closed"
+
+
+async def test_a_web_app_that_is_cancelled_takes_it_along() -> None:
+    thing = Thing()
+
+    async def serve() -> None:
+        async with thing.lifespan():
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as group:
+        served = group.create_task(serve())
+        await until(lambda: thing.told == ["open"])
+        served.cancel()
+    assert thing.told[-1] == "closed"
+
+
+async def test_what_an_existing_lifespan_opens_is_there_before_it_and_after_it() -> None:
+    thing, web_app = Thing(), Starlette()
+
+    @asynccontextmanager
+    async def existing(given: object) -> AsyncIterator[dict[str, int]]:
+        assert given is web_app
+        thing.told.append("existing")
+        yield {"answer": 42}
+        thing.told.append("existing over")
+
+    async with thing.lifespan_with(existing)(web_app) as state:
+        assert state == {"answer": 42}
+    assert thing.told == ["existing", "open", "draining", "closed", "existing over"]
+
+
+async def test_aiohttp_opens_and_closes_it() -> None:
+    thing, web_app = Thing(), web.Application()
+    web_app.cleanup_ctx.append(thing.cleanup_ctx)
+    runner = web.AppRunner(web_app)
+    async with asyncio.TaskGroup() as group:  # as fixtures of tests do: each in a task of its own
+        await group.create_task(runner.setup())
+        assert thing.told == ["open"]
+        await group.create_task(runner.cleanup())
+    assert thing.told == ["open", "draining", "closed"]
+
+
+async def test_a_second_life_is_refused() -> None:
+    thing = Thing()
+    async with thing.lifespan():
+        pass
+    with pytest.raises(ClosedError, match="make a new one"):
+        async with thing.lifespan():
+            pytest.fail("opened twice")
+
+
+async def test_apps_and_consumers_say_when_they_are_not_open() -> None:
+    app = ConsumerApp(bootstrap_servers="localhost:1", group_id="g")
+    consumer = Consumer("t", bootstrap_servers="localhost:1", group_id="g")
+    for one in (app, consumer):
+        assert not one.look()[""].ready
+        with pytest.raises(ClosedError, match="not open yet"):
+            await one.current()
+    assert app.look()[""].reason == "it was not opened yet"
+    with pytest.raises(ConfigError, match="no handler"):
+        async with app.lifespan():
+            pytest.fail("started without a handler")

@@ -1,0 +1,198 @@
+"""Cancelled at every point where a reader can be: nothing is lost, nothing unfinished committed."""
+
+import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, Record
+from asyncconsumer.connector import Outside
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.helpers import until
+
+RECORDS = 9
+PARTITIONS = 3
+
+
+@types.coroutine
+def cancelled_at(step: int, work: Coroutine[Any, Any, None]) -> Generator[Any, Any, int]:
+    """Run it, and cancel the task when it waits for the so many-th time; how often it waited."""
+    steps = 0
+    try:
+        word: Any = None
+        trouble: BaseException | None = None
+        while True:
+            waits = work.send(word) if trouble is None else work.throw(trouble)
+            trouble = None
+            steps += 1
+            if steps == step:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()  # as soon as it is given what it waits for, which is at once
+            try:
+                word = yield waits
+            except BaseException as error:  # noqa: BLE001 - passed on to where it belongs
+                trouble = error
+    except StopIteration:
+        return steps
+
+
+class Work:
+    """Takes its time with each record; no commit may be beyond what it has finished."""
+
+    def __init__(self) -> None:
+        self.finished: set[tuple[int, int]] = set()
+        self.committed: dict[int, int] = {}
+        self.beyond: list[str] = []
+
+    async def on(self, record: Any) -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.03)
+        await asyncio.sleep(0)
+        self.finished.add((record.partition, record.offset))
+
+    def commit(self, group: str, member: str, at: tuple[str, int], offset: int) -> None:
+        self.committed[at[1]] = offset
+        self.beyond += [
+            f"{at} committed {offset}, {one} is not finished"
+            for one in range(offset)
+            if (at[1], one) not in self.finished
+        ]
+
+    @property
+    def over(self) -> bool:
+        return len(self.finished) == RECORDS
+
+
+async def by_record(one: Consumer[Any, Any], work: Work) -> None:
+    async for record in one:
+        await work.on(record)
+
+
+async def by_message(one: Consumer[Any, Any], work: Work) -> None:
+    iterator = aiter(one)
+    while True:
+        message = await anext(iterator)
+        await work.on(message)
+
+
+async def by_timeout(one: Consumer[Any, Any], work: Work) -> None:
+    """Each wait for the next one is short, and is made again."""
+    iterator = aiter(one)
+    while True:
+        try:
+            async with asyncio.timeout(0.01):
+                record = await anext(iterator)
+        except TimeoutError:
+            continue
+        await work.on(record)
+
+
+async def by_batch(one: Consumer[Any, Any], work: Work) -> None:
+    async for batch in one.batches(max_records=5, max_wait_ms=40):
+        for record in batch:
+            await work.on(record)
+
+
+async def by_chunk(one: Consumer[Any, Any], work: Work) -> None:
+    async for records in one.chunks():
+        for record in records:
+            await work.on(record)
+
+
+async def by_arrow(one: Consumer[Any, Any], work: Work) -> None:
+    async for batch in one.arrow(max_rows=2, columns=["partition", "offset"]):
+        for row in batch.to_pylist():
+            await work.on(Record("t", row["partition"], row["offset"]))
+
+
+async def slow(data: bytes) -> bytes:
+    await asyncio.sleep(0.02)
+    return data
+
+
+class SlowAtFirst:
+    """Longer than `by_timeout` waits, unless it has seen the same before."""
+
+    def __init__(self) -> None:
+        self.seen: set[bytes] = set()
+
+    async def deserialize(self, data: bytes, place: object) -> bytes:
+        if data not in self.seen:
+            self.seen.add(data)
+            await asyncio.sleep(0.02)
+        return data
+
+
+WAYS: dict[
+    str, tuple[Callable[[Consumer[Any, Any], Work], Coroutine[Any, Any, None]], dict[str, Any]]
+] = {
+    "records": (by_record, {}),
+    "messages": (by_message, {"value_deserializer": lambda data: data}),
+    "slow messages": (by_message, {"value_deserializer": slow}),
+    "timeouts": (by_timeout, {}),
+    "slow timeouts": (by_timeout, {"value_deserializer": SlowAtFirst()}),
+    "batches": (by_batch, {}),
+    "slow batches": (by_batch, {"value_deserializer": slow}),
+    "chunks": (by_chunk, {}),
+    "arrow": (by_arrow, {}),
+}
+
+
+async def run(step: int, way: str) -> bool:
+    """Read with one task, cancelled at that step, then with another; whether it came to that."""
+    read, options = WAYS[way]
+    loop = asyncio.get_running_loop()
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", PARTITIONS)
+        for partition in range(PARTITIONS):
+            cluster.append("t", partition, RECORDS // PARTITIONS)
+        work = Work()
+        cluster.shelf.on_commit = work.commit
+        one: Consumer[Any, Any] = Consumer(
+            "t",
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=10,
+            heartbeat_thread=False,
+            outside=Outside(open_broker=cluster.open, clock=loop.time, randomness=Random(2)),
+            **options,
+        )
+        async with one, asyncio.TaskGroup() as tasks:
+
+            async def watched() -> None:
+                await cancelled_at(step, read(one, work))
+
+            readers = [tasks.create_task(watched())]
+            await until(lambda: readers[0].done() or work.over, 300)
+            cancelled = readers[0].done()
+            if not work.over:
+                readers.append(tasks.create_task(read(one, work)))
+                await until(lambda: work.over, 300)
+            # what is in hand is finished when the next is asked for, of which there is none
+            await until(lambda: sum(work.committed.values()) >= RECORDS - 5, 300)
+            for reader in readers:
+                reader.cancel()
+        assert work.beyond == []
+    return cancelled
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_a_reader_waits_for_it_may_be_cancelled(way: str) -> None:
+    step, cancelled = 0, True
+    while cancelled:  # until it has read everything before its step comes
+        step += 1
+
+        @simulated([step])
+        async def played(step: int = step) -> None:
+            nonlocal cancelled
+            cancelled = await run(step, way)
+
+        played()
+    assert step > RECORDS  # there were that many points at least

@@ -1,0 +1,418 @@
+"""The ways to read a consumer, to end it, and to commit: on a real broker."""
+
+import asyncio
+import json
+from typing import Any, cast
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.consumer.reading import Reading
+from asyncconsumer.errors import ConfigError, ConsumerTimeout, DeserializationFailed
+from asyncconsumer.streams.messages import Message
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.real import consumer, next_of, partitions, send, take
+from tests.helpers import until
+
+
+def number(message: Any) -> int:
+    return int(message.value)
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+
+async def test_a_batch_has_records_of_all_partitions_and_is_finished_as_a_whole(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group = await kafka.topic(partitions=3), kafka.group()
+    await send(kafka, topic, range(300), 3)
+    async with consumer(kafka, topic, group_id=group) as one:
+        await one.assigned()
+        batches = one.batches(max_records=200, max_wait_ms=2_000)
+        first = await anext(batches)
+        assert len(first) == 200
+        assert await one.commit() == dict.fromkeys(partitions(topic, 0, 1, 2), 0)
+        second = await anext(batches)
+        assert sorted(map(number, first + second)) == list(range(300))
+        done = await one.commit()
+        assert sum(done.values()) == 200
+    # who leaves while it has a batch in hand is not done with it
+    async with consumer(kafka, topic, group_id=group, stop_at="end") as other:
+        again = sorted([number(record) async for record in other])
+    assert again == sorted(map(number, second))
+
+
+async def test_a_batch_that_has_begun_waits_for_more_only_so_long(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    async with consumer(kafka, partitions=partitions(topic, 0)) as one:
+        batches = one.batches(max_records=10, max_wait_ms=50)
+        waiting = asyncio.ensure_future(anext(batches))  # noqa: TID251 - of this test alone
+        await send(kafka, topic, range(3))
+        got = [number(record) for record in await waiting]
+        while len(got) < 3:
+            got += [number(record) for record in await anext(batches)]
+        assert got == [0, 1, 2]
+
+
+async def test_what_a_cancelled_batch_had_is_in_the_next(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(5))
+    async with consumer(kafka, partitions=partitions(topic, 0)) as one:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await anext(one.batches(max_records=10, max_wait_ms=60_000))
+        await send(kafka, topic, range(5, 10))
+        batch = await anext(one.batches(max_records=10, max_wait_ms=60_000))
+        assert list(map(number, batch)) == list(range(10))
+
+
+# --- several streams -----------------------------------------------------------------------------
+
+
+async def test_streams_divide_what_there_is(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=4), kafka.group()
+    await send(kafka, topic, range(400), 4)
+    found: list[list[Message[bytes, bytes]]] = [[], []]
+
+    async def read(stream: Reading[bytes, bytes], into: list[Message[bytes, bytes]]) -> None:
+        async for record in stream:
+            into.append(record)  # noqa: PERF401 - others look at it meanwhile
+
+    async with consumer(kafka, topic, group_id=group) as one, asyncio.TaskGroup() as tasks:
+        readers = [
+            tasks.create_task(read(stream, into))
+            for stream, into in zip(one.stream(2), found, strict=True)
+        ]
+        await until(lambda: sum(map(len, found)) == 400)
+        parts = [{record.partition for record in each} for each in found]
+        assert [len(each) for each in parts] == [2, 2]
+        assert not parts[0] & parts[1]
+        for reader in readers:
+            reader.cancel()
+    # cancelled readers had a record each in hand
+    async with consumer(kafka, topic, group_id=group, stop_at="end") as other:
+        assert len([record async for record in other]) <= 2
+
+
+async def test_each_partition_has_a_stream_while_it_is_ours(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(20), 2)
+    read: dict[int, list[int]] = {}
+    ended: list[int] = []
+
+    async def follow(stream: Reading[bytes, bytes]) -> None:
+        assert stream.partition is not None
+        async for record in stream:
+            read.setdefault(stream.partition.partition, []).append(number(record))
+        ended.append(stream.partition.partition)
+
+    async def all_of(one: Consumer, tasks: asyncio.TaskGroup) -> None:
+        async for stream in one.partitions():
+            tasks.create_task(follow(stream))
+
+    async with asyncio.TaskGroup() as tasks, consumer(kafka, topic, group_id=group) as one:
+        tasks.create_task(all_of(one, tasks))
+        await until(lambda: sum(map(len, read.values())) == 20)
+        assert read == {0: list(range(0, 20, 2)), 1: list(range(1, 20, 2))}
+        async with consumer(kafka, topic, group_id=group) as two:
+            await until(lambda: len(one.assignment) == 1)
+            await until(lambda: len(ended) == 2)  # both, for by the range assignor all is given up
+            await until(lambda: one.health().lag == dict.fromkeys(one.assignment, 0))
+            assert len(await two.assigned()) == 1
+    assert len(ended) > 2  # with the consumer all end
+
+
+async def test_who_reads_in_one_way_cannot_choose_another(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(2))
+    async with consumer(kafka, partitions=partitions(topic, 0)) as one:
+        await next_of(one)
+        with pytest.raises(ConfigError, match="read in another way"):
+            one.stream(2)
+        with pytest.raises(ConfigError, match="number of streams"):
+            one.stream(0)
+
+
+# --- an end --------------------------------------------------------------------------------------
+
+
+async def test_a_job_reads_what_is_there_and_ends(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=3), kafka.group()
+    await send(kafka, topic, range(30), 3)
+    async with consumer(kafka, topic, group_id=group, stop_at="end") as one:
+        first = await next_of(one)
+        await send(kafka, topic, range(30, 60), 3)
+        rest = [number(record) async for record in one]
+        assert sorted([first, *rest]) == list(range(30))
+    async with consumer(kafka, topic, group_id=group, stop_at="end") as other:
+        assert sorted([number(record) async for record in other]) == list(range(30, 60))
+    async with consumer(kafka, topic, group_id=group, stop_at="end") as last:
+        assert [record async for record in last] == []
+
+
+async def test_a_job_can_end_at_offsets_and_has_nothing_to_do_at_the_end(
+    kafka: KafkaHandle,
+) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(10))
+    (at,) = partitions(topic, 0)
+    async with consumer(kafka, partitions=[at], stop_at={at: 4}) as one:
+        assert [number(record) async for record in one] == [0, 1, 2, 3]
+    options = {"auto_offset_reset": "latest", "stop_at": "end"}
+    async with consumer(kafka, partitions=[at], **options) as other:
+        async with asyncio.timeout(30):
+            assert [record async for record in other] == []
+
+
+async def test_a_bar_tells_how_far_a_job_is(
+    kafka: KafkaHandle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(10))
+    at = partitions(topic, 0)
+    async with consumer(kafka, partitions=at, stop_at="end", progress=True) as one:
+        assert len([record async for record in one]) == 10
+    assert "10/10" in capsys.readouterr().err
+
+
+async def test_so_many_records_and_no_more_all_of_them_done_with(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(30))
+    async with consumer(kafka, topic, group_id=group, max_records=7) as one:
+        assert [number(record) async for record in one] == list(range(7))
+        with pytest.raises(ConfigError, match="max_records"):
+            await anext(one.chunks())
+    async with consumer(kafka, topic, group_id=group, max_records=12) as other:
+        sizes = [len(batch) async for batch in other.batches(max_records=5)]
+        assert sizes == [5, 5, 2]
+    async with consumer(kafka, topic, group_id=group) as last:
+        assert await next_of(last) == 19
+
+
+async def test_a_loop_ends_when_nothing_came_for_so_long(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(3))
+    at = partitions(topic, 0)
+    async with consumer(kafka, partitions=at, idle_timeout_ms=300) as one:
+        assert [number(record) async for record in one] == [0, 1, 2]
+        assert [batch async for batch in one.batches()] == []
+    async with consumer(kafka, partitions=at, consumer_timeout_ms=300) as other:
+        await take(other, 3)
+        with pytest.raises(ConsumerTimeout):
+            await next_of(other)
+
+
+# --- ways to commit ------------------------------------------------------------------------------
+
+
+async def test_by_hand_nothing_is_committed_but_what_is_said(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(10))
+    (at,) = partitions(topic, 0)
+    async with consumer(kafka, topic, group_id=group, commit_policy="manual") as one:
+        messages = aiter(one)
+        taken = [await anext(messages) for _ in range(6)]
+        assert await one.committed([at]) == {at: None}
+        await taken[3].commit()
+        await taken[1].commit()  # which was done with before: commits do not go back
+        assert await one.committed([at]) == {at: 4}
+        assert await one.commit(taken[4]) == {at: 5}
+    async with consumer(kafka, topic, group_id=group) as other:
+        assert await next_of(other) == 5
+
+
+async def test_a_message_that_is_committed_by_itself_says_so(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(1))
+    options: dict[str, Any] = {"value_deserializer": json, "group_id": kafka.group()}
+    async with consumer(kafka, topic, **options) as one:
+        message = await anext(aiter(one))
+        with pytest.raises(ConfigError, match="commit_policy='manual'"):
+            await message.commit()
+
+
+async def test_at_most_once_is_committed_before_it_is_seen_and_a_good_end_loses_nothing(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(50))
+    (at,) = partitions(topic, 0)
+    options = {"group_id": group, "commit_policy": "at_most_once"}
+    async with consumer(kafka, topic, **options) as one:
+        assert await next_of(one) == 0
+        committed = (await one.committed([at]))[at]
+        assert committed is not None
+        assert committed >= 1  # a crash now would repeat nothing
+        assert await take(one, 2) == [1, 2]
+    async with consumer(kafka, topic, **options) as other:
+        assert await next_of(other) == 3
+
+
+# --- what cannot be read -------------------------------------------------------------------------
+
+
+async def test_what_does_not_deserialize_is_raised_with_its_record(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await _send_texts(kafka, topic, "1", "2", "no number", "4")
+    async with consumer(kafka, topic, group_id=group, value_deserializer=json) as one:
+        values = aiter(one)
+        assert [(await anext(values)).value for _ in range(2)] == [1, 2]
+        with pytest.raises(DeserializationFailed) as failed:
+            await anext(values)
+        assert failed.value.record.value == b"no number"  # type: ignore[attr-defined]
+    async with consumer(kafka, topic, group_id=group, value_deserializer=json) as other:
+        with pytest.raises(DeserializationFailed):  # nobody was done with it
+            await anext(aiter(other))
+
+
+async def test_poison_is_left_out_and_counted(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await _send_texts(kafka, topic, "1", "no number", "3")
+    options: dict[str, Any] = {"group_id": group, "value_deserializer": json, "on_poison": "skip"}
+    async with consumer(kafka, topic, stop_at="end", **options) as one:
+        events = one.events()
+        assert [message.value async for message in one] == [1, 3]
+        assert one.counts["poisoned"] == 1
+        told = [str(await anext(events)) for _ in range(2)]
+        assert "JSONDecodeError" in told[-1]
+        assert f"{topic}[0]@1" in told[-1]
+    async with consumer(kafka, topic, max_records=3, **options) as other:
+        await _send_texts(kafka, topic, "4", "worse", "6", "7")
+        batches = [[message.value for message in batch] async for batch in other.batches()]
+        assert [value for batch in batches for value in batch] == [4, 6, 7]
+
+
+async def test_poison_becomes_a_dead_letter(kafka: KafkaHandle) -> None:
+    topic, dead = await kafka.topic(), await kafka.topic()
+    await _send_texts(kafka, topic, "1", "no number", "3")
+    options: dict[str, Any] = {
+        "group_id": kafka.group(),
+        "value_deserializer": json,
+        "on_poison": "dead_letter",
+        "dead_letter_topic": dead,
+    }
+    async with consumer(kafka, topic, stop_at="end", **options) as one:
+        assert [message.value async for message in one] == [1, 3]
+    async with consumer(kafka, partitions=partitions(dead, 0), stop_at="end") as letters:
+        (letter,) = [record async for record in letters]
+    told = dict(letter.headers)
+    assert letter.value == b"no number"
+    assert told["dlt.topic"] == topic.encode()
+    assert told["dlt.offset"] == b"1"
+    assert b"DeserializationFailed" in (told["dlt.error.type"] or b"")
+
+
+async def _send_texts(kafka: KafkaHandle, topic: str, *texts: str) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for text in texts:
+            await producer.send_and_wait(topic, text.encode(), partition=0)
+
+
+# --- transactions --------------------------------------------------------------------------------
+
+
+async def test_a_transaction_commits_offsets_with_what_is_sent_or_neither(
+    kafka: KafkaHandle,
+) -> None:
+    source, sink, group = await kafka.topic(partitions=2), await kafka.topic(), kafka.group()
+    await send(kafka, source, range(20), 2)
+    options: dict[str, Any] = {"group_id": group, "commit_policy": "manual"}
+    failures = 0
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=group
+    ) as producer:
+        async with consumer(kafka, source, **options) as one:
+            seen: list[int] = []
+            async with asyncio.timeout(60):
+                async for record in one:
+                    try:
+                        async with one.transaction(producer):
+                            await producer.send(sink, b"%d" % (number(record) * 10))
+                            if number(record) in (4, 7) and number(record) not in seen:
+                                seen.append(number(record))
+                                raise ValueError("the second time it works")  # noqa: TRY301
+                    except ValueError:
+                        failures += 1
+                        continue
+                    seen.append(number(record))
+                    if len(seen) == 15 + failures:
+                        break
+        async with consumer(kafka, source, stop_at="end", **options) as two:
+            async for batch in two.batches(max_records=3):
+                async with two.transaction(producer):
+                    for record in batch:
+                        await producer.send(sink, b"%d" % (number(record) * 10))
+    assert failures == 2
+    read = {"isolation_level": "read_committed", "stop_at": "end"}
+    async with consumer(kafka, partitions=partitions(sink, 0), **read) as results:
+        made = sorted([number(record) async for record in results])
+    assert made == [10 * each for each in range(20)]
+
+
+async def test_a_transaction_needs_commits_by_hand(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    async with consumer(kafka, topic, group_id=kafka.group()) as one:
+        with pytest.raises(ConfigError, match="commit_policy='manual'"):
+            one.transaction(cast("AIOKafkaProducer", None))
+
+
+# --- how it stands -------------------------------------------------------------------------------
+
+
+async def test_health_says_how_it_stands(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    await send(kafka, topic, range(10))
+    (at,) = partitions(topic, 0)
+    options = {"group_id": kafka.group(), "stall_timeout_ms": 500}
+    async with consumer(kafka, topic, **options) as one:
+        assert one.health().state == "rebalancing"
+        assert not one.health().ready
+        await one.assigned()
+        await until(lambda: one.health().lag == {at: 10})
+        await take(one, 10)
+        await until(lambda: one.health().lag == {at: 0})
+        await until(lambda: one.health().state == "consuming")
+        health = one.health()
+        assert health.ready
+        assert health.last_heartbeat is not None
+        assert health.last_fetch is not None
+        await until(lambda: one.health().last_progress is not None)
+        await send(kafka, topic, range(1))
+        await until(lambda: one.health().state == "handler_bound")  # nobody takes it
+        assert "is not read" in (one.health().reason or "")
+    assert one.health().state == "closed"
+    assert not one.health().live
+
+
+async def test_events_tell_of_rebalances(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    both = frozenset(partitions(topic, 0, 1))
+    async with consumer(kafka, topic, group_id=group) as one:
+        events = one.events()
+        first: Any = await anext(events)
+        assert (first.gained, first.revoked, first.lost) == (both, frozenset(), frozenset())
+        async with consumer(kafka, topic, group_id=group) as two:
+            await two.assigned()
+            second: Any = await anext(events)
+            assert second.revoked == both  # by the range assignor all is given up
+            assert second.seconds >= 0
+    assert [event async for event in events]  # what comes back is the last, and then the end
+
+
+def test_options_that_do_not_go_together() -> None:
+    def refused(match: str, **options: Any) -> None:
+        with pytest.raises(ConfigError, match=match):
+            Consumer("t", **{"bootstrap_servers": "k:9092", "group_id": "g", **options})
+
+    refused("did you mean manual", commit_policy="manuel")
+    refused("on_poison must be one of", on_poison="ignore")
+    refused("need each other", on_poison="dead_letter")
+    refused("need each other", dead_letter_topic="dead")
+    refused("max_records must be", max_records=0)
+    refused("stop_at must be 'end'", stop_at="latest")
+    refused("its keys must be TopicPartitions", stop_at={("t", 0): 3})
+    refused("must be an offset", stop_at={TopicPartition("t", 0): -1})
+    refused("without a group_id", group_id=None, commit_policy="manual")
+    refused("is for group_protocol='zookeeper'", zookeeper_connect="zk:2181")

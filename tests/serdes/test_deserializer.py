@@ -1,0 +1,266 @@
+"""What may be given as a deserializer, and what each makes of bytes."""
+
+import json
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import CoroutineType
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from asyncconsumer import serdes
+from asyncconsumer.errors import ConfigError, ConnectFailed, DeserializationFailed
+from asyncconsumer.serdes import Deserializer, Place, deserializer_of
+from asyncconsumer.wire.accel import Record
+from tests.serdes.orders import (
+    JSON,
+    PLAIN,
+    DataclassOrder,
+    MsgspecOrder,
+    PydanticOrder,
+    TypedOrder,
+    record,
+)
+
+pytestmark = pytest.mark.fast
+
+
+class WithPlace:
+    def deserialize(self, data: bytes, place: Place) -> tuple[bytes, Place]:
+        return data, place
+
+
+class WithPlaceLater:
+    async def deserialize(self, data: bytes, place: Place) -> tuple[bytes, Place]:
+        return data, place
+
+
+async def later(data: bytes) -> str:
+    return data.decode()
+
+
+class CalledLater:
+    async def __call__(self, data: bytes) -> str:
+        return data.decode()
+
+
+def make(wanted: Any, value: bytes | None) -> Any:
+    return deserializer_of(wanted).reader("value")(record(value))
+
+
+async def make_waiting(wanted: Any, value: bytes | None) -> Any:
+    made = make(wanted, value)
+    assert isinstance(made, CoroutineType)
+    return await made
+
+
+@pytest.mark.parametrize(
+    ("wanted", "data", "made"),
+    [
+        (None, b"x", b"x"),
+        (bytes, b"x", b"x"),
+        (bytes | None, b"x", b"x"),
+        (str, "ä".encode(), "ä"),
+        (str | None, "ä".encode(), "ä"),
+        ("json", JSON, PLAIN),
+        (json, JSON, PLAIN),
+        (json.loads, JSON, PLAIN),
+        (PydanticOrder, JSON, PydanticOrder(id=7, item="tea")),
+        (PydanticOrder | None, JSON, PydanticOrder(id=7, item="tea")),
+        (list[PydanticOrder], b"[" + JSON + b"]", [PydanticOrder(id=7, item="tea")]),
+        (MsgspecOrder, JSON, MsgspecOrder(7, "tea")),
+        (list[MsgspecOrder], b"[" + JSON + b"]", [MsgspecOrder(7, "tea")]),
+        (DataclassOrder, JSON, DataclassOrder(7, "tea")),
+        (TypedOrder, JSON, PLAIN),
+        (dict[str, Any], JSON, PLAIN),
+        (dict, JSON, PLAIN),
+        (list, b"[1]", [1]),
+        (Any, JSON, PLAIN),
+        (serdes.msgpack(MsgspecOrder), msgspec.msgpack.encode(PLAIN), MsgspecOrder(7, "tea")),
+        (serdes.int16, b"\xff\xfe", -2),
+        (serdes.int32, b"\0\0\1\0", 256),
+        (serdes.int64, b"\0\0\0\0\0\0\1\0", 256),
+        (serdes.float32, b"\x3f\x80\0\0", 1.0),
+        (serdes.float64, b"\x3f\xf0\0\0\0\0\0\0", 1.0),
+        (serdes.boolean, b"\1", True),
+        (serdes.uuid, str(UUID(int=5)).encode(), UUID(int=5)),
+        (bytes.upper, b"x", b"X"),
+        (partial(int, base=16), b"1f", 31),
+        (lambda data: len(data), b"four", 4),
+        (WithPlace(), b"x", (b"x", Place("orders", "value", (("version", b"1"),)))),
+    ],
+)
+def test_bytes_become_what_is_wanted(wanted: Any, data: bytes, made: Any) -> None:
+    found = make(wanted, data)
+    assert found == made
+    assert type(found) is type(made)
+    assert make(wanted, None) is None  # a tombstone stays one
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [later, CalledLater(), partial(later), lambda data: later(data)],
+)
+async def test_a_function_may_take_its_time(wanted: Any) -> None:
+    assert deserializer_of(wanted).waits
+    assert await make_waiting(wanted, b"x") == "x"
+    assert make(wanted, None) is None
+
+
+async def test_a_method_that_wants_the_place_may_take_its_time_too() -> None:
+    data, place = await make_waiting(WithPlaceLater(), b"x")
+    assert (data, place.topic, place.part) == (b"x", "orders", "value")
+
+
+@pytest.mark.parametrize("wanted", [None, bytes, str, "json", PydanticOrder, MsgspecOrder])
+def test_what_we_make_ourselves_never_waits(wanted: Any) -> None:
+    assert not deserializer_of(wanted).waits
+
+
+def test_only_bytes_need_nothing_to_be_done() -> None:
+    assert deserializer_of(bytes).as_it_is
+    assert deserializer_of(None).as_it_is
+    assert not deserializer_of(str).as_it_is
+    assert not deserializer_of(bytes.upper).as_it_is
+
+
+def test_a_deserializer_is_taken_as_it_is_and_reads_either_part() -> None:
+    once = deserializer_of(str)
+    assert deserializer_of(once) is once
+    assert once.reader("key")(record(key=b"mine")) == "mine"
+    assert deserializer_of(WithPlace()).reader("key")(record())[1].part == "key"  # type: ignore[index]
+    assert repr(deserializer_of(PydanticOrder)) == "<Deserializer PydanticOrder by pydantic>"
+
+
+# --- what cannot be ------------------------------------------------------------------------------
+
+
+class Unknown:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (5, "5 does not say how to deserialize: give a type"),
+        ("jsn", "'jsn' does not say how"),
+        (PydanticOrder(id=1, item="x"), "does not say how to deserialize: give a type"),
+        (pickle, "the module pickle does not say how to deserialize: give its function"),
+        (int, "int is written in more than one way.*int64.*json.loads"),
+        (UUID, "UUID is written in more than one way.*serdes.uuid"),
+        (Unknown, "pydantic and msgspec cannot make Unknown of bytes: give a function"),
+        (lambda: 5, "cannot be called with bytes alone"),
+        (lambda data, place: 5, r"cannot be called with bytes alone.*deserialize\(data, place\)"),
+    ],
+)
+def test_what_says_nothing_is_told_at_once(wanted: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        deserializer_of(wanted)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    for name in packages:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_nothing_optional_is_imported_before_it_is_needed() -> None:
+    program = (
+        "import sys, asyncconsumer.serdes as s; s.deserializer_of(str); s.deserializer_of('json');"
+        "print(sorted({'pydantic', 'msgspec', 'confluent_kafka', 'fastavro'} & sys.modules.keys()))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert told.stdout.strip() == b"[]"
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "msgspec")
+    with pytest.raises(ConfigError, match=r"msgpack\(dict\) needs .* pip install msgspec"):
+        serdes.msgpack(dict)
+    assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")  # pydantic is still there
+    without(monkeypatch, "pydantic")
+    with pytest.raises(ConfigError, match=r"DataclassOrder needs .* pip install pydantic"):
+        deserializer_of(DataclassOrder)
+    assert make(str, b"x") == "x"  # these need nobody
+    assert make("json", JSON) == make(dict, JSON) == PLAIN
+
+
+def test_msgspec_makes_what_it_can_where_pydantic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "pydantic")
+    assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")
+    with pytest.raises(ConfigError, match="msgspec cannot make Unknown"):
+        deserializer_of(Unknown)
+
+
+def raising(error: Exception) -> Callable[[bytes], object]:
+    def deserialize(data: bytes) -> object:
+        raise error
+
+    return deserialize
+
+
+def raising_later(error: Exception) -> Callable[[bytes], object]:
+    async def deserialize(data: bytes) -> object:
+        raise error
+
+    return deserialize
+
+
+class RaisingWithPlace:
+    def deserialize(self, data: bytes, place: Place) -> object:
+        raise ValueError("no")
+
+
+async def failure(wanted: Any, bad: Record) -> DeserializationFailed:
+    with pytest.raises(DeserializationFailed) as told:  # noqa: PT012 - at once, or later
+        made = deserializer_of(wanted).reader("value")(bad)
+        if isinstance(made, CoroutineType):
+            await made
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (raising(ValueError("no")), r"ValueError\('no'\)"),
+        (raising_later(ValueError("no")), r"ValueError\('no'\)"),
+        (RaisingWithPlace(), r"ValueError\('no'\)"),
+        (PydanticOrder, "validation error"),
+        (MsgspecOrder, "ValidationError|DecodeError"),
+        (str, "UnicodeDecodeError"),
+        (
+            lambda data: deserializer_of(list).reader("value")(record(b"{}")),
+            "JSON of dict, and list",
+        ),
+        (serdes.int64, "2 bytes are no int64, which has 8"),
+    ],
+)
+async def test_a_failure_says_where_and_has_the_record(wanted: Any, reason: str) -> None:
+    bad = record(b"\xff{")
+    error = await failure(wanted, bad)
+    assert error.record is bad
+    assert (error.part, error.place, error.retriable) == ("value", "orders[3]@14", False)
+    assert isinstance(error.__cause__, Exception)
+    assert re.search(reason, str(error))
+
+
+async def test_json_of_another_kind_is_refused() -> None:
+    assert "JSON of dict, and list is wanted" in str(await failure(list, record(b"{}")))
+
+
+@pytest.mark.parametrize("how", [raising, raising_later])
+async def test_what_time_may_mend_is_told_apart(how: Callable[[Exception], Any]) -> None:
+    error = await failure(how(ConnectFailed("r:1", "refused")), record())
+    assert error.retriable
+    assert "refused" in str(error)
+    twin = pickle.loads(pickle.dumps(error))  # noqa: TID251 - our own
+    assert (twin.retriable, str(twin)) == (True, str(error))
+
+
+def test_a_deserializer_is_of_our_own_making() -> None:
+    assert isinstance(serdes.int64, Deserializer)

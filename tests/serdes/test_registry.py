@@ -1,0 +1,244 @@
+"""Schemas of a registry. Confluent's own serializers write what is read here.
+
+The registry is a fake; with `$ASYNCCONSUMER_REGISTRY` it is the real one at that address, as
+``http://127.0.0.1:8080/apis/ccompat/v7`` is for Apicurio's.
+"""
+
+import os
+import uuid
+from collections.abc import AsyncIterator
+from types import CoroutineType
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AsyncAvroDeserializer
+
+from asyncconsumer.errors import ConfigError, NotFramed, UnknownSchema, WrongSchema
+from asyncconsumer.serdes import Deserializer, SchemaRegistry, deserializer_of
+from asyncconsumer.testing.registry import FakeRegistry
+from tests.serdes.orders import PLAIN, MsgspecOrder, PydanticOrder, record
+from tests.serdes.writers import (
+    AVRO_NEWER_ORDER,
+    AVRO_ORDER,
+    JSON_ORDER,
+    Writer,
+    framed,
+    messages,
+    writing,
+)
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    if real := os.environ.get("ASYNCCONSUMER_REGISTRY"):
+        yield real
+        return
+    async with FakeRegistry() as fake:
+        yield fake.url
+
+
+@pytest.fixture
+async def writer(url: str) -> AsyncIterator[Writer]:
+    async with writing(url, uuid.uuid4().hex) as one:
+        yield one
+
+
+@pytest.fixture
+async def registry(url: str) -> AsyncIterator[SchemaRegistry]:
+    async with SchemaRegistry(url) as one:
+        yield one
+
+
+async def made(deserializer: Deserializer[Any], data: bytes) -> Any:
+    """What becomes of a record, whose schema is asked for; and of another, without a wait."""
+    read = deserializer.reader("value")
+    first = read(record(data))
+    assert isinstance(first, CoroutineType)
+    found = await first
+    again = read(record(data))
+    assert not isinstance(again, CoroutineType)
+    assert again == found
+    return found
+
+
+async def cause(deserializer: Deserializer[Any], data: bytes) -> BaseException | None:
+    waiting = deserializer.reader("value")(record(data))
+    assert isinstance(waiting, CoroutineType)
+    with pytest.raises(Exception, match=r"orders\[3\]@14") as told:
+        await waiting
+    return told.value.__cause__
+
+
+# --- Avro ----------------------------------------------------------------------------------------
+
+
+async def test_avro_as_plain_objects_and_as_models(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    data = await writer.avro(PLAIN, AVRO_ORDER)
+    assert await made(registry.avro(), data) == PLAIN
+    assert await made(registry.avro(PydanticOrder), data) == PydanticOrder(id=7, item="tea")
+    assert await made(registry.avro(MsgspecOrder), data) == MsgspecOrder(7, "tea")
+    assert registry.avro(PydanticOrder).reader("key")(record(key=None)) is None
+
+
+async def test_each_record_is_read_with_the_schema_that_it_was_written_with(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    older = await writer.avro(PLAIN, AVRO_ORDER)
+    newer = await writer.avro({**PLAIN, "count": 3}, AVRO_NEWER_ORDER)
+    avro, as_newer = registry.avro(), registry.avro(reader_schema=AVRO_NEWER_ORDER)
+    assert await made(avro, older) == PLAIN
+    assert await made(avro, newer) == {**PLAIN, "count": 3}
+    assert await made(as_newer, older) == {**PLAIN, "count": 1}
+    assert await made(as_newer, newer) == {**PLAIN, "count": 3}
+
+
+async def test_avro_schemas_refer_to_others(writer: Writer, registry: SchemaRegistry) -> None:
+    colour = '{"type": "enum", "name": "Colour", "namespace": "shop", "symbols": ["RED"]}'
+    item = """{"type": "record", "name": "Item", "namespace": "shop",
+        "fields": [{"name": "colour", "type": "shop.Colour"}]}"""
+    order = """{"type": "record", "name": "Full", "namespace": "shop", "fields": [
+        {"name": "item", "type": "shop.Item"},
+        {"name": "second", "type": ["null", "shop.Item"]}]}"""
+    of_colour, _ = await writer.register("colour", colour, "AVRO")
+    of_item, _ = await writer.register("item", item, "AVRO", ("shop.Colour", of_colour))
+    _, whole = await writer.register("order", order, "AVRO", ("shop.Item", of_item))
+    _, either = await writer.register(
+        "either", '["shop.Item", "shop.Colour"]', "AVRO",
+        ("shop.Item", of_item), ("shop.Colour", of_colour),
+    )  # fmt: skip
+    avro = registry.avro()
+    red = {"colour": "RED"}
+    assert await made(avro, framed(whole, b"\0\2\0")) == {"item": red, "second": red}
+    assert await made(avro, framed(either, b"\0\0")) == red
+    assert avro.reader("value")(record(framed(either, b"\2\0"))) == "RED"
+
+
+async def test_avro_bytes_alone_are_written_as_they_are(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    data = await writer.avro(b"raw", '"bytes"')
+    assert data.endswith(b"raw")
+    assert await made(registry.avro(), data) == b"raw"
+
+
+async def test_confluents_own_deserializers_may_be_given(url: str, writer: Writer) -> None:
+    data = await writer.avro(PLAIN, AVRO_ORDER)
+    async with AsyncSchemaRegistryClient({"url": url}) as client:
+        theirs = deserializer_of(await AsyncAvroDeserializer(client))
+        waiting = theirs.reader("value")(record(data))
+        assert isinstance(waiting, CoroutineType)
+        assert await waiting == PLAIN
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+async def test_json_is_checked_by_its_schema(writer: Writer, registry: SchemaRegistry) -> None:
+    data = await writer.json(PLAIN)
+    checked, unchecked = registry.json_schema(), registry.json_schema(validate=False)
+    assert await made(checked, data) == PLAIN
+    assert await made(unchecked, data) == PLAIN
+    bad = data[:5] + b'{"item": 5}'
+    with pytest.raises(Exception, match="'id' is a required property"):
+        checked.reader("value")(record(bad))
+    assert unchecked.reader("value")(record(bad)) == {"item": 5}
+
+
+async def test_json_as_models(writer: Writer, registry: SchemaRegistry) -> None:
+    data = await writer.json(PLAIN)
+    assert await made(registry.json_schema(MsgspecOrder), data) == MsgspecOrder(7, "tea")
+    both = registry.json_schema(PydanticOrder, validate=True)
+    assert await made(both, data) == PydanticOrder(id=7, item="tea")
+
+
+async def test_json_schemas_refer_to_others(writer: Writer, registry: SchemaRegistry) -> None:
+    of_order, _ = await writer.register("order", JSON_ORDER, "JSON")
+    orders = """{"$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "array", "items": {"$ref": "order.json"}}"""
+    _, several = await writer.register("orders", orders, "JSON", ("order.json", of_order))
+    checked = registry.json_schema()
+    assert await made(checked, framed(several, b'[{"id": 1}]')) == [{"id": 1}]
+    with pytest.raises(Exception, match="'id' is a required property"):
+        checked.reader("value")(record(framed(several, b"[{}]")))
+
+
+# --- Protobuf ------------------------------------------------------------------------------------
+
+
+async def test_protobuf_reads_the_message_that_it_is(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    for name in ("Order", "Other.Inner", "Other.Second"):
+        kind = messages()[name]
+        written = kind(id=7, item="tea")
+        assert await made(registry.protobuf(kind), await writer.protobuf(written)) == written
+
+
+async def test_protobuf_of_another_message_is_refused(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    order, second = messages()["Order"], messages()["Other.Second"]
+    data = await writer.protobuf(second(id=7, item="tea"))  # whose bytes an Order would take
+    error = await cause(registry.protobuf(order), data)
+    assert isinstance(error, WrongSchema)
+    assert "the record is shop.v1.Other.Second, and shop.v1.Order is wanted" in str(error)
+
+
+async def test_protobuf_that_does_not_say_which_message_it_is(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    order = messages()["Order"]
+    data = await writer.protobuf(order(id=7, item="tea"))
+    for damage in (b"", b"\x80", b"\x01", b"\x7f", b"\xff" * 9, b"\x08\0"):
+        error = await cause(registry.protobuf(order), data[:5] + damage)
+        assert isinstance(error, NotFramed), damage
+
+
+# --- what is wrong -------------------------------------------------------------------------------
+
+
+async def test_a_schema_of_another_kind_is_refused(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    data = await writer.json(PLAIN)
+    error = await cause(registry.avro(), data)
+    assert isinstance(error, WrongSchema)
+    assert "it is JSON, and AVRO is wanted" in str(error)
+
+
+async def test_an_unknown_schema_is_told(url: str, registry: SchemaRegistry) -> None:
+    error = await cause(registry.avro(), framed(987654, b"x"))
+    assert isinstance(error, UnknownSchema)
+    assert not error.retriable
+    assert f"schema registry {url}: schema 987654" in str(error)
+
+
+async def test_what_no_registry_wrote_is_told() -> None:
+    avro = SchemaRegistry("http://127.0.0.1:1").avro()  # where nobody is asked
+    for data in (b"", b"\0\0\0", b'{"id": 7}', b"\1\0\0\0\1x"):
+        error = await cause(avro, data)
+        assert isinstance(error, NotFramed), data
+        assert "Was this written with a schema registry?" in str(error)
+
+
+def test_wrong_settings_are_told_at_once() -> None:
+    for wrong, reason in [
+        ({"url": "registry:8081"}, "url must be the address"),
+        ({"url": "http://a:b@r:1", "basic_auth": ("c", "d")}, "in url and in basic_auth"),
+        ({"url": "http://r:1", "ssl_key_location": "k"}, "ssl.certificate.location required"),
+        ({"url": "http://r:1", "ssl_ca_location": "/no/such"}, "No such file"),
+        ({"url": "http://r:1", "properties": {"tmeout": 1}}, "tmeout"),
+        ({"url": "http://r:1", "patience_ms": -1}, "patience_ms must be"),
+    ]:
+        with pytest.raises(ConfigError, match=reason):
+            SchemaRegistry(**wrong)  # type: ignore[arg-type]
+    registry = SchemaRegistry("http://r:1")
+    with pytest.raises(ConfigError, match="no class of messages"):
+        registry.protobuf(PydanticOrder)
+    with pytest.raises(ConfigError, match="reader_schema is no Avro schema"):
+        registry.avro(reader_schema="{}")

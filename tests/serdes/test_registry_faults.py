@@ -1,0 +1,201 @@
+"""A registry that is down, slow, strict, or asked by many at once."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from types import CoroutineType
+from typing import Any
+
+import pytest
+
+from asyncconsumer.errors import (
+    ConsumerError,
+    DeserializationFailed,
+    RegistryRefused,
+    RegistryUnavailable,
+    WrongSchema,
+)
+from asyncconsumer.serdes import Deserializer, SchemaRegistry
+from asyncconsumer.serdes.protobuf import message_names
+from asyncconsumer.testing.registry import FakeRegistry
+from tests.helpers import until
+from tests.serdes.orders import record
+from tests.serdes.writers import framed
+
+pytestmark = pytest.mark.fast
+
+TEXT = '"string"'
+HELLO = b"\x0ahello"
+BROKEN = 503, {"error_code": 50301, "message": "not now"}
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeRegistry]:
+    async with FakeRegistry() as one:
+        yield one
+
+
+async def read(deserializer: Deserializer[Any], schema_id: int) -> Any:
+    made = deserializer.reader("value")(record(framed(schema_id, HELLO)))
+    return await made if isinstance(made, CoroutineType) else made
+
+
+async def failure(registry: SchemaRegistry, schema_id: int = 1) -> ConsumerError:
+    with pytest.raises(DeserializationFailed) as told:
+        await read(registry.avro(), schema_id)
+    cause = told.value.__cause__
+    assert isinstance(cause, ConsumerError)
+    assert told.value.retriable == cause.retriable
+    return cause
+
+
+async def test_it_is_asked_again_while_it_is_not_able_to_answer(fake: FakeRegistry) -> None:
+    schema_id = fake.register("s", TEXT)
+    fake.fail(BROKEN, BROKEN)
+    assert await read(SchemaRegistry(fake.url).avro(), schema_id) == "hello"
+    assert len(fake.asked) == 3
+
+
+async def test_patience_has_an_end_and_the_record_is_not_bad(fake: FakeRegistry) -> None:
+    fake.fail(*[BROKEN] * 100)
+    error = await failure(SchemaRegistry(fake.url, patience_ms=100))
+    assert isinstance(error, RegistryUnavailable)
+    assert error.retriable
+    assert "not now" in str(error)
+    assert 1 < len(fake.asked) < 100
+
+
+async def test_nobody_there_is_told() -> None:
+    error = await failure(SchemaRegistry("http://127.0.0.1:1", patience_ms=0))
+    assert isinstance(error, RegistryUnavailable)
+    assert "schema registry http://127.0.0.1:1: schema 1: ConnectError" in str(error)
+
+
+async def test_one_that_does_not_answer_is_not_waited_for(fake: FakeRegistry) -> None:
+    schema_id = fake.register("s", TEXT)
+    fake.stall()
+    registry = SchemaRegistry(fake.url, request_timeout_ms=50, patience_ms=0)
+    assert isinstance(await failure(registry), RegistryUnavailable)
+    fake.heal()
+    assert await read(registry.avro(), schema_id) == "hello"
+
+
+@pytest.mark.parametrize(
+    "answer", [(403, {"error_code": 403, "message": "no"}), (200, b"<html>"), (200, {}), (200, [])]
+)
+async def test_what_time_does_not_mend_is_told_at_once(fake: FakeRegistry, answer: Any) -> None:
+    fake.fail(*[answer] * 2)
+    error = await failure(SchemaRegistry(fake.url))
+    assert isinstance(error, RegistryRefused)
+    assert not error.retriable
+    assert len(fake.asked) == 1
+
+
+async def test_an_unsound_schema_is_told(fake: FakeRegistry) -> None:
+    error = await failure(SchemaRegistry(fake.url), fake.register("s", '{"type": "recrod"}'))
+    assert isinstance(error, WrongSchema)
+    assert "it cannot be used" in str(error)
+
+
+async def test_rules_that_only_confluent_runs_are_not_passed_over(fake: FakeRegistry) -> None:
+    def rule(mode: str, **more: Any) -> dict[str, Any]:
+        return {"name": "pii", "kind": "TRANSFORM", "mode": mode, "type": "ENCRYPT", **more}
+
+    for harmless in (rule("WRITE"), rule("WRITEREAD", disabled=True)):
+        name = f"{harmless['mode']}"
+        schema_id = fake.register(name, TEXT, ruleSet={"domainRules": [harmless]})
+        assert await read(SchemaRegistry(fake.url).avro(), schema_id) == "hello"
+    encrypted = fake.register("e", TEXT, ruleSet={"domainRules": [rule("WRITEREAD")]})
+    error = await failure(SchemaRegistry(fake.url), encrypted)
+    assert isinstance(error, WrongSchema)
+    assert "its rule 'pii' (ENCRYPT) is to be run on reading" in str(error)
+
+
+# --- many at once, and what stays open -----------------------------------------------------------
+
+
+async def test_many_who_need_a_schema_at_once_ask_for_it_once(fake: FakeRegistry) -> None:
+    schema_id = fake.register("s", TEXT)
+    registry = SchemaRegistry(fake.url)
+    deserializers = registry.avro(), registry.avro()  # which share what is known
+    async with asyncio.TaskGroup() as group:
+        for deserializer in deserializers * 20:
+            group.create_task(read(deserializer, schema_id))
+    assert len(fake.asked) == 1
+
+
+async def test_who_gives_up_leaves_the_question_to_the_others(fake: FakeRegistry) -> None:
+    schema_id = fake.register("s", TEXT)
+    avro = SchemaRegistry(fake.url).avro()
+    fake.stall()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(read(avro, schema_id))
+        others = [group.create_task(read(avro, schema_id)) for _ in range(5)]
+        await until(lambda: len(fake.asked) == 1)
+        first.cancel()
+        await until(lambda: len(fake.asked) == 2)
+        fake.heal()
+    assert [each.result() for each in others] == ["hello"] * 5
+    assert len(fake.asked) == 2
+
+
+async def test_nothing_is_left_open(fake: FakeRegistry) -> None:
+    ids = [fake.register("s", text) for text in (TEXT, '{"type": "string"}')]
+    alone = SchemaRegistry(fake.url)
+    assert await read(alone.avro(), ids[0]) == "hello"
+    await until(lambda: fake.connected == 0)
+    async with SchemaRegistry(fake.url) as registry:
+        for each in ids:
+            assert await read(registry.avro(), each) == "hello"
+        assert (fake.accepted, fake.connected) == (2, 1)
+    await until(lambda: fake.connected == 0)
+    assert await read(registry.avro(), ids[0]) == "hello"  # which is known
+
+
+# --- secrets -------------------------------------------------------------------------------------
+
+
+async def test_secrets_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    user = "billing", "s3cr:t/ä"
+    quoted = "s3cr%3At%2F%C3%A4"
+    async with FakeRegistry(basic_auth=user) as fake:
+        schema_id = fake.register("s", TEXT)
+        with_user = fake.url.replace("http://", f"http://billing:{quoted}@")
+        told = ""
+        for registry in (SchemaRegistry(fake.url, basic_auth=user), SchemaRegistry(with_user)):
+            assert await read(registry.avro(), schema_id) == "hello"
+            told += f"{registry!r} {registry.url} {await failure(registry, 55)!r} {caplog.text}"
+        wrong = SchemaRegistry(fake.url, basic_auth=("billing", "wr0ng"))
+        error = await failure(wrong)
+        assert isinstance(error, RegistryRefused)
+        assert "Unauthorized" in str(error)
+        told += f"{error} {error!r} {caplog.text}"
+    for secret in ("s3cr", quoted, "wr0ng"):
+        assert secret not in told
+
+
+# --- the names of messages -----------------------------------------------------------------------
+
+
+def test_the_messages_of_a_proto_file_are_found_as_people_write_them() -> None:
+    names = message_names(
+        """
+        // message NotThis { }
+        syntax = "proto2"; /* message { */ package shop.v1;
+        option java_package = "message { }";
+        enum Kind { A = 0; }
+        message Order { optional string message = 1; oneof x { group Both = 2 { } string b = 3; }
+          enum Kind { B = 0; } message Line { message Part {} } optional group More = 4 { } }
+        service S { rpc Get(Order) returns (Order) { option (a) = { message: 'x' }; } }
+        message Last {}
+        """
+    )
+    assert names == {
+        (0,): "shop.v1.Order",
+        (0, 0): "shop.v1.Order.Both",
+        (0, 1): "shop.v1.Order.Line",
+        (0, 1, 0): "shop.v1.Order.Line.Part",
+        (0, 2): "shop.v1.Order.More",
+        (1,): "shop.v1.Last",
+    }

@@ -1,0 +1,116 @@
+"""Delta tables: offsets in the commit of the data, and what becomes of whoever comes second."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from asyncconsumer import TopicPartition
+from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.delta import DeltaSink
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.real import send
+from tests.helpers import until
+from tests.spark.delta_runtime import delta_rs as delta_rs
+from tests.spark.lake import batch, feeder, joined, numbers
+
+PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def sink(folder: Path, **options: Any) -> DeltaSink:
+    one = DeltaSink(str(folder), **options)
+    one.open()
+    return one
+
+
+def write(one: DeltaSink, what: Batch) -> set[TopicPartition]:
+    return set(one.publish(what, one.prepare(what)))
+
+
+def held(folder: Path) -> list[int]:
+    return numbers(DeltaTable(str(folder)).to_pyarrow_table(columns=["value"]))
+
+
+@pytest.mark.fast
+def test_data_and_offsets_are_one_commit(tmp_path: Path) -> None:
+    one = sink(tmp_path)
+    assert one.load([PLACE, OTHER]) == {PLACE: None, OTHER: None}
+    assert write(one, joined(batch("t", 0, 5, range(3)), batch("t", 1, 0, range(3, 7)))) == set()
+    assert sink(tmp_path).load([PLACE, OTHER]) == {PLACE: 8, OTHER: 4}
+    assert DeltaTable(str(tmp_path)).version() == 1  # the table itself is 0
+    assert held(tmp_path) == list(range(7))
+
+
+@pytest.mark.fast
+def test_what_does_not_begin_where_the_table_ends_is_refused(tmp_path: Path) -> None:
+    one, other = sink(tmp_path), sink(tmp_path)
+    write(one, batch("t", 0, 0, range(10)))
+    assert write(other, batch("t", 0, 0, range(10))) == {PLACE}
+    both = joined(batch("t", 0, 5, range(5, 15)), batch("t", 1, 0, range(10, 12)))
+    assert write(other, both) == {PLACE}  # and the other part is there
+    assert held(tmp_path) == list(range(12))
+
+
+@pytest.mark.fast
+def test_a_commit_in_between_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looked, stood still, and writes then, does so on the snapshot it looked at."""
+    one, zombie = sink(tmp_path), sink(tmp_path)
+    write(one, batch("t", 0, 0, range(10)))
+    refusals, append = list[str](), DeltaSink._append
+
+    def late(self: DeltaSink, table: DeltaTable, what: Batch) -> None:
+        if self is zombie and not refusals:
+            write(one, batch("t", 0, 10, range(10, 20)))
+        try:
+            append(self, table, what)
+        except CommitFailedError as error:
+            refusals.append(str(error))
+            raise
+
+    monkeypatch.setattr(DeltaSink, "_append", late)
+    assert write(zombie, batch("t", 0, 10, range(10, 15))) == {PLACE}
+    assert len(refusals) == 1
+    assert held(tmp_path) == list(range(20))
+
+
+@pytest.mark.fast
+def test_a_commit_of_another_partition_in_between_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = sink(tmp_path), sink(tmp_path)
+    write(one, joined(batch("t", 0, 0, [0]), batch("t", 1, 0, [1])))
+    meanwhile, append = [batch("t", 1, 1, [2])], DeltaSink._append
+
+    def late(self: DeltaSink, table: DeltaTable, what: Batch) -> None:
+        if self is other and meanwhile:
+            write(one, meanwhile.pop())
+        append(self, table, what)
+
+    monkeypatch.setattr(DeltaSink, "_append", late)
+    assert write(other, batch("t", 0, 1, [3])) == set()
+    assert held(tmp_path) == [0, 1, 2, 3]
+
+
+@pytest.mark.fast
+def test_a_table_has_offsets_by_the_name_of_who_writes(tmp_path: Path) -> None:
+    write(sink(tmp_path), batch("t", 0, 0, range(3)))
+    assert sink(tmp_path, app="another").load([PLACE]) == {PLACE: None}
+
+
+async def test_a_topic_becomes_a_table(kafka: KafkaHandle, tmp_path: Path) -> None:
+    topic, group = await kafka.topic(partitions=3), kafka.group()
+    await send(kafka, topic, range(400), 3)
+    async with feeder(kafka, topic, group, DeltaSink(str(tmp_path))) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    await send(kafka, topic, range(400, 500), 3)
+    async with (
+        feeder(kafka, topic, group, DeltaSink(str(tmp_path))) as one,
+        feeder(kafka, topic, group, DeltaSink(str(tmp_path))) as other,
+    ):
+        await until(lambda: len(one._ours.lanes) + len(other._ours.lanes) == 3)
+        await until(lambda: asyncio.to_thread(lambda: len(held(tmp_path)) >= 500))
+    assert held(tmp_path) == list(range(500))

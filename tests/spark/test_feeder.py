@@ -1,0 +1,360 @@
+"""Feeders of a real broker into a landing folder: once each, whatever happens."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.errors import ConfigError, SinkAhead, SinkFailed
+from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.feeder import SparkFeeder
+from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.real import partitions, send
+from tests.helpers import until
+from tests.spark.lake import Gate, feeder, in_a_row, landed, numbers, ranges, reader
+
+
+async def committed(kafka: KafkaHandle, topic: str, group: str, count: int = 1) -> list[int | None]:
+    """What the group has, by an outsider's question."""
+    places = partitions(topic, *range(count))
+    async with reader(kafka, group=group) as one:
+        await one.assign(places)
+        found = await one.committed(places)
+    return [found[place] for place in places]
+
+
+async def test_each_record_is_landed_once_and_the_group_is_told(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(partitions=3), kafka.group()
+    await send(kafka, topic, range(500), 3)
+    async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+        stats = one.stats()
+    assert numbers(landed(tmp_path)) == list(range(500))
+    assert all(in_a_row(found) for found in ranges(tmp_path).values())
+    assert (stats.records, stats.lag, stats.in_flight, stats.refused) == (500, 0, 0, 0)
+    assert stats.batches >= 10  # 50 records at the most
+    assert await committed(kafka, topic, group, 3) == [167, 167, 166]
+
+
+async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(100))
+    async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    async with reader(kafka, group=group) as another:  # as if the commit had never come
+        await another.assign(partitions(topic, 0))
+        await another.commit({TopicPartition(topic, 0): 10})
+    await send(kafka, topic, range(100, 150))
+    async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    assert numbers(landed(tmp_path)) == list(range(150))
+
+
+async def test_a_consumer_that_is_open_already_is_left_open(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(100), 2)
+    async with reader(kafka, topic, group=group) as consumer:
+        await consumer.assigned()
+        async with SparkFeeder(consumer, LandingFolder(tmp_path), max_wait_ms=20) as one:
+            await one.caught_up()
+        assert consumer.is_open
+        assert await consumer.committed() == dict.fromkeys(partitions(topic, 0, 1), 50)
+    assert numbers(landed(tmp_path)) == list(range(100))
+
+
+async def test_what_is_being_written_is_finished_before_a_partition_goes(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(400), 2)
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+    gate.shut()
+    async with feeder(kafka, topic, group, gate) as one:
+        await until(lambda: gate.waiting > 0)
+        async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as other:
+            await until(lambda: len(one._ours.lanes) < 2)  # it is asked to let go, and waits
+            assert not other._ours.lanes
+            gate.unlock()
+            await until(lambda: len(one._ours.lanes) == len(other._ours.lanes) == 1)
+            for each in (one, other):
+                await each.caught_up()
+            assert one.stats().refused == other.stats().refused == 0
+    assert numbers(landed(tmp_path)) == list(range(400))
+    assert all(in_a_row(found) for found in ranges(tmp_path).values())
+
+
+async def test_a_batch_of_a_partition_that_was_lost_is_not_written(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(200))
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+    gate.shut()
+    async with feeder(kafka, topic, group, gate) as one:
+        await until(lambda: gate.waiting > 0 and one.stats().in_flight == 2)
+        one._ours.on_partitions_lost(partitions(topic, 0))
+        gate.unlock()
+        await until(lambda: one.stats().in_flight == 0)
+        assert one.stats().abandoned == 1  # the other one could not be called back
+    assert numbers(landed(tmp_path)) == list(range(50))
+
+
+async def test_whoever_was_overtaken_is_refused_and_goes_on_behind_the_other(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, groups = await kafka.topic(), (kafka.group(), kafka.group())
+    await send(kafka, topic, range(300))
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+    gate.shut()
+    async with feeder(kafka, topic, groups[0], gate, max_records=40) as late:
+        await until(lambda: gate.waiting > 0)
+        async with feeder(kafka, topic, groups[1], LandingFolder(tmp_path)) as other:
+            await until(lambda: other.stats().records == 300)
+        gate.unlock()
+        await until(lambda: late.stats().refused == 1)
+        await send(kafka, topic, range(300, 350))
+        await until(lambda: late.stats().records == 50)
+    assert numbers(landed(tmp_path)) == list(range(350))
+
+
+async def test_a_failing_sink_is_tried_again(kafka: KafkaHandle, tmp_path: Path) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(100))
+    gate, failures = Gate(tmp_path, asyncio.get_running_loop()), [1, 2, 3]
+
+    def full() -> None:
+        if failures:
+            failures.pop()
+            raise OSError(28, "No space left on device")
+
+    gate.trouble = full
+    async with feeder(kafka, topic, group, gate) as one:
+        await until(lambda: one.stats().records == 100)
+        assert one.stats().retries == 3
+    assert numbers(landed(tmp_path)) == list(range(100))
+
+
+async def test_a_sink_that_keeps_failing_is_told_of_and_nothing_behind_it_is_written(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(300))
+    gate, left = Gate(tmp_path, asyncio.get_running_loop()), [1, 2]
+
+    def full() -> None:
+        if not left:
+            raise OSError(28, "No space left on device")
+        left.pop()
+
+    gate.trouble = full
+    with pytest.raises(SinkFailed, match=r"write .* 2 times.*No space left") as caught:
+        async with feeder(kafka, topic, group, gate, retries=1) as one:
+            await one.run()
+    assert isinstance(caught.value.__cause__, OSError)
+    assert numbers(landed(tmp_path)) == list(range(100))
+    assert await committed(kafka, topic, group) == [100]
+
+
+async def test_what_nobody_asked_about_is_raised_at_the_end(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(10))
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+
+    def broken() -> None:
+        raise OSError("broken")
+
+    gate.trouble = broken
+    with pytest.raises(SinkFailed, match="broken"):
+        async with feeder(kafka, topic, group, gate, retries=0) as one:
+            await until(lambda: one.stats().in_flight == 0 and one._ending.there.is_set())
+
+
+async def test_a_slow_sink_holds_up_reading_and_not_the_loop(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(5000))
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+    gate.shut()
+    consumer = reader(kafka, topic, group=group, max_buffered_bytes=2**16)
+    async with SparkFeeder(consumer, gate, max_records=100, max_in_flight=3) as one:
+        await until(lambda: gate.waiting > 0 and one.stats().in_flight == 3)
+        seen = []
+        for _ in range(20):  # as much as it may hold, and no more however long one waits
+            await asyncio.sleep(0.01)
+            seen.append(one.stats())
+        assert {stats.in_flight for stats in seen} == {3}
+        place = TopicPartition(topic, 0)
+        assert consumer.progress()[place].fetched < 5000  # the fetchers wait, too
+        lane = one._ours.lanes[place]
+        assert lane.position is not None
+        assert lane.position <= 400  # three on their way, and one that is full
+        gate.unlock()
+        await one.caught_up()
+    assert numbers(landed(tmp_path)) == list(range(5000))
+
+
+async def test_closing_writes_what_was_read_within_its_grace(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(100))
+    async with feeder(kafka, topic, group, LandingFolder(tmp_path), max_wait_ms=600_000) as one:
+        await until(lambda: one.stats().records == 100 or one.stats().bytes_collecting > 0)
+        await send(kafka, topic, range(100, 120))
+        lane = one._ours.lanes[TopicPartition(topic, 0)]
+        await until(lambda: lane.position == 120)
+        assert one.stats().records == 100
+    assert numbers(landed(tmp_path)) == list(range(120))
+    assert await committed(kafka, topic, group) == [120]
+
+
+async def test_what_is_not_written_within_the_grace_is_the_next_ones(
+    kafka: KafkaHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(200))
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+    async with feeder(kafka, topic, group, gate, grace_ms=100) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+        gate.shut()
+        await send(kafka, topic, range(200, 400))
+        await until(lambda: gate.waiting > 0)
+        asyncio.get_running_loop().call_later(0.3, gate.unlock)
+    assert "not written within the grace" in caplog.text
+    async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    assert numbers(landed(tmp_path)) == list(range(400))
+
+
+async def test_a_topic_that_was_created_anew_is_told_of(kafka: KafkaHandle, tmp_path: Path) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    sink = LandingFolder(tmp_path)
+    await send(kafka, topic, range(20))
+    async with feeder(kafka, topic, group, sink) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    place = TopicPartition(topic, 0)
+    claims = tmp_path / "_offsets" / f"{topic}-0"
+    (claims / f"{20:020d}").symlink_to(f"{500:020d}.{'0' * 32}")  # the log was longer once
+    with pytest.raises(SinkAhead, match=r"up to offset 500.* gives offset 0") as caught:
+        async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
+            await one.run()
+    assert caught.value.partition == place
+
+
+async def test_what_is_written_can_be_shaped(kafka: KafkaHandle, tmp_path: Path) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(30))
+    seen: list[pa.Table] = []
+
+    def only_even(table: pa.Table) -> pa.Table:
+        even = [int(value.as_py()) % 2 == 0 for value in table["value"]]
+        return table.filter(pa.array(even))
+
+    async def keep(table: pa.Table, batch: Batch) -> None:
+        seen.append(table)
+
+    async with feeder(
+        kafka, topic, group, write=keep, columns=["value", "key"], transform=only_even
+    ) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+        assert one.stats().records == 30
+    assert seen[0].column_names == ["value", "key"]
+    assert sorted(int(v.as_py()) for t in seen for v in t["value"]) == list(range(0, 30, 2))
+
+
+# --- functions of the user's own --------------------------------------------------------------
+
+
+async def test_a_batch_that_was_promised_is_made_again_as_it_was(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(70))
+    tried: list[Batch] = []
+
+    async def die(table: pa.Table, batch: Batch) -> None:
+        tried.append(batch)
+        raise RuntimeError("here the process dies")
+
+    with pytest.raises(SinkFailed, match="dies"):
+        async with feeder(kafka, topic, group, write=die, retries=0, max_records=70) as one:
+            await one.run()
+    await send(kafka, topic, range(70, 200))
+    again: list[Batch] = []
+
+    def keep(table: pa.Table, batch: Batch) -> None:
+        again.append(batch)
+
+    async with feeder(kafka, topic, group, write=keep, max_records=30) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    assert again[0].id == tried[0].id
+    assert (again[0].txn_app_id, again[0].txn_version) == (f"asyncconsumer:{topic}:0", 70)
+    assert [int(v.as_py()) for b in again for v in b.table["value"]] == list(range(200))
+    assert await committed(kafka, topic, group) == [200]
+
+
+async def test_batches_for_a_function_are_of_one_partition_each(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=3), kafka.group()
+    await send(kafka, topic, range(300), 3)
+    seen: list[Batch] = []
+    async with feeder(kafka, topic, group, write=lambda table, batch: seen.append(batch)) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    assert {len(batch.parts) for batch in seen} == {1}
+    assert sum(batch.rows for batch in seen) == 300
+
+
+def write(table: pa.Table, batch: Batch) -> None:
+    """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda one: SparkFeeder(one), "needs a sink, or a function"),
+        (lambda one: SparkFeeder(one, LandingFolder("x"), write=write), "one of the two"),
+        (lambda one: SparkFeeder(one, LandingFolder("x"), spark=object()), "without a session"),
+        (lambda one: SparkFeeder(one, write=write, max_records=0), "max_records must be"),
+        (lambda one: SparkFeeder(one, write=write, retries=-1), "retries must be"),
+        (lambda one: SparkFeeder(one, write=write, columns=["valeu"]), "no such column"),
+    ],
+)
+@pytest.mark.fast
+async def test_what_makes_no_sense_is_told_at_once(
+    make: Callable[[Any], SparkFeeder], said: str
+) -> None:
+    consumer = Consumer("t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False)
+    with pytest.raises(ConfigError, match=said):
+        make(consumer)
+
+
+@pytest.mark.fast
+async def test_commits_are_the_feeders_alone() -> None:
+    auto = Consumer("t", bootstrap_servers="k:1", group_id="g")
+    with pytest.raises(ConfigError, match="enable_auto_commit=False"):
+        SparkFeeder(auto, write=write)
+    nowhere = Consumer(bootstrap_servers="k:1", partitions=[TopicPartition("t", 0)])
+    with pytest.raises(ConfigError, match="keeps no offsets"):
+        SparkFeeder(nowhere, write=write)

@@ -1,0 +1,71 @@
+"""A real Spark session reads what feeders wrote, and is what they write with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.real import send
+from tests.spark.lake import SCHEMA, feeder
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+async def test_a_file_stream_picks_up_what_landed(
+    kafka: KafkaHandle, tmp_path: Path, spark: SparkSession
+) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(300), 2)
+    async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    schema = spark.createDataFrame(SCHEMA.empty_table()).schema
+    query = (
+        spark.readStream.schema(schema)
+        .parquet(str(tmp_path))
+        .writeStream.format("memory")
+        .queryName("seen")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    rows = spark.table("seen").selectExpr("cast(value as string) as v", "*").collect()
+    assert sorted(int(row.v) for row in rows) == list(range(300))
+    assert {row.topic for row in rows} == {topic}
+    assert {type(row.timestamp).__name__ for row in rows} == {"datetime"}
+
+
+async def test_a_function_is_given_data_frames(
+    kafka: KafkaHandle, tmp_path: Path, spark: SparkSession
+) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(100), 2)
+    ids: list[str] = []
+
+    def append(frame: DataFrame, batch: Batch) -> None:
+        ids.append(batch.id)
+        frame.write.mode("overwrite").parquet(str(tmp_path / batch.id))
+
+    async with feeder(kafka, topic, group, spark=spark, write=append) as one:
+        await one._consumer.assigned()
+        await one.caught_up()
+    rows = spark.read.parquet(*(str(tmp_path / each) for each in ids))
+    values = rows.selectExpr("cast(value as string) as v").collect()
+    assert sorted(int(row.v) for row in values) == list(range(100))

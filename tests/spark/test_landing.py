@@ -1,0 +1,155 @@
+"""The landing folder: what makes a file count, and what becomes of those that do not."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from asyncconsumer import TopicPartition
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.landing import LandingFolder
+from tests.spark.lake import batch, in_a_row, joined, landed, numbers, ranges
+
+pytestmark = pytest.mark.fast
+
+PLACE = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "landing"
+
+
+def sink(folder: Path) -> LandingFolder:
+    one = LandingFolder(folder)
+    one.open()
+    return one
+
+
+def write(one: LandingFolder, what: Batch) -> set[TopicPartition]:
+    return set(one.publish(what, one.prepare(what)))
+
+
+def test_what_is_written_is_seen_and_remembered(folder: Path) -> None:
+    one = sink(folder)
+    assert one.load([PLACE, OTHER]) == {PLACE: None, OTHER: None}
+    what = joined(batch("t", 0, 10, range(5)), batch("t", 1, 0, range(5, 8)))
+    assert write(one, what) == set()
+    assert numbers(landed(folder)) == list(range(8))
+    assert ranges(folder) == {PLACE: [(10, 15)], OTHER: [(0, 3)]}
+    assert sink(folder).load([PLACE, OTHER]) == {PLACE: 15, OTHER: 3}
+
+
+def test_files_may_be_taken_away_and_are_still_remembered(folder: Path) -> None:
+    one = sink(folder)
+    one.load([PLACE])
+    write(one, batch("t", 0, 0, range(5)))
+    for path in folder.glob("*.parquet"):
+        path.unlink()
+    assert sink(folder).load([PLACE]) == {PLACE: 5}
+
+
+def test_of_two_writers_one_wins_whatever_the_other_has_prepared(folder: Path) -> None:
+    one, zombie = sink(folder), sink(folder)
+    for each in (one, zombie):
+        each.load([PLACE])
+    assert write(one, batch("t", 0, 0, range(10))) == set()
+    late, later = batch("t", 0, 10, range(10, 14)), batch("t", 0, 14, range(14, 20))
+    zombie.load([PLACE])
+    prepared, further = zombie.prepare(late), zombie.prepare(later)
+    assert write(one, batch("t", 0, 10, range(10, 20))) == set()
+    assert set(zombie.publish(late, prepared)) == {PLACE}
+    assert set(zombie.publish(later, further)) == {PLACE}  # also what would be no overlap by name
+    assert numbers(landed(folder)) == list(range(20))
+    assert list((folder / "_pending").iterdir()) == []
+
+
+def test_two_writers_agree_on_where_a_partition_begins(folder: Path) -> None:
+    one, other = sink(folder), sink(folder)
+    for each in (one, other):
+        each.load([PLACE])
+    assert write(one, batch("t", 0, 0, range(10))) == set()
+    assert write(other, batch("t", 0, 5, range(5, 10))) == {PLACE}
+    assert write(other, batch("t", 0, 10, range(10, 12))) == {PLACE}  # it was told of no such end
+    assert other.load([PLACE]) == {PLACE: 10}
+    assert write(other, batch("t", 0, 10, range(10, 12))) == set()
+    assert numbers(landed(folder)) == list(range(12))
+
+
+def test_a_writer_that_died_after_its_claim_is_finished_by_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, what = sink(folder), batch("t", 0, 0, range(10))
+    one.load([PLACE])
+    with monkeypatch.context() as patch:
+        patch.setattr(LandingFolder, "_show", lambda *_: os.abort)  # it gets no further
+        one.publish(what, one.prepare(what))
+    assert not list(folder.glob("*.parquet"))
+    assert sink(folder).load([PLACE]) == {PLACE: 10}
+    assert numbers(landed(folder)) == list(range(10))
+    assert sink(folder).load([PLACE]) == {PLACE: 10}  # and harmless when repeated
+
+
+def test_a_writer_that_died_before_its_claim_has_written_nothing(folder: Path) -> None:
+    one = sink(folder)
+    one.prepare(batch("t", 0, 0, range(10)))
+    (pending,) = (folder / "_pending").iterdir()
+    assert sink(folder).load([PLACE]) == {PLACE: None}
+    assert pending.exists()  # it may live, and claim yet
+    long_ago = datetime.now(UTC).timestamp() - 48 * 3600
+    os.utime(pending, (long_ago, long_ago))
+    sink(folder)
+    assert not pending.exists()
+
+
+def test_a_write_that_failed_half_way_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sink(folder)
+    one.load([PLACE, OTHER])
+    what = joined(batch("t", 0, 0, range(5)), batch("t", 1, 0, range(5, 8)))
+    prepared = one.prepare(what)
+    rename, failed = Path.rename, list[Path]()
+
+    def full(path: Path, target: Path) -> Path:
+        if "t-1-" in target.name and not failed:
+            failed.append(path)
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(OSError, match="No space"):
+        one.publish(what, prepared)
+    assert set(one.publish(what, prepared)) == set()
+    assert numbers(landed(folder)) == list(range(8))
+
+
+def test_old_claims_go_but_never_the_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncconsumer.spark.landing._CLAIMS_BETWEEN_LOOKS", 3)
+    one, long_ago = sink(folder), datetime.now(UTC).timestamp() - 48 * 3600
+    one.load([PLACE])
+    claims = folder / "_offsets" / "t-0"
+    for start in range(3):
+        write(one, batch("t", 0, start, [start]))
+        for path in claims.iterdir():
+            os.utime(path, (long_ago, long_ago), follow_symlinks=False)
+    assert [path.name for path in sorted(claims.iterdir())] == [f"{2:020d}", "first"]
+    assert sink(folder).load([PLACE]) == {PLACE: 3}
+    assert in_a_row(ranges(folder)[PLACE])
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="name a folder"):
+        LandingFolder(tmp_path / "file").open()
+
+
+def test_what_is_no_claim_is_told_of(folder: Path) -> None:
+    one = sink(folder)
+    one.load([PLACE])
+    (folder / "_offsets" / "t-0" / "notes").symlink_to("elsewhere")
+    with pytest.raises(ConfigError, match="not a claim"):
+        one.load([PLACE])

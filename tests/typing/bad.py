@@ -1,0 +1,69 @@
+"""What must not type-check: each marked line, with that kind of error. Nothing of it ever runs."""
+
+import json
+
+from asyncconsumer import Consumer, ConsumerConnector, SimpleConsumer, TopicPartition
+from asyncconsumer.serdes import Deserializer, SchemaRegistry, deserializer_of, msgpack
+from tests.typing.good import HERE, Order, look_up, parse
+
+
+async def simple(consumer: SimpleConsumer) -> None:
+    SimpleConsumer()  # error: call-arg
+    consumer.read("orders", "0")  # error: arg-type
+    await consumer.commit_offsets("g", {"orders": 5})  # error: dict-item
+    async for record in consumer.read("orders", 0):
+        record.value.decode()  # error: union-attr
+        record.no_such  # error: attr-defined
+
+
+async def records(consumer: Consumer[bytes, Order]) -> None:
+    for _ in consumer:  # error: attr-defined
+        pass
+    async for message in consumer:
+        message.value.total  # error: union-attr
+        if message.value is not None:
+            message.value.no_such  # error: attr-defined
+            len(message.value)  # error: arg-type
+
+
+async def commits(consumer: Consumer) -> None:
+    await consumer.commit({"orders": 5})  # error: dict-item
+    await consumer.commit({HERE: "5"})  # error: dict-item
+    await consumer.commit([HERE])  # error: arg-type
+    await consumer.committed({"orders"})  # error: arg-type
+    consumer.commit()  # error: unused-coroutine
+    consumer.batches("10")  # error: arg-type
+    consumer.stream()  # error: call-arg
+    consumer.seek("orders", 5)  # error: arg-type
+    consumer.pause([HERE])  # error: arg-type
+    TopicPartition("orders", "0")  # error: arg-type
+
+
+def given() -> None:
+    Consumer(5)  # error: arg-type
+    Consumer("t", value_deserializer=5)  # error: arg-type
+    Consumer("t", value_deserializer=Order(total=5))  # error: arg-type
+    Consumer("t", value_deserializer=simple)  # error: arg-type
+    Consumer("t", value_deserializer=look_up)  # error: arg-type
+    Consumer("t", value_deserializer=str.upper)  # error: arg-type
+    wrong: Consumer[bytes, str] = Consumer("t", value_deserializer=Order)  # error: arg-type
+    wrong_key: Consumer[str] = Consumer("t", key_deserializer=parse)  # error: arg-type
+    del wrong, wrong_key
+
+
+def deserializers(registry: SchemaRegistry) -> None:
+    deserializer_of(5)  # error: call-overload
+    deserializer_of("jsn")  # error: call-overload
+    msgpack(5)  # error: arg-type
+    registry.avro(5)  # error: call-overload
+    registry.protobuf()  # error: call-arg
+    SchemaRegistry("http://r:8081", basic_auth="user:password")  # error: arg-type
+    text: Deserializer[str] = deserializer_of(Order)  # error: arg-type
+    del text
+
+
+async def connector(one: ConsumerConnector) -> None:
+    await one.create_message_streams(["orders"])  # error: arg-type
+    await one.create_message_streams({"orders": "2"})  # error: dict-item
+    await one.create_message_streams({"orders": 1}, value_decoder=json)  # error: arg-type
+    await one.commit_offsets({HERE: None})  # error: dict-item

@@ -1,0 +1,155 @@
+"""What must type-check, as what: nothing of this ever runs. One line is one promise."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypedDict, assert_type
+
+import msgspec
+import pydantic
+
+from asyncconsumer import (
+    EARLIEST,
+    Consumer,
+    ConsumerConnector,
+    Offset,
+    Record,
+    SimpleConsumer,
+    TopicPartition,
+    Whitelist,
+)
+from asyncconsumer.consumer.reading import Reading
+from asyncconsumer.serdes import (
+    Deserializer,
+    Place,
+    SchemaRegistry,
+    deserializer_of,
+    int64,
+    msgpack,
+)
+from asyncconsumer.streams.messages import Message, MessageStream
+
+HERE = TopicPartition("orders", 0)
+
+
+class Order(pydantic.BaseModel):
+    total: int
+
+
+class Fast(msgspec.Struct):
+    total: int
+
+
+@dataclass
+class Plain:
+    total: int
+
+
+class Typed(TypedDict):
+    total: int
+
+
+def parse(data: bytes) -> Order:
+    return Order.model_validate_json(data)
+
+
+async def look_up(data: bytes) -> Order:
+    return parse(data)
+
+
+class ByPlace:
+    def deserialize(self, data: bytes, place: Place) -> Order:
+        return parse(data) if place.topic == "orders" else Order(total=len(place.headers))
+
+
+async def simple() -> None:
+    async with SimpleConsumer("k:9092") as consumer:
+        async for record in consumer.read("orders", 0, EARLIEST):
+            assert_type(record, Record)
+            assert_type(record.value, bytes | None)
+        assert_type(await consumer.partitions("orders"), list[int])
+        assert_type(await consumer.fetch_offsets("g", [HERE]), dict[TopicPartition, int | None])
+        await consumer.commit_offsets("g", {HERE: 5})
+
+
+async def consumer_of_bytes() -> None:
+    async with Consumer("orders", bootstrap_servers="k:9092", group_id="g") as consumer:
+        assert_type(consumer, Consumer[bytes, bytes])
+        async for record in consumer:
+            assert_type(record.topic, str)
+            assert_type(record.offset, int)
+            assert_type(record.key, bytes | None)
+            assert_type(record.value, bytes | None)
+            assert_type(record.headers, tuple[tuple[str, bytes | None], ...])
+            await record.commit()
+            await consumer.commit(record)
+        async for batch in consumer.batches(max_records=10):
+            assert_type(batch, list[Message[bytes, bytes]])
+        async for chunk in consumer.chunks():
+            assert_type(list(chunk), list[Record])
+        async for partition in consumer.partitions():
+            assert_type(partition, Reading[bytes, bytes])
+        assert_type(consumer.stream(2), list[Reading[bytes, bytes]])
+        assert_type(await consumer.commit(), dict[TopicPartition, int])
+        await consumer.commit({HERE: 5, TopicPartition("orders", 1): Offset(7, metadata="x")})
+        assert_type(await consumer.committed(), dict[TopicPartition, int | None])
+        assert_type(await consumer.position(HERE), int)
+        consumer.seek(HERE, 5)
+        consumer.pause(HERE)
+
+
+async def consumer_of_orders(consumer: Consumer[str, Order]) -> None:
+    async for message in consumer:
+        assert_type(message, Message[str, Order])
+        assert_type(message.key, str | None)
+        if message.value is not None:
+            assert_type(message.value.total, int)
+
+
+def value_types(registry: SchemaRegistry) -> None:
+    assert_type(Consumer("t", value_deserializer=Order), Consumer[bytes, Order])
+    assert_type(Consumer("t", value_deserializer=Fast), Consumer[bytes, Fast])
+    assert_type(Consumer("t", value_deserializer=Plain), Consumer[bytes, Plain])
+    assert_type(Consumer("t", value_deserializer=Typed), Consumer[bytes, Typed])
+    assert_type(Consumer("t", value_deserializer=list[Order]), Consumer[bytes, list[Order]])
+    assert_type(Consumer("t", key_deserializer=str), Consumer[str, bytes])
+    assert_type(Consumer("t", value_deserializer=bytes), Consumer[bytes, bytes])
+    assert_type(Consumer("t", value_deserializer=parse), Consumer[bytes, Order])
+    assert_type(Consumer("t", value_deserializer=lambda data: len(data)), Consumer[bytes, int])
+    assert_type(Consumer("t", value_deserializer=json.loads), Consumer[bytes, Any])
+    assert_type(Consumer("t", value_deserializer=json), Consumer[bytes, Any])
+    assert_type(Consumer("t", value_deserializer=ByPlace()), Consumer[bytes, Order])
+    assert_type(Consumer("t", value_deserializer=int64), Consumer[bytes, int])
+    assert_type(Consumer("t", value_deserializer=registry.avro(Order)), Consumer[bytes, Order])
+    assert_type(Consumer("t", key_deserializer=str, value_deserializer=Order), Consumer[str, Order])
+    # of an async function the type is told, or found by `deserializer_of`
+    told: Consumer[bytes, Order] = Consumer("t", value_deserializer=look_up)
+    assert_type(told, Consumer[bytes, Order])
+    assert_type(Consumer("t", value_deserializer=deserializer_of(look_up)), Consumer[bytes, Order])
+
+
+def deserializers(registry: SchemaRegistry) -> None:
+    assert_type(deserializer_of(None), Deserializer[bytes])
+    assert_type(deserializer_of(str), Deserializer[str])
+    assert_type(deserializer_of("json"), Deserializer[Any])
+    assert_type(deserializer_of(Order), Deserializer[Order])
+    assert_type(deserializer_of(Fast), Deserializer[Fast])
+    assert_type(deserializer_of(list[Order]), Deserializer[list[Order]])
+    assert_type(deserializer_of(parse), Deserializer[Order])
+    assert_type(deserializer_of(look_up), Deserializer[Order])
+    assert_type(deserializer_of(ByPlace()), Deserializer[Order])
+    assert_type(msgpack(Fast), Deserializer[Fast])
+    assert_type(registry.avro(), Deserializer[Any])
+    assert_type(registry.avro(Order), Deserializer[Order])
+    assert_type(registry.json_schema(Fast), Deserializer[Fast])
+    assert_type(registry.protobuf(Plain), Deserializer[Plain])
+
+
+async def connector() -> None:
+    async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="g") as one:
+        streams = await one.create_message_streams({"orders": 2}, value_decoder=parse)
+        assert_type(streams, dict[str, list[MessageStream[bytes, Order]]])
+        async for message in streams["orders"][0]:
+            assert_type(message.value, Order | None)
+        more = await one.create_message_streams_by_filter(Whitelist("o.*"), key_decoder=bytes.hex)
+        assert_type(more, list[MessageStream[str, bytes]])
+        await one.commit_offsets({HERE: 5})

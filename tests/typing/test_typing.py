@@ -1,0 +1,53 @@
+"""The types that users see: what must type-check does, and what must not does not."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+pytestmark = pytest.mark.fast
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+GOOD, BAD = FOLDER / "good.py", FOLDER / "bad.py"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[Path, set[tuple[int, str]]]:
+    """The errors of each file: line, and kind. Mypy remembers what has not changed."""
+    told, trouble, _ = api.run(
+        [
+            f"--config-file={ROOT / 'pyproject.toml'}",
+            f"--cache-dir={ROOT / '.mypy_cache'}",
+            "--show-error-codes",
+            "--no-error-summary",
+            "--hide-error-context",
+            "--no-pretty",
+            str(GOOD),
+            str(BAD),
+        ]
+    )
+    assert not trouble
+    errors: dict[Path, set[tuple[int, str]]] = {GOOD: set(), BAD: set()}
+    for line in told.splitlines():
+        if (match := re.match(r"(.+?):(\d+): error: .*\[([\w-]+)\]$", line)) is not None:
+            errors[ROOT / match[1]].add((int(match[2]), match[3]))
+        else:
+            assert ": note: " in line, line
+    return errors
+
+
+def test_what_is_right_type_checks(found: dict[Path, set[tuple[int, str]]]) -> None:
+    assert found[GOOD] == set()
+
+
+def test_what_is_wrong_is_told_line_by_line(found: dict[Path, set[tuple[int, str]]]) -> None:
+    lines = enumerate(BAD.read_text().splitlines(), 1)
+    marked = {
+        (number, match[1])
+        for number, line in lines
+        if (match := re.search(r"# error: ([\w-]+)$", line))
+    }
+    assert len(marked) > 30
+    assert found[BAD] == marked

@@ -1,0 +1,91 @@
+"""Lanes without a broker: a handler that a test holds in its hands."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from asyncconsumer import ConsumerError, Record, TopicPartition
+from asyncconsumer.work.handler import Handler, Handling
+from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.running import Running
+from asyncconsumer.work.share import Share, size_of
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def record(offset: int, key: bytes | None = None, at: TopicPartition = A, size: int = 1) -> Record:
+    return Record(at.topic, at.partition, offset, key=key, value=b"v" * size)
+
+
+def submit(lanes: Lanes, share: Share, records: Sequence[Record]) -> None:
+    """As a pump does, without asking for room."""
+    lanes.submit(share, records, sum(map(size_of, records)))
+    share.ledger.reach(records[-1].offset + 1, 0)
+
+
+class Bench:
+    """A handler whose calls a test begins, ends and fails: each waits for its word."""
+
+    def __init__(self, **handling: Any) -> None:
+        self.begun: list[int] = []  # first offsets, in their order
+        self.batches: list[list[int]] = []
+        self.most_at_once = 0
+        self.words: dict[int, asyncio.Future[None]] = {}
+        self.failure: Exception | None = None
+        how = Handling(**handling)
+        function = self._batch if how.batch else self._one
+        handler = Handler(function, frozenset({"t"}), None, how)
+        self.running = Running(handler, group="g", dead_letters={}, randomness=Random(1))
+        self.lanes = self.running.lanes
+
+    async def _one(self, record: Record) -> None:
+        await self._until_told(record.offset)
+
+    async def _batch(self, records: list[Record]) -> None:
+        self.batches.append([one.offset for one in records])
+        await self._until_told(records[0].offset)
+
+    async def _until_told(self, offset: int) -> None:
+        self.begun.append(offset)
+        self.words[offset] = word = asyncio.get_running_loop().create_future()
+        self.most_at_once = max(self.most_at_once, len(self.words))
+        try:
+            await word
+        finally:
+            del self.words[offset]
+
+    async def finish(self, *offsets: int) -> None:
+        for offset in offsets:
+            self.words[offset].set_result(None)
+        await settle()
+
+    async def fail(self, offset: int, error: Exception) -> None:
+        self.words[offset].set_exception(error)
+        await settle()
+
+    async def work(self) -> None:
+        try:
+            await self.running.workers.work()
+        except ConsumerError as error:
+            self.failure = error
+
+
+@asynccontextmanager
+async def bench(**handling: Any) -> AsyncIterator[Bench]:
+    one = Bench(**handling)
+    async with asyncio.TaskGroup() as group:
+        count = one.running.handler.handling.concurrency
+        tasks = [group.create_task(one.work()) for _ in range(count)]
+        try:
+            yield one
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def settle() -> None:
+    """Let all that can happen now happen: virtual time does not pass meanwhile."""
+    for _ in range(60):
+        await asyncio.sleep(0)

@@ -1,0 +1,62 @@
+"""Apps on a real broker, and records for them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from asyncconsumer import ConsumerApp, TopicPartition
+from asyncconsumer.model import Offset
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.members import admin_of
+from tests.consumer.real import QUICK
+
+
+def app(kafka: KafkaHandle, **options: Any) -> ConsumerApp:
+    """With short waits, so that tests need not wait long."""
+    servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    return ConsumerApp(**{**QUICK, "shutdown_grace_ms": 5_000, **servers, **options})
+
+
+async def send(
+    kafka: KafkaHandle,
+    topic: str,
+    values: Iterable[bytes | int],
+    *,
+    keys: int = 0,
+    partition: int | None = None,
+) -> None:
+    """Values, with keys in turn if there are any."""
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number, value in enumerate(values):
+            data = b"%d" % value if isinstance(value, int) else value
+            key = b"%d" % (number % keys) if keys else None
+            await producer.send(topic, data, key=key, partition=partition)
+        await producer.flush()
+
+
+async def offsets(kafka: KafkaHandle, group: str) -> dict[TopicPartition, Offset]:
+    """The group's offsets, with what is kept beside them."""
+    async with admin_of(kafka) as admin:
+        found = await admin.list_consumer_group_offsets(group)
+    return {
+        TopicPartition(*one): Offset(told.offset, metadata=told.metadata)
+        for one, told in found.items()
+    }
+
+
+@asynccontextmanager
+async def letters(kafka: KafkaHandle, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+    """Who reads the dead letters."""
+    async with AIOKafkaConsumer(
+        topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
+        yield consumer
+
+
+async def read(kafka: KafkaHandle, topic: str, count: int) -> list[Any]:
+    """So many records of a topic, by aiokafka's own consumer."""
+    async with asyncio.timeout(60), letters(kafka, topic) as consumer:
+        return [await consumer.getone() for _ in range(count)]

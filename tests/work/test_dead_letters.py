@@ -1,0 +1,158 @@
+"""Dead letters are written, sooner or later."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+
+from asyncconsumer import ClosedError, Record, TopicPartition, dead_letters
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.dead_letters import DeadLetters, Failure
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.members import admin_of
+from tests.helpers import until
+from tests.work.real import app, offsets, read, send
+
+WRONG = Failure(ValueError("wrong"), 3, "g", "h")
+
+
+class Producer:
+    """Aiokafka's, as far as it is used; a test says what goes wrong."""
+
+    down = False
+    too_large: frozenset[bytes] = frozenset()
+    written: list[bytes]
+    open = 0
+
+    def __init__(self, **options: Any) -> None:
+        assert (options["acks"], options["enable_idempotence"]) == ("all", True)
+
+    async def start(self) -> None:
+        if Producer.down:
+            raise KafkaConnectionError("nobody there")
+        Producer.open += 1
+
+    async def stop(self) -> None:
+        Producer.open = max(0, Producer.open - 1)
+
+    async def send(self, topic: str, value: bytes, *, key: Any, headers: Any) -> Any:
+        told = asyncio.get_running_loop().create_future()
+        if Producer.down:
+            told.set_exception(KafkaConnectionError("gone"))
+        elif value in Producer.too_large:
+            told.set_exception(MessageSizeTooLargeError())
+        else:
+            Producer.written.append(value)
+            told.set_result(None)
+        return told
+
+
+@asynccontextmanager
+async def letters(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DeadLetters]:
+    monkeypatch.setattr(dead_letters, "AIOKafkaProducer", Producer)
+    Producer.down, Producer.too_large, Producer.written, Producer.open = False, frozenset(), [], 0
+    config = ConnectionConfig(bootstrap_servers="k:1")
+    async with DeadLetters("dead", config, randomness=Random(1)) as one:
+        yield one
+    assert Producer.open == 0
+
+
+def letter(value: bytes) -> Record:
+    return Record("t", 0, 7, key=b"k", value=value, headers=[("mine", b"1"), ("dlt.topic", b"x")])
+
+
+@pytest.mark.fast
+@simulated(seeds=range(5))
+async def test_a_write_is_tried_until_it_succeeds() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        async with letters(patch) as one, asyncio.TaskGroup() as group:
+            Producer.down = True
+            writing = [group.create_task(one.write(letter(b"%d" % n), WRONG)) for n in range(3)]
+            await asyncio.sleep(3600)
+            assert not any(task.done() for task in writing)
+            assert "nobody there" in (one.last_error or "")
+            Producer.down = False
+            await asyncio.wait(writing)
+            assert sorted(Producer.written) == [b"0", b"1", b"2"]
+            assert one.written == 3
+
+
+@pytest.mark.fast
+@simulated(seeds=range(5))
+async def test_one_that_is_refused_holds_up_no_other() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        async with letters(patch) as one, asyncio.TaskGroup() as group:
+            Producer.too_large = frozenset({b"large"})
+            large = group.create_task(one.write(letter(b"large"), WRONG))
+            await asyncio.sleep(60)
+            await one.write(letter(b"small"), WRONG)
+            assert not large.done()
+            Producer.too_large = frozenset()  # somebody changed the topic
+            await large
+            assert Producer.written == [b"small", b"large"]
+
+
+@pytest.mark.fast
+@simulated(seeds=range(5))
+async def test_closing_does_not_wait_for_what_cannot_be_written() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        async with asyncio.TaskGroup() as group:
+            async with letters(patch) as one:
+                Producer.down = True
+                writing = group.create_task(one.write(letter(b"x"), WRONG))
+                await asyncio.sleep(60)
+            writing.cancel()
+        with pytest.raises(ClosedError):
+            await one.write(letter(b"y"), WRONG)
+
+
+async def test_a_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) -> None:
+    dead = await kafka.topic()
+    config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
+    nothing = Record("t", 3, 8, timestamp=5, headers=[("empty", None)])
+    async with DeadLetters(dead, config, randomness=Random(1)) as one:
+        await one.write(letter(b"v"), WRONG)
+        await one.write(nothing, Failure(KeyError("x" * 5000)))
+    first, second = await read(kafka, dead, 2)
+    assert (first.key, first.value) == (b"k", b"v")
+    assert first.headers[0] == ("mine", b"1")
+    assert [text for name, text in first.headers if name == "dlt.topic"] == [b"t"]
+    assert dict(first.headers)["dlt.attempts"] == b"3"
+    assert (second.key, second.value, second.headers[0]) == (None, b"", ("empty", None))
+    assert dict(second.headers)["dlt.no_value"] == b"true"
+    assert len(dict(second.headers)["dlt.error.message"]) == 1000
+
+
+async def test_what_the_topic_does_not_take_is_not_committed_until_it_does(
+    kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    dead = await kafka.topic(config={"max.message.bytes": "1000"})
+    bad = b"bad" * 1000
+    await send(kafka, topic, [bad, b"good"], keys=2)
+    seen: list[bytes] = []
+    one = app(kafka, group_id=group)
+
+    @one.handler(topic, dead_letter_topic=dead)
+    async def handle(value: bytes) -> None:
+        seen.append(value)
+        if value == bad:
+            raise ValueError(len(value))
+
+    at = TopicPartition(topic, 0)
+    async with one:
+        await until(lambda: "dead letters were not written" in caplog.text)
+        assert await one.consumer.commit() == {at: 0}
+        async with admin_of(kafka) as admin:
+            limit = {"max.message.bytes": "100000"}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, dead, limit)])
+        (letter,) = await read(kafka, dead, 1)
+        assert letter.value == bad
+    assert sorted(seen) == [bad, b"good"]
+    assert (await offsets(kafka, group))[at] == 2

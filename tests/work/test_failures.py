@@ -1,0 +1,273 @@
+"""Retries, timeouts, dead letters and poison: on virtual time, without a broker."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import ConfigError, Record
+from asyncconsumer.dead_letters import Failure
+from asyncconsumer.errors import DeserializationFailed, HandlerFailed, HandlerTimedOut
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.work.batches import Batch
+from asyncconsumer.work.handler import Handler, Handling
+from asyncconsumer.work.retry import Retry
+from asyncconsumer.work.running import Running
+from tests.work.fakes import A, B, Bench, bench, record, settle, submit
+
+pytestmark = pytest.mark.fast
+
+BAD = ValueError("bad")
+
+
+class Letters:
+    """Dead letters that a test lets be written, or not."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.written: list[tuple[int, Failure]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        bench.running.failures._dead_letters = self  # type: ignore[assignment]
+
+    async def write(self, record: Record, failure: Failure) -> None:
+        await self.open.wait()
+        self.written.append((record.offset, failure))
+
+
+# --- when to try again ---------------------------------------------------------------------------
+
+
+def test_waits_double_up_to_the_longest_and_chance_changes_them() -> None:
+    retry = Retry(attempts=8, backoff_ms=100, max_backoff_ms=1_000, jitter=0)
+    waits = [retry.wait(n, BAD, Random(1)) for n in range(1, 9)]
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, None]
+    by_chance = {Retry(jitter=0.5).wait(1, BAD, Random(n)) for n in range(50)}
+    assert len(by_chance) == 50
+    assert all(0.05 <= (wait or 0) <= 0.15 for wait in by_chance)
+
+
+def test_only_what_was_named_is_tried_again() -> None:
+    retry = Retry(3, on=(OSError,))
+    assert retry.wait(1, BAD, Random(1)) is None
+    assert retry.wait(1, ConnectionError(), Random(1)) is not None
+    assert Retry(3, on=OSError).on == (OSError,)  # type: ignore[arg-type] # as `except` takes it
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"attempts": 0}, {"jitter": 2}, {"backoff_ms": 9, "max_backoff_ms": 8}, {"on": ("x",)}],
+)
+def test_a_retry_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong)).removeprefix("max_")):
+        Retry(**wrong)
+
+
+@simulated(seeds=range(5))
+async def test_a_retry_keeps_its_key_waiting_and_nobody_else() -> None:
+    async with bench(concurrency=1, retry=Retry(3, backoff_ms=1_000, jitter=0)) as one:
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
+        await settle()
+        await one.fail(0, BAD)
+        assert one.begun == [0, 2]  # the only worker is free for others
+        await one.finish(2)
+        assert share.ledger.committable() == 0
+        await asyncio.sleep(1.01)
+        assert one.begun == [0, 2, 0]
+        await one.fail(0, BAD)
+        await asyncio.sleep(1.5)
+        assert one.begun == [0, 2, 0]
+        await asyncio.sleep(0.6)
+        await one.finish(0)
+        assert one.begun == [0, 2, 0, 0, 1]
+        await one.finish(1)
+        assert share.ledger.committable() == 3
+        assert (share.attempts, share.timers) == ({}, set())
+
+
+@simulated(seeds=range(5))
+async def test_what_is_lost_while_it_waits_is_not_tried_again() -> None:
+    async with bench(concurrency=1, retry=Retry(3, backoff_ms=1_000)) as one:
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0, b"a")])
+        await settle()
+        await one.fail(0, BAD)
+        one.lanes.end(share)
+        await asyncio.sleep(10)
+        assert one.begun == [0]
+
+
+# --- giving up -----------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_after_the_last_attempt_it_is_a_dead_letter() -> None:
+    async with bench(concurrency=2, retry=Retry(2, backoff_ms=0)) as one:
+        letters = Letters(one)
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0, b"a"), record(1, b"a")])
+        await settle()
+        await one.fail(0, BAD)
+        await asyncio.sleep(0.01)
+        await one.fail(0, BAD)
+        assert letters.written == [(0, Failure(BAD, 2, "g", one.running.handler.name))]
+        assert one.begun == [0, 0, 1]
+        await one.finish(1)
+        assert share.ledger.committable() == 2
+
+
+@simulated(seeds=range(5))
+async def test_a_dead_letter_that_is_not_written_yet_is_not_finished() -> None:
+    async with bench(concurrency=2) as one:
+        letters = Letters(one)
+        letters.open.clear()
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
+        await settle()
+        await one.fail(0, BAD)
+        await one.finish(2)
+        assert share.ledger.committable() == 0
+        assert 1 not in one.begun
+        one.lanes.hold(share)
+        settled = asyncio.get_running_loop().create_task(one.lanes.settled(share))
+        await settle()
+        assert not settled.done()  # it is being worked on
+        letters.open.set()
+        await settled
+        assert share.ledger.committable() == 1
+
+
+@simulated(seeds=range(5))
+async def test_a_lost_partition_ends_the_wait_for_a_dead_letter() -> None:
+    async with bench(concurrency=1) as one:
+        letters = Letters(one)
+        letters.open.clear()
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0)])
+        await settle()
+        await one.fail(0, BAD)
+        one.lanes.end(share)
+        await settle()
+        assert one.lanes.running == {}
+        submit(one.lanes, one.lanes.open(B, 0, None), [record(7, at=B)])
+        await settle()
+        assert one.begun == [0, 7]
+
+
+@simulated(seeds=range(5))
+async def test_without_dead_letters_it_is_the_end() -> None:
+    async with bench(concurrency=2) as one:
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0, b"a"), record(1, b"b")])
+        await settle()
+        await one.finish(1)
+        await one.fail(0, BAD)
+        assert isinstance(one.failure, HandlerFailed)
+        assert one.failure.__cause__ is BAD
+        assert "t[0]@0" in str(one.failure)
+        assert share.ledger.committable() == 0
+
+
+@simulated(seeds=range(5))
+async def test_what_may_be_skipped_is_skipped() -> None:
+    async with bench(concurrency=1, on_error="skip") as one:
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0, b"a"), record(1, b"a")])
+        await settle()
+        await one.fail(0, BAD)
+        await one.finish(1)
+        assert share.ledger.committable() == 2
+        assert one.running.failures.counts["skipped"] == 1
+
+
+# --- timeouts ------------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_a_handler_that_takes_too_long_has_failed() -> None:
+    async with bench(concurrency=1, handler_timeout_ms=500, retry=Retry(2, backoff_ms=0)) as one:
+        letters = Letters(one)
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(0)])
+        await asyncio.sleep(0.9)
+        assert one.begun == [0, 0]
+        await asyncio.sleep(0.2)
+        ((offset, failure),) = letters.written
+        assert (offset, failure.attempts) == (0, 2)
+        assert isinstance(failure.error, HandlerTimedOut)
+        assert share.ledger.committable() == 1
+
+
+# --- poison --------------------------------------------------------------------------------------
+
+
+def bench_for(function: Any, **handling: Any) -> Bench:
+    one = Bench(**handling)
+    handler = Handler(function, frozenset({"t"}), None, Handling(**handling))
+    one.running = Running(handler, group="g", dead_letters={}, randomness=Random(1))
+    one.lanes = one.running.lanes
+    return one
+
+
+@simulated(seeds=range(5))
+async def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
+    seen: list[object] = []
+
+    async def handle(value: dict[str, int]) -> None:
+        seen.append(value)
+
+    one = bench_for(handle, retry=Retry(9))
+    letters = Letters(one)
+    share = one.lanes.open(A, 0, None)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(one.work())
+        values = [b'{"a": 1}', b"{", None]
+        records = [Record("t", 0, n, value=value) for n, value in enumerate(values)]
+        submit(one.lanes, share, records)
+        await settle()
+        task.cancel()
+    assert seen == [{"a": 1}, None]
+    ((offset, failure),) = letters.written
+    assert (offset, failure.attempts) == (1, 1)
+    assert isinstance(failure.error, DeserializationFailed)
+    assert share.ledger.committable() == 3
+
+
+@simulated(seeds=range(5))
+async def test_the_others_of_a_batch_are_none_the_worse_for_it() -> None:
+    seen: list[object] = []
+
+    async def handle(values: list[dict[str, int]], records: list[Record]) -> None:
+        seen.append((values, [one.offset for one in records]))
+
+    one = bench_for(handle, ordering="partition", batch=Batch(4, 5))
+    letters = Letters(one)
+    share = one.lanes.open(A, 0, None)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(one.work())
+        values = [b"{", b'{"a": 1}', b"}", b'{"b": 2}', b"?"]
+        records = [Record("t", 0, n, value=value) for n, value in enumerate(values)]
+        submit(one.lanes, share, records)
+        await asyncio.sleep(1)
+        task.cancel()
+    assert seen == [([{"a": 1}, {"b": 2}], [1, 3])]
+    assert [offset for offset, _ in letters.written] == [0, 2, 4]
+    assert share.ledger.committable() == 5
+    assert (share.count, share.size) == (0, 0)
+
+
+@simulated(seeds=range(5))
+async def test_a_batch_that_fails_is_tried_again_whole() -> None:
+    batch = Batch(3, 5)
+    async with bench(ordering="none", batch=batch, retry=Retry(2, backoff_ms=0)) as one:
+        letters = Letters(one)
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(n) for n in range(3)])
+        await settle()
+        await one.fail(0, BAD)
+        await asyncio.sleep(0.01)
+        await one.fail(0, BAD)
+        assert one.batches == [[0, 1, 2], [0, 1, 2]]
+        assert [offset for offset, _ in letters.written] == [0, 1, 2]
+        assert share.ledger.committable() == 3

@@ -1,0 +1,98 @@
+"""What may be committed, in whatever order records are finished."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncconsumer.model import Offset
+from asyncconsumer.wire.messages import EARLIEST
+from asyncconsumer.work.ledger import Ledger
+
+pytestmark = pytest.mark.fast
+
+
+def committed(ledger: Ledger) -> Offset:
+    found = ledger.committable()
+    assert found is not None
+    return found
+
+
+def test_nothing_is_committed_beyond_the_first_that_is_not_finished() -> None:
+    ledger = Ledger(10)
+    for offset in range(10, 15):
+        ledger.begin(offset)
+    ledger.reach(15, 7)
+    progress = [int(committed(ledger))]
+    for offset in (12, 10, 14, 11, 13):
+        ledger.finish(offset)
+        progress.append(int(committed(ledger)))
+    assert progress == [10, 10, 11, 11, 13, 15]
+    assert committed(ledger).leader_epoch == 7
+    assert committed(ledger).metadata == ""
+
+
+def test_where_to_begin_is_not_known_before_it_was_read() -> None:
+    ledger = Ledger(EARLIEST)
+    assert ledger.committable() is None
+    ledger.reach(3, 0)
+    assert committed(ledger) == 3
+
+
+def test_offsets_without_a_record_hold_nothing_up() -> None:
+    ledger = Ledger(0)
+    for offset in (3, 9):  # the others were compacted away
+        ledger.begin(offset)
+    ledger.reach(20, 0)  # and markers of transactions follow
+    ledger.finish(3)
+    assert committed(ledger) == 9
+    ledger.finish(9)
+    assert committed(ledger) == 20
+
+
+def test_what_was_finished_before_is_told_again_until_it_was_passed() -> None:
+    first = Ledger(0)
+    for offset in range(10):
+        first.begin(offset)
+    first.reach(10, 0)
+    for offset in (2, 3, 7):
+        first.finish(offset)
+    second = Ledger(committed(first))
+    assert [n for n in range(10) if second.is_finished(n)] == [2, 3, 7]
+    second.begin(0)
+    second.reach(1, 0)
+    third = Ledger(committed(second))  # it was killed before it got any further
+    assert [n for n in range(10) if third.is_finished(n)] == [2, 3, 7]
+
+
+OPERATIONS = st.lists(st.tuples(st.sampled_from("rfffkm"), st.integers(0, 40)), max_size=60)
+
+
+@given(OPERATIONS)
+def test_nothing_is_lost_and_what_was_told_is_not_repeated(moves: list[tuple[str, int]]) -> None:
+    """Read (r), finish (f), commit (m), be killed (k), in any order; offsets 5n are not there."""
+    kept = Offset(0)
+    ledger, in_hand, at = Ledger(kept), list[int](), 0
+    finished: set[int] = set()  # as far as this ledger can know
+    known: set[int] = set()  # when the last commit was made
+    for move, number in moves:
+        if move == "r":
+            for offset in range(at, at + 1 + number % 7):
+                if offset % 5 and not ledger.is_finished(offset):
+                    assert offset not in known
+                    ledger.begin(offset)
+                    in_hand.append(offset)
+            at += 1 + number % 7
+            ledger.reach(at, 0)
+        elif move == "f" and in_hand:
+            done = in_hand.pop(number % len(in_hand))
+            ledger.finish(done)
+            finished.add(done)
+        elif move == "m":
+            told = committed(ledger)
+            assert told >= kept
+            kept, known = told, set(finished)
+            later = Ledger(told)
+            told_of = {n for n in range(at + 50) if n % 5 and (n < told or later.is_finished(n))}
+            assert told_of == finished
+        elif move == "k":
+            ledger, in_hand, at, finished = Ledger(kept), [], int(kept), set(known)

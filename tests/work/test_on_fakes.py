@@ -1,0 +1,154 @@
+"""Apps on a fake Kafka, on virtual time: what the log does, and what happens around them."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import ConsumerApp, Record, TopicPartition
+from asyncconsumer.model import Offset
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster import Told
+from asyncconsumer.work import ledger as ledger_module
+from asyncconsumer.work.ledger import Ledger
+from asyncconsumer.work.metadata import Ranges, encode
+from asyncconsumer.work.share import Item, Share
+from asyncconsumer.work.workers import Workers
+from tests.playing import Bug, must_find, play
+from tests.work.world import app, cluster_of, run_schedule, until
+
+pytestmark = pytest.mark.fast
+A = TopicPartition("t", 0)
+
+
+async def committed(one: ConsumerApp, at: TopicPartition = A) -> int | None:
+    await one.consumer.commit()
+    return (await one.consumer.committed([at]))[at]
+
+
+@simulated(seeds=range(5))
+async def test_gaps_and_markers_hold_no_commit_up() -> None:
+    seen: list[int] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 3)
+        cluster.append_transaction("t", 0, 4, commit=True)
+        cluster.append("t", 0, 3, gap=20)
+        cluster.append_transaction("t", 0, 4, commit=False)
+        end = 3 + 5 + 20 + 3 + 5
+        one = app(cluster, isolation_level="read_committed")
+
+        @one.handler("t", ordering="none")
+        async def handle(record: Record) -> None:
+            await asyncio.sleep(Random(record.offset).random())
+            seen.append(record.offset)
+
+        async with one:
+            await until(lambda: len(seen) == 10)
+            await until(lambda: one.consumer._rebalancer.finished().get(A) == end)
+            assert await committed(one) == end
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5, 6, 28, 29, 30]
+
+
+@simulated(seeds=range(5))
+async def test_a_log_that_was_cut_back_is_read_on_from_there() -> None:
+    seen: list[Told] = []
+    async with cluster_of(brokers=3) as cluster:
+        cluster.append("t", 0, 10, batches=10)
+        one = app(cluster)
+
+        @one.handler("t", ordering="none")
+        async def handle(value: bytes) -> None:
+            seen.append(Told.of(value))
+
+        async with one:
+            await until(lambda: len(seen) == 10)
+            assert await committed(one) == 10
+            assert cluster.truncate(A, 4) == 6
+            cluster.append("t", 0, 2)
+            await until(lambda: len(seen) == 12)
+            assert [told.offset for told in seen[10:]] == [6, 7]
+            assert await committed(one) == 8
+
+
+@simulated(seeds=range(5))
+async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 10)
+        begun: list[int] = []
+        one = app(cluster, shutdown_grace_ms=5_000)
+
+        @one.handler("t", ordering="none", concurrency=2)
+        async def handle(record: Record) -> None:
+            begun.append(record.offset)
+            await asyncio.Event().wait()
+
+        async with one:
+            await until(lambda: len(begun) == 2)
+            cluster.kill(1)
+            left = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - left < 30
+        assert one.health().state == "closed"
+
+
+@simulated(seeds=range(5))
+async def test_nothing_begins_once_the_session_may_be_over() -> None:
+    """Brokers that are silent: what runs goes on, and nothing else is begun."""
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 1000)
+        begun: list[float] = []
+        one = app(cluster)
+        now = asyncio.get_running_loop().time
+
+        @one.handler("t", ordering="partition")
+        async def handle(record: Record) -> None:
+            begun.append(now())
+            await asyncio.sleep(0.1)
+
+        async with one:
+            await until(lambda: len(begun) == 10)
+            cluster.freeze(1)
+            frozen = now()
+            await asyncio.sleep(20)
+            assert max(begun) - frozen < 6
+            cluster.thaw(1)
+            count = len(begun)
+            await until(lambda: len(begun) > count)
+
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+def test_whatever_happens_nothing_is_committed_before_it_is_finished_and_nothing_is_lost() -> None:
+    for seed in range(6):
+        play(run_schedule, seed)
+
+
+def _commits_what_is_only_begun(patch: pytest.MonkeyPatch) -> None:
+    def committable(ledger: Ledger) -> Offset | None:
+        return None if ledger.position is None else Offset(ledger.position)
+
+    patch.setattr(Ledger, "committable", committable)
+
+
+def _tells_too_much(patch: pytest.MonkeyPatch) -> None:
+    def encoded(base: int, ranges: Ranges, limit: int = 0) -> str:
+        return encode(base, [(start, stop + 1) for start, stop in ranges])
+
+    patch.setattr(ledger_module, "encode", encoded)
+
+
+def _forgets_that_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
+    async def failed(self: Workers, task: Any, share: Share, item: Item, error: Any) -> None:
+        self._lanes.finish(share, item)
+        self._lanes.stop_running(task, share)
+
+    patch.setattr(Workers, "_failed", failed)
+
+
+@pytest.mark.parametrize(
+    "bug", [_commits_what_is_only_begun, _tells_too_much, _forgets_that_it_was_cancelled]
+)
+def test_a_mistake_shows_in_the_schedules(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    must_find(run_schedule)

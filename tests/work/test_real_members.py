@@ -1,0 +1,35 @@
+"""Members in processes of their own, which are killed: small counts of what the programs do."""
+
+from pathlib import Path
+
+import pytest
+
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.work import order
+from tests.work.kills import kill_at_random
+from tests.work.order import Line, keep_order
+
+
+async def test_a_killed_process_loses_nothing_and_repeats_nothing_that_was_committed(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    found = await kill_at_random(kafka, tmp_path, runs=3, records=600, seed=3)
+    assert (found.missing, found.wrongly_repeated) == (0, 0)
+
+
+async def test_every_key_keeps_its_order_though_members_come_go_and_are_killed(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    found = await keep_order(kafka, tmp_path, records=20_000, keys=2_000, rate=2_500, seed=5)
+    assert found.missing == found.too_early == found.overlapping == 0
+    assert found.handled >= 20_000
+
+
+@pytest.mark.fast
+def test_what_is_out_of_order_is_seen() -> None:
+    fine = [Line("a", "k", 0, 1, 2), Line("a", "k", 1, 3, 4), Line("b", "k", 1, 5, 6)]
+    assert order.judge(fine, 2) == (3, 0, 1, 0, 0)
+    early = [Line("a", "k", 1, 1, 2), Line("a", "k", 0, 3, 4)]
+    assert order.judge(early, 3) == (2, 1, 0, 1, 0)
+    both = [Line("a", "k", 0, 1, 4), Line("a", "k", 1, 2, 5)]
+    assert order.judge(both, 2) == (2, 0, 0, 1, 1)
