@@ -190,6 +190,7 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
 def test_a_limit_is_shared_according_to_what_there_is() -> None:
     start, latest = {A: 0, B: 100}, {A: 900, B: 190, C: 10}
     assert limited(start, latest, {C: 0}, 100) == {A: 90, B: 109, C: 1}
+    assert limited(start, latest, {C: 0}, 50) == {A: 45, B: 104, C: 1}  # none is left out
     assert limited(start, latest, {C: 0}, 10_000) == latest
     assert limited(start, start, {}, 5) == start
     assert limited({A: 10}, {A: 4}, {}, 5) == {A: 4}  # told as lost elsewhere
