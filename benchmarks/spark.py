@@ -40,6 +40,7 @@ _TUNED: Final = {
 SOURCES: Final = {OURS: ("asyncconsumer", {}), OWN: ("kafka", {}), TUNED: ("kafka", _TUNED)}
 _SMALL: Final = 10_000  # records of a micro-batch
 _PARTITIONS: Final = 4
+_WARM_UPS: Final = 2  # rounds: a JVM compiles what it has run for a while
 
 
 class Sample(NamedTuple):
@@ -190,10 +191,10 @@ def measure(
             continue
         for load in loads:
             samples: dict[str, list[Sample]] = {who: [] for who in SOURCES}
-            for number in range(rounds + 1):
+            for number in range(1 - _WARM_UPS, rounds + 1):
                 for who in SOURCES:
                     sample = timed(lambda who=who, load=load, run=run: run(who, load), load.records)  # type: ignore[misc]
-                    if number:  # the first one warms
+                    if number > 0:
                         samples[who].append(sample)
                         note(
                             f"  {name}, {load.name}, round {number}: {who}: "

@@ -1,15 +1,17 @@
 """Batch queries: offsets are resolved once, when the query is planned."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.model import TopicPartition
 from asyncconsumer.ranges import OffsetRange
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
 from asyncconsumer.spark.options import SourceOptions
+from asyncconsumer.spark.pushdown import Narrowed
 from asyncconsumer.spark.reader import read
 from asyncconsumer.spark.resolve import resolve
 from asyncconsumer.spark.tasks import tasks_of
@@ -47,11 +49,13 @@ class KafkaReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
+        self._narrowed = Narrowed()
 
     def partitions(self) -> list[InputPartition]:
         """Where everything begins and ends, as tasks."""
         here = home()
-        ranges = here.run(_planned(here.client(self._options.kafka), self._options))
+        client = here.client(self._options.kafka)
+        ranges = here.run(_planned(client, self._options, self._narrowed))
         return [Task(ranges) for ranges in tasks_of(ranges, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -59,7 +63,15 @@ class KafkaReader(DataSourceReader):
         return read_task(partition, self._options, self._schema)
 
 
-async def _planned(client: Client, options: SourceOptions) -> list[OffsetRange]:
+class FilteringReader(KafkaReader):
+    """The same, where Spark hands filters down: where it does not, the method is an error."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Keep to what can be kept to; what is given back is applied by Spark."""
+        return list(self._narrowed.take(filters))
+
+
+async def _planned(client: Client, options: SourceOptions, narrowed: Narrowed) -> list[OffsetRange]:
     partitions = await client.partitions(options.selection)
     starts = await resolve(client, options.starting, partitions)
     ends = await resolve(client, options.ending, partitions)
@@ -68,4 +80,13 @@ async def _planned(client: Client, options: SourceOptions) -> list[OffsetRange]:
             raise ConfigError(
                 f"{one}: the starting offset {starts[one]} is behind the ending offset {ends[one]}"
             )
-    return [OffsetRange(*one, starts[one], ends[one]) for one in sorted(starts)]
+    ranges = narrowed.of(OffsetRange(*one, starts[one], ends[one]) for one in sorted(starts))
+    if narrowed.since_ms is None:
+        return ranges
+    places = [TopicPartition(one.topic, one.partition) for one in ranges]
+    since = await client.list_offsets(dict.fromkeys(places, narrowed.since_ms))
+    return [
+        one._replace(start=max(one.start, since[at]))
+        for one, at in zip(ranges, places, strict=True)
+        if 0 <= since[at] < one.end  # -1: nothing is as new
+    ]

@@ -28,7 +28,7 @@ from asyncconsumer.wire.messages import (
 T = TypeVar("T")
 
 _PATIENCE_MS: Final = 60_000
-_TOPIC_PATIENCE_MS: Final = 3_000  # as long as Spark's own source believes in a topic
+_TOPIC_PATIENCE_MS: Final = 2_000  # then a topic that brokers do not know is believed gone
 
 
 class Client:
@@ -88,15 +88,18 @@ class Client:
                     found.update(TopicPartition(name, number) for number in topic.partitions)
             return frozenset(found)
 
-        return await self._patiently(ask, _TOPIC_PATIENCE_MS) if topics else frozenset()
+        return await self._patiently(ask) if topics else frozenset()
 
-    async def _patiently(
-        self, ask: Callable[[], Awaitable[T]], milliseconds: int = _PATIENCE_MS
-    ) -> T:
-        patience = Patience(milliseconds, self._session.randomness)
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        patience, with_topic = (
+            Patience(milliseconds, self._session.randomness)
+            for milliseconds in (_PATIENCE_MS, _TOPIC_PATIENCE_MS)
+        )
         while True:
             try:
                 return await ask()
+            except UnknownTopicOrPartition as error:  # most likely it is gone
+                await with_topic.bear(error)
             except ConsumerError as error:
                 await patience.bear(error)
 

@@ -12,7 +12,7 @@ from asyncconsumer.spark.places import AtOffsets, Everywhere, Limit, Selection, 
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-VALUE_FORMATS: Final = ("json", "avro", "protobuf")
+VALUE_FORMATS: Final = ("json", "avro")
 _RECORDS_PER_TASK: Final = 20_000
 _DELAY: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _MINUTE: Final = 60_000

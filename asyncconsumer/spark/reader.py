@@ -56,15 +56,20 @@ async def _there(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
     """Ranges that end where the log has an end: one that ends behind it would never end."""
-    ends = await client.latest(TopicPartition(one.topic, one.partition) for one in ranges)
+    try:
+        ends = await client.latest(TopicPartition(one.topic, one.partition) for one in ranges)
+    except UnknownTopicOrPartition as error:
+        for one in ranges:
+            _tell(error, one, fail_on_data_loss=fail_on_data_loss)
+        return [part for one in ranges for part in await _what_is_left(client, [one])]
     short = [one for one in ranges if ends[TopicPartition(one.topic, one.partition)] < one.end]
     if not short:
         return ranges
     for one in short:
         at = TopicPartition(one.topic, one.partition)
         begin = (await client.earliest([at]))[at]
-        error = OffsetNotThere(*at, one.end, begin, ends[at])
-        _tell(error, one, fail_on_data_loss=fail_on_data_loss)
+        beyond = OffsetNotThere(*at, one.end, begin, ends[at])
+        _tell(beyond, one, fail_on_data_loss=fail_on_data_loss)
     return await _what_is_left(client, ranges)
 
 

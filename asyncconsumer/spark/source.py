@@ -30,9 +30,10 @@ class KafkaSource(DataSource):
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """For `spark.read`."""
-        from asyncconsumer.spark.batch import KafkaReader
+        from asyncconsumer.spark import batch, pushdown
 
-        return KafkaReader(self._checked(schema, streaming=False), schema)
+        kind = batch.FilteringReader if pushdown.is_on() else batch.KafkaReader
+        return kind(self._checked(schema, streaming=False), schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
         """For `spark.readStream`."""

@@ -37,7 +37,9 @@ def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
         from asyncconsumer.spark.json_values import JsonDecoder
 
         return JsonDecoder(kind)
-    raise ConfigError(f"valueFormat {options.value_format} is not there yet: take json")
+    from asyncconsumer.spark.avro_values import AvroDecoder
+
+    return AvroDecoder(kind, options.value_schema)
 
 
 def batches_of(options: "SourceOptions", schema: "StructType") -> "Batches":

@@ -1,11 +1,22 @@
 """Options and offsets, without a Spark or a broker."""
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import TopicPartition
@@ -22,6 +33,7 @@ from asyncconsumer.spark.offsets import (
 from asyncconsumer.spark.options import SourceOptions, parse
 from asyncconsumer.spark.places import AtOffsets, AtTimes, Everywhere, Matching, Subscribed
 from asyncconsumer.spark.progress import lag
+from asyncconsumer.spark.pushdown import Narrowed
 from asyncconsumer.spark.resolve import resolve
 from asyncconsumer.spark.tasks import tasks_of
 from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -178,6 +190,7 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
 def test_a_limit_is_shared_according_to_what_there_is() -> None:
     start, latest = {A: 0, B: 100}, {A: 900, B: 190, C: 10}
     assert limited(start, latest, {C: 0}, 100) == {A: 90, B: 109, C: 1}
+    assert limited(start, latest, {C: 0}, 50) == {A: 45, B: 104, C: 1}  # none is left out
     assert limited(start, latest, {C: 0}, 10_000) == latest
     assert limited(start, start, {}, 5) == start
     assert limited({A: 10}, {A: 4}, {}, 5) == {A: 4}  # told as lost elsewhere
@@ -230,3 +243,28 @@ def test_lag_is_told_from_a_querys_progress() -> None:
         "avgOffsetsBehindLatest": 5.0,
     }
     assert lag({"sources": [{"endOffset": None, "latestOffset": None}]}) == {}
+
+
+def test_filters_narrow_what_is_read() -> None:
+    narrowed = Narrowed()
+    moment = datetime(2024, 1, 1, tzinfo=UTC)
+    kept = [
+        EqualTo(("partition",), 1),
+        In(("topic",), ("t", "u")),
+        GreaterThan(("offset",), 4),
+        LessThanOrEqual(("offset",), 7),
+        IsNotNull(("offset",)),
+    ]
+    left = [
+        GreaterThanOrEqual(("timestamp",), moment),
+        LessThan(("timestamp",), moment),
+        Not(EqualTo(("partition",), 1)),
+        EqualTo(("value",), b"x"),
+        EqualTo(("headers", "key"), "x"),
+        IsNotNull(("key",)),
+    ]
+    assert list(narrowed.take([*kept, *left])) == left
+    ranges = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10), OffsetRange("v", 1, 0, 10)]
+    assert narrowed.of(ranges) == [OffsetRange("t", 1, 5, 8)]
+    assert narrowed.since_ms == 1_704_067_200_000
+    assert Narrowed().of(ranges) == ranges

@@ -1,11 +1,15 @@
 """Values as columns, without a Spark: JSON of all sorts, and what to do with what is none."""
 
+import io
+import json
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
 from asyncconsumer.errors import BadValue, ConfigError
+from asyncconsumer.spark.avro_values import AvroDecoder
 from asyncconsumer.spark.json_values import JsonDecoder
 from asyncconsumer.spark.typed import TypedColumns, Undecodable
 from asyncconsumer.spark.values import check_typed
@@ -93,3 +97,39 @@ def test_what_cannot_be_read_from_json_is_told_before() -> None:
         check_typed([("value", "binary")], "json")
     with pytest.raises(ConfigError, match="_corrupt_record is string"):
         check_typed([("value", "struct<a:int>"), ("_corrupt_record", "int")], "json")
+
+
+AVRO = """{"type": "record", "name": "r", "fields": [
+    {"name": "id", "type": "long"}, {"name": "more", "type": "double", "default": 0},
+    {"name": "name", "type": ["null", "string"]}]}"""
+
+
+def encoded(**fields: Any) -> bytes:
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(json.loads(AVRO)), fields)
+    return data.getvalue()
+
+
+def test_avro_values() -> None:
+    one, two = encoded(id=1, name="one"), encoded(id=2, name=None)
+    decoder = AvroDecoder(KIND, AVRO)
+    expected = [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
+    assert decoder.decode(column(one, two)).to_pylist() == expected
+    for bad in (b"", one[:-1], one + b"x", b"\xff" * 12):
+        with pytest.raises(Undecodable):
+            decoder.decode(column(one, bad))
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (None, "needs valueSchema"),
+        ("{", "is no Avro schema"),
+        ('{"type": "nothing"}', "is no Avro schema"),
+        ('"long"', "must be a record"),
+        ('{"type": "record", "name": "r", "fields": []}', "has no field id, name"),
+    ],
+)
+def test_an_avro_schema_that_does_not_do(schema: str | None, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        AvroDecoder(KIND, schema)
