@@ -108,7 +108,8 @@ async def feed(servers: str, topic: str, kind: str, count: int, each: int) -> Fi
         async with watched() as stalls:
             one = feeder(servers, topic, each, _SINKS[kind](path))
             async with one:
-                await one._consumer.assigned()  # noqa: SLF001
+                while not one._ours.lanes:  # noqa: SLF001, ASYNC110
+                    await asyncio.sleep(0.001)
                 watch = Watch()
                 await fed(one, count)
             figures = watch.figures(one.stats().records)

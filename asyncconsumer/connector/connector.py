@@ -63,7 +63,7 @@ class ConsumerConnector:
         if config is not None and options:
             raise ConfigError(f"give a config or options, not both: {', '.join(sorted(options))}")
         self.config: Final = config or ClassicConfig(**options)
-        self._listener = listener or RebalanceListener()
+        self._listeners = [listener or RebalanceListener()]
         outside = self._outside = outside or Outside()
         self._zookeeper = ZooKeeperSession(
             self.config.zookeeper(), randomness=outside.randomness, opener=outside.open_zookeeper
@@ -198,6 +198,40 @@ class ConsumerConnector:
         """How often a share was claimed so far; what only turned out to be the same is not one."""
         return 0 if self._member is None else self._member.rebalances
 
+    # --- for those who build on it ---------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its block is running."""
+        return self._scope.is_open
+
+    def listen(self, listener: RebalanceListener) -> None:
+        """Tell this one as well, from the next change on."""
+        self._listeners.append(listener)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now."""
+        there = self._following
+        return frozenset() if there is None else frozenset(there.rebalancer.reading)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from there; nothing that was fetched before is handed out any more."""
+        if self._following is not None:
+            self._following.rebalancer.seek({partition: offset})
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record to be handed out; None while that is being looked up."""
+        there = self._following
+        return None if there is None else there.rebalancer.position(partition)
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """What the group has committed of these."""
+        there = self._following
+        return {} if there is None else await there.committer.load(partitions)
+
     async def shutdown(self) -> None:
         """Commit, leave the group, and end all streams. Harmless when done before."""
         following, self._following = self._following, None
@@ -257,12 +291,20 @@ class ConsumerConnector:
             self._following.rebalancer.read_again(stream)
 
     async def _join(self, membership: ZooKeeperMembership, routes: Routes) -> None:
-        config, listener = self.config, self._listener
+        config = self.config
         committer = Committer(self._store(membership))
 
+        async def before_releasing(partitions: Collection[TopicPartition]) -> None:
+            for listener in self._listeners:
+                await listener.before_releasing_partitions(partitions)
+
         async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
-            who = membership.consumer_id
-            await listener.before_starting_fetchers(who, assignment.owners)
+            for listener in self._listeners:
+                await listener.before_starting_fetchers(membership.consumer_id, assignment.owners)
+
+        async def lost(partitions: Collection[TopicPartition]) -> None:
+            for listener in self._listeners:
+                await listener.partitions_lost(partitions)
 
         rebalancer = Rebalancer(
             membership,
@@ -272,9 +314,7 @@ class ConsumerConnector:
             auto_offset_reset=config.engine().auto_offset_reset,
             auto_commit=config.auto_commit_enable,
             listeners=Listeners(
-                before_releasing=listener.before_releasing_partitions,
-                before_starting=before_starting,
-                lost=listener.partitions_lost,
+                before_releasing=before_releasing, before_starting=before_starting, lost=lost
             ),
         )
         self._member = membership

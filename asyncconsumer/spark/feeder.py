@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncconsumer.config.checks import whole_number
+from asyncconsumer.connector import ConsumerConnector
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, NotAssigned
 from asyncconsumer.model import TopicPartition
@@ -22,8 +23,10 @@ from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Collecting, Collector, Lane, Limits, Shape, Transform
 from asyncconsumer.spark.flights import Ending, Flights
 from asyncconsumer.spark.ours import Ours
+from asyncconsumer.spark.reads import Reads, Topics, reads
 from asyncconsumer.spark.sinks import Sink
 from asyncconsumer.spark.writing import Write, WriteSink
+from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.columns import COLUMNS, schema_of
 
@@ -66,14 +69,16 @@ class SparkFeeder:
     Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
     what it holds. What is written is then committed to the group as well, for those who watch its
     lag. The consumer must leave commits to us (``enable_auto_commit=False``). It may be open
-    already, else it is opened and closed here.
+    already, else it is opened and closed here. A `ConsumerConnector`, for a group that ZooKeeper
+    coordinates, is given with the `topics` to read, or a `Whitelist` of them.
     """
 
     def __init__(
         self,
-        consumer: Consumer[Any, Any],
+        consumer: Consumer[Any, Any] | ConsumerConnector,
         sink: Sink | None = None,
         *,
+        topics: Topics | None = None,
         write: Write | None = None,
         spark: object = None,
         max_records: int = 250_000,
@@ -91,9 +96,9 @@ class SparkFeeder:
         for name in ("retries", "grace_ms"):
             whole_number(name, locals()[name], 0)
         self.sink: Final = _sink_of(sink, write, spark)
-        _check(consumer, self.sink)
+        self._reads = reads(consumer, topics)
+        _check(self._reads, self.sink)
         schema_of(tuple(columns))  # what is wrong with them is told now
-        self._consumer = consumer
         self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
         self._grace = grace_ms / 1000
         limits = Limits(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait_ms / 1000)
@@ -107,7 +112,7 @@ class SparkFeeder:
         )
         self._ending = Ending()
         self._flights = Flights(self.sink, self._asking, self._ending, most=max_in_flight)
-        self._ours = Ours(consumer, self.sink, self._asking, self._collector, self._flights)
+        self._ours = Ours(self._reads, self.sink, self._asking, self._collector, self._flights)
         self._scope = Scope("feeder")
         self._stack = AsyncExitStack()
         self._begun = asyncio.Event()  # there is something that will be due
@@ -116,14 +121,16 @@ class SparkFeeder:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._asking.end, self._grace)
             await self._asking.ask("open", self.sink.open)
-            self._consumer.listen(self._ours)
-            if not self._consumer.is_open:
-                await stack.enter_async_context(self._consumer)
+            self._reads.tell(self._ours)
+            if (closed := self._reads.opened) is not None:
+                await stack.enter_async_context(closed)
             await stack.enter_async_context(self._scope)
-            await self._ours.on_partitions_assigned(self._consumer.assignment)
-            reading = self._scope.start(self._read(), "read")
-            watching = self._scope.start(self._watch_clock(), "watch the clock")
-            stack.push_async_callback(self._drain, reading, watching)
+            streams = await self._reads.streams()
+            new = self._reads.assignment - self._ours.lanes.keys()
+            await self._ours.on_partitions_assigned(new)
+            tasks = [self._scope.start(self._read(stream), "read") for stream in streams]
+            tasks.append(self._scope.start(self._watch_clock(), "watch the clock"))
+            stack.push_async_callback(self._drain, *tasks)
             self._stack = stack.pop_all()
         return self
 
@@ -146,10 +153,9 @@ class SparkFeeder:
     async def caught_up(self) -> None:
         """Return once the sink has all that the partitions of ours hold at this moment."""
         self._scope.check_open()
-        ends = await self._consumer.end_offsets(self._consumer.assignment)
-        lanes = self._ours.lanes
+        ends, lanes = await self._reads.ends(), self._ours.lanes
         for one, end in ends.items():
-            while one in lanes and not await self._has_all(lanes[one], end):
+            while one in lanes and not self._has_all(lanes[one], end):
                 self._ending.check()
                 await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -157,7 +163,7 @@ class SparkFeeder:
         """How it stands."""
         counts, under_way, lag = self._flights.counts, self._flights.under_way, None
         if self._scope.is_open:
-            far = self._consumer.progress()
+            far = self._reads.progress()
             lag = sum(
                 max(0, far[one].high_watermark - (lane.written or far[one].begun or 0))
                 for one, lane in self._ours.lanes.items()
@@ -178,21 +184,20 @@ class SparkFeeder:
             lag=lag,
         )
 
-    async def _has_all(self, lane: Lane, end: int) -> bool:
+    def _has_all(self, lane: Lane, end: int) -> bool:
         """Whether all before an offset is in the sink; what is not a record counts as if it was."""
         try:
-            read = await self._consumer.position(lane.partition)
+            read = self._reads.position(lane.partition)
         except NotAssigned:
             return True  # it is another's to write
-        return read >= end and lane.position == lane.written
+        return read is not None and read >= end and lane.position == lane.written
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def _read(self) -> None:
+    async def _read(self, stream: Stream) -> None:
         now, ours = asyncio.get_running_loop().time, self._ours
-        stream = self._consumer.records.arrow(columns=self._columns, timestamps="us")
         try:
-            async for records in stream:
+            async for records in stream.arrow(columns=self._columns, timestamps="us"):
                 topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
                 lane = ours.lane_of(TopicPartition(topic, number), records["offset"][0].as_py())
                 rest: pa.RecordBatch | None = records
@@ -252,13 +257,13 @@ def _sink_of(sink: Sink | None, write: Write | None, spark: object) -> Sink:
     return WriteSink(write, spark)
 
 
-def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
-    if consumer.commits and consumer.config.member.enable_auto_commit:
+def _check(reads: Reads, sink: Sink) -> None:
+    if reads.auto_commits:
         raise ConfigError(
             "a feeder commits what is written, and nothing else may: give the consumer "
-            "enable_auto_commit=False"
+            "enable_auto_commit=False, or a connector auto_commit_enable=False"
         )
-    if not sink.remembers and not consumer.commits:
+    if not sink.remembers and not reads.commits:
         raise ConfigError(
             f"{sink} keeps no offsets, and the consumer has no group_id to keep them: name one"
         )

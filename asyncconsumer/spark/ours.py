@@ -3,15 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
-from asyncconsumer.consumer import Consumer
 from asyncconsumer.errors import SinkAhead, SinkFailed
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch, Collector, Lane
 from asyncconsumer.spark.flights import Flights
 from asyncconsumer.spark.promises import Promises
+from asyncconsumer.spark.reads import Reads
 from asyncconsumer.spark.sinks import Sink
 
 _log: Final = logging.getLogger(__name__)
@@ -27,15 +27,15 @@ class Ours:
 
     def __init__(
         self,
-        consumer: Consumer[Any, Any],
+        reads: Reads,
         sink: Sink,
         asking: Asking,
         collector: Collector,
         flights: Flights,
     ) -> None:
         self.lanes: Final[dict[TopicPartition, Lane]] = {}
-        self.promises: Final = Promises(consumer, needed=not sink.remembers)
-        self._consumer = consumer
+        self.promises: Final = Promises(reads, needed=not sink.remembers)
+        self._reads = reads
         self._sink = sink
         self._asking = asking
         self._collector = collector
@@ -70,19 +70,18 @@ class Ours:
         else:
             recorded, until = await self.promises.load(partitions)
         for one in partitions:
-            if self.lanes.get(one) is not before[one] or one not in self._consumer.assignment:
+            if self.lanes.get(one) is not before[one] or one not in self._reads.assignment:
                 continue  # it went, or came anew, meanwhile
             at = recorded.get(one)
             self.lanes[one] = Lane(one, at, written=at, until=until.get(one))
             if at is not None:
-                self._consumer.seek(one, at)
+                self._reads.seek(one, at)
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Finish what is being written of these; what is only read so far is another's."""
         lanes = self._dropped(partitions)
-        seconds = self._consumer.config.member.listener_timeout_ms / 1000
         try:
-            async with asyncio.timeout(seconds * _OF_THE_TIMEOUT):
+            async with asyncio.timeout(self._reads.patience * _OF_THE_TIMEOUT):
                 await self._flights.ended(lanes)
         except TimeoutError:
             _log.warning("%s: a batch is given up, for its partition is taken away", self._sink)

@@ -9,12 +9,12 @@ the sink can tell that it has it: Delta by ``txnVersion``, others by a key.
 import logging
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
-from asyncconsumer.consumer import Consumer
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.reads import Reads
 
 _log: Final = logging.getLogger(__name__)
 _UNTIL: Final = re.compile(r"asyncconsumer batch until (\d{1,19})")
@@ -23,16 +23,16 @@ _UNTIL: Final = re.compile(r"asyncconsumer batch until (\d{1,19})")
 class Promises:
     """Commits for a feeder. Only where they are `needed` are batches promised."""
 
-    def __init__(self, consumer: Consumer[Any, Any], *, needed: bool) -> None:
+    def __init__(self, reads: Reads, *, needed: bool) -> None:
         self.failed = 0  # commits; the sink has what they would have told
-        self._consumer = consumer
+        self._reads = reads
         self._needed = needed
 
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, int]]:
         """Where to go on, and where the first batch must end, if it was promised."""
-        kept = await self._consumer.committed(partitions)
+        kept = await self._reads.committed(partitions)
         until: dict[TopicPartition, int] = {}
         for one, offset in kept.items():
             if offset is not None and (found := _UNTIL.fullmatch(Offset.of(offset).metadata)):
@@ -43,7 +43,7 @@ class Promises:
         """Promise a batch; returns the partitions that are not ours to promise for."""
         if not self._needed:
             return ()
-        promised = await self._consumer.commit(
+        promised = await self._reads.commit(
             {
                 one: Offset(part.start, metadata=f"asyncconsumer batch until {part.end}")
                 for one, part in batch.parts.items()
@@ -53,10 +53,10 @@ class Promises:
 
     async def keep(self, batch: Batch) -> None:
         """It is written."""
-        if not self._consumer.commits:
+        if not self._reads.commits:
             return
         try:
-            await self._consumer.commit({one: part.end for one, part in batch.parts.items()})
+            await self._reads.commit({one: part.end for one, part in batch.parts.items()})
         except ConsumerError as error:
             self.failed += 1
             _log.warning("%s is written, and the group was not told: %s", batch.id, error)

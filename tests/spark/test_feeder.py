@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer import Consumer, ConsumerConnector, TopicPartition
 from asyncconsumer.errors import ConfigError, SinkAhead, SinkFailed
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
-from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from tests.consumer.real import partitions, send
 from tests.helpers import until
 from tests.spark.lake import Gate, feeder, in_a_row, landed, numbers, ranges, reader
@@ -34,7 +34,6 @@ async def test_each_record_is_landed_once_and_the_group_is_told(
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(500), 3)
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
         stats = one.stats()
     assert numbers(landed(tmp_path)) == list(range(500))
@@ -50,14 +49,12 @@ async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100))
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     async with reader(kafka, group=group) as another:  # as if the commit had never come
         await another.assign(partitions(topic, 0))
         await another.commit({TopicPartition(topic, 0): 10})
     await send(kafka, topic, range(100, 150))
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert numbers(landed(tmp_path)) == list(range(150))
 
@@ -232,7 +229,6 @@ async def test_what_is_not_written_within_the_grace_is_the_next_ones(
     await send(kafka, topic, range(200))
     gate = Gate(tmp_path, asyncio.get_running_loop())
     async with feeder(kafka, topic, group, gate, grace_ms=100) as one:
-        await one._consumer.assigned()
         await one.caught_up()
         gate.shut()
         await send(kafka, topic, range(200, 400))
@@ -240,7 +236,6 @@ async def test_what_is_not_written_within_the_grace_is_the_next_ones(
         asyncio.get_running_loop().call_later(0.3, gate.unlock)
     assert "not written within the grace" in caplog.text
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert numbers(landed(tmp_path)) == list(range(400))
 
@@ -250,7 +245,6 @@ async def test_a_topic_that_was_created_anew_is_told_of(kafka: KafkaHandle, tmp_
     sink = LandingFolder(tmp_path)
     await send(kafka, topic, range(20))
     async with feeder(kafka, topic, group, sink) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     place = TopicPartition(topic, 0)
     claims = tmp_path / "_offsets" / f"{topic}-0"
@@ -276,11 +270,47 @@ async def test_what_is_written_can_be_shaped(kafka: KafkaHandle, tmp_path: Path)
     async with feeder(
         kafka, topic, group, write=keep, columns=["value", "key"], transform=only_even
     ) as one:
-        await one._consumer.assigned()
         await one.caught_up()
         assert one.stats().records == 30
     assert seen[0].column_names == ["value", "key"]
     assert sorted(int(v.as_py()) for t in seen for v in t["value"]) == list(range(0, 30, 2))
+
+
+async def test_two_members_of_a_group_in_zookeeper_feed_one_folder(
+    kafka_zk: KafkaWithZooKeeper, tmp_path: Path
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    await send(kafka_zk, topic, range(400), 4)
+
+    def one_of_them() -> SparkFeeder:
+        connector = ConsumerConnector(
+            zookeeper_connect=kafka_zk.zookeeper_connect,
+            group_id=group,
+            auto_offset_reset="smallest",
+            auto_commit_enable=False,
+            rebalance_backoff_ms=200,
+        )
+        return SparkFeeder(
+            connector, LandingFolder(tmp_path), topics=[topic], max_records=30, max_wait_ms=20
+        )
+
+    async with one_of_them() as one:
+        await until(lambda: one.stats().records > 0)
+        async with one_of_them() as other:
+            await until(lambda: len(one._ours.lanes) == len(other._ours.lanes) == 2)
+            await send(kafka_zk, topic, range(400, 800), 4)
+            await until(lambda: one.stats().records + other.stats().records == 800)
+            for each in (one, other):
+                await each.caught_up()
+            assert other.stats().records > 0
+    assert numbers(landed(tmp_path)) == list(range(800))
+    assert all(in_a_row(found) for found in ranges(tmp_path).values())
+    async with ConsumerConnector(
+        zookeeper_connect=kafka_zk.zookeeper_connect, group_id=group
+    ) as connector:
+        await connector.create_message_streams({topic: 1})
+        told = await connector.committed(partitions(topic, 0, 1, 2, 3))
+    assert set(told.values()) == {200}
 
 
 # --- functions of the user's own --------------------------------------------------------------
@@ -307,7 +337,6 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
         again.append(batch)
 
     async with feeder(kafka, topic, group, write=keep, max_records=30) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert again[0].id == tried[0].id
     assert (again[0].txn_app_id, again[0].txn_version) == (f"asyncconsumer:{topic}:0", 70)
@@ -320,7 +349,6 @@ async def test_batches_for_a_function_are_of_one_partition_each(kafka: KafkaHand
     await send(kafka, topic, range(300), 3)
     seen: list[Batch] = []
     async with feeder(kafka, topic, group, write=lambda table, batch: seen.append(batch)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert {len(batch.parts) for batch in seen} == {1}
     assert sum(batch.rows for batch in seen) == 300
@@ -338,6 +366,7 @@ def write(table: pa.Table, batch: Batch) -> None:
         (lambda one: SparkFeeder(one, LandingFolder("x"), spark=object()), "without a session"),
         (lambda one: SparkFeeder(one, write=write, max_records=0), "max_records must be"),
         (lambda one: SparkFeeder(one, write=write, retries=-1), "retries must be"),
+        (lambda one: SparkFeeder(one, write=write, topics=["t"]), "a Consumer knows its own"),
         (lambda one: SparkFeeder(one, write=write, columns=["valeu"]), "no such column"),
     ],
 )

@@ -34,7 +34,6 @@ async def test_a_file_stream_picks_up_what_landed(
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(300), 2)
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     schema = spark.createDataFrame(SCHEMA.empty_table()).schema
     query = (
@@ -64,7 +63,6 @@ async def test_a_function_is_given_data_frames(
         frame.write.mode("overwrite").parquet(str(tmp_path / batch.id))
 
     async with feeder(kafka, topic, group, spark=spark, write=append) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     rows = spark.read.parquet(*(str(tmp_path / each) for each in ids))
     values = rows.selectExpr("cast(value as string) as v").collect()
