@@ -130,6 +130,7 @@ class SparkFeeder:
             await self._ours.on_partitions_assigned(new)
             tasks = [self._scope.start(self._read(stream), "read") for stream in streams]
             tasks.append(self._scope.start(self._watch_clock(), "watch the clock"))
+            tasks.append(self._scope.start(self._ours.tell_beginnings(), "tell beginnings"))
             stack.push_async_callback(self._drain, *tasks)
             self._stack = stack.pop_all()
         return self

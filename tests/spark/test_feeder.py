@@ -28,6 +28,10 @@ async def committed(kafka: KafkaHandle, topic: str, group: str, count: int = 1) 
     return [found[place] for place in places]
 
 
+async def told(kafka: KafkaHandle, topic: str, group: str, offsets: list[int | None]) -> bool:
+    return await committed(kafka, topic, group, len(offsets)) == offsets
+
+
 async def test_each_record_is_landed_once_and_the_group_is_told(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
@@ -57,6 +61,24 @@ async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
         await one.caught_up()
     assert numbers(landed(tmp_path)) == list(range(150))
+
+
+async def test_where_it_began_is_remembered_before_anything_is_written(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(10))
+
+    def from_the_end() -> SparkFeeder:
+        consumer = reader(kafka, topic, group=group, auto_offset_reset="latest")
+        return SparkFeeder(consumer, LandingFolder(tmp_path), max_wait_ms=20)
+
+    async with from_the_end():
+        await until(lambda: told(kafka, topic, group, [10]))
+    await send(kafka, topic, range(10, 30))
+    async with from_the_end() as one:
+        await until(lambda: one.stats().records == 20)
+    assert numbers(landed(tmp_path)) == list(range(10, 30))
 
 
 async def test_a_consumer_that_is_open_already_is_left_open(
