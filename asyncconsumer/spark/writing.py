@@ -29,7 +29,7 @@ class WriteSink:
     def open(self) -> None:
         """Have Spark load what it loads with the first data, before anybody waits for that."""
         if self._spark is not None:
-            self._spark.createDataFrame(pa.table({"nothing": pa.array([], pa.int32())}))
+            self._spark.createDataFrame(pa.table({"nothing": pa.array([0])}))
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """It knows nothing."""

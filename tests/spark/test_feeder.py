@@ -56,7 +56,8 @@ async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
         await one.caught_up()
     async with reader(kafka, group=group) as another:  # as if the commit had never come
         await another.assign(partitions(topic, 0))
-        await another.commit({TopicPartition(topic, 0): 10})
+        await another.assigned()
+        assert await another.commit({TopicPartition(topic, 0): 10})
     await send(kafka, topic, range(100, 150))
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
         await one.caught_up()
@@ -364,6 +365,23 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
     assert (again[0].txn_app_id, again[0].txn_version) == (f"asyncconsumer:{topic}:0", 70)
     assert [int(v.as_py()) for b in again for v in b.table["value"]] == list(range(200))
     assert await committed(kafka, topic, group) == [200]
+
+
+async def test_nothing_is_written_behind_what_failed(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(200))
+    seen: list[int] = []
+
+    def write_or_not(table: pa.Table, batch: Batch) -> None:
+        if batch.txn_version == 100:
+            raise RuntimeError("not this one")
+        seen.append(batch.txn_version)
+
+    with pytest.raises(SinkFailed, match="RuntimeError: not this one"):
+        async with feeder(kafka, topic, group, write=write_or_not, retries=0) as one:
+            await one.run()
+    assert seen == [50]
+    assert await committed(kafka, topic, group) == [50]
 
 
 async def test_batches_for_a_function_are_of_one_partition_each(kafka: KafkaHandle) -> None:
