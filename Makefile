@@ -54,6 +54,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.groups $(ARGS)
 	$(say) 'benchmarks: rebalance'
 	@$(BIN)/python -m benchmarks.rebalance $(ARGS)
+	$(say) 'benchmarks: feeder'
+	@$(BIN)/python -m benchmarks.feeder $(ARGS)
 
 fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
 	$(say) 'fuzz: the decoders agree, and only typed errors come out'

@@ -122,6 +122,7 @@ class SparkFeeder:
             stack.push_async_callback(self._asking.end, self._grace)
             await self._asking.ask("open", self.sink.open)
             self._reads.tell(self._ours)
+            stack.callback(self._ours.close)
             if (closed := self._reads.opened) is not None:
                 await stack.enter_async_context(closed)
             await stack.enter_async_context(self._scope)

@@ -117,6 +117,26 @@ async def test_what_is_being_written_is_finished_before_a_partition_goes(
     assert all(in_a_row(found) for found in ranges(tmp_path).values())
 
 
+async def test_a_write_that_takes_too_long_keeps_no_partition_and_is_refused(
+    kafka: KafkaHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(200), 2)
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+    gate.shut()
+    slow = reader(kafka, topic, group=group, listener_timeout_ms=300)
+    async with SparkFeeder(slow, gate, max_records=60, max_wait_ms=50) as one:
+        await until(lambda: gate.waiting > 0)
+        async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as other:
+            await until(lambda: other.stats().records == 100)  # it has one of the two
+            gate.unlock()
+            await until(lambda: one.stats().in_flight == 0)
+            await until(lambda: len(landed(tmp_path)) == 200)
+    assert "is given up, for its partition is taken away" in caplog.text
+    assert numbers(landed(tmp_path)) == list(range(200))
+    assert all(in_a_row(found) for found in ranges(tmp_path).values())
+
+
 async def test_a_batch_of_a_partition_that_was_lost_is_not_written(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
