@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Self
@@ -40,10 +41,20 @@ A_RUN: Final = 600  # records
 # --- a feeder ------------------------------------------------------------------------------------
 
 
+class SlowLanding(LandingFolder):
+    """Somebody who freezes it finds it about to publish."""
+
+    def publish(self, batch: Batch, prepared: Any) -> Any:
+        time.sleep(0.05)
+        return super().publish(batch, prepared)
+
+
 def sink_of(kind: str, folder: str) -> dict[str, Any]:
     """What a feeder is to be given."""
     if kind == "landing":
         return {"sink": LandingFolder(folder)}
+    if kind == "slow landing":
+        return {"sink": SlowLanding(folder), "max_records": 40}  # other files than the others'
     if kind == "delta":
         return {"sink": DeltaSink(folder)}
 
@@ -65,7 +76,7 @@ async def feed(servers: str, topic: str, group: str, who: str, kind: str, folder
         enable_auto_commit=False,
         **QUICK,
     )
-    given = {**sink_of(kind, folder), "max_records": 25, "max_wait_ms": 10, "max_in_flight": 3}
+    given = {"max_records": 25, "max_wait_ms": 10, "max_in_flight": 3, **sink_of(kind, folder)}
     async with SparkFeeder(consumer, **given) as feeder:
         sys.stdout.write("feeding\n")
         sys.stdout.flush()
@@ -92,9 +103,9 @@ class Feeders:
         for who in list(self._processes):
             self.kill(who)
 
-    def start(self, who: str, instance: str | None = None) -> None:
-        named = who if instance is None else instance
-        arguments = (*self._place, named, self._kind, str(self._folder))
+    def start(self, who: str, kind: str | None = None, *, static: bool = True) -> None:
+        named = who if static else ""
+        arguments = (*self._place, named, kind or self._kind, str(self._folder))
         command = [sys.executable, "-m", "tests.spark.feeder_kills", "feed", *arguments]
         self._processes[who] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
