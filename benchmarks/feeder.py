@@ -6,7 +6,8 @@ Each contender in a process of its own, against a real broker on this machine, i
 rounds. "From memory" writes the same Arrow batches into the same sink, one after another, with
 nothing to fetch or decode: the limit. "createDataFrame + append" has them in memory as well, and a
 Spark job for each. Stalls are how late a task was that wants to run every 2 ms; "nothing"
-has nothing else to do, so its stalls are the machine's.
+has nothing else to do, so its stalls are the machine's. "Busy" is the CPU of the loop's own thread
+in such a wait: what it would be on a machine of its own.
 """
 
 import asyncio

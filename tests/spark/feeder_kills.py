@@ -19,11 +19,9 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from asyncconsumer import Consumer
 from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.delta import DeltaSink
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
@@ -56,6 +54,8 @@ def sink_of(kind: str, folder: str) -> dict[str, Any]:
     if kind == "slow landing":
         return {"sink": SlowLanding(folder), "max_records": 40}  # other files than the others'
     if kind == "delta":
+        from asyncconsumer.spark.delta import DeltaSink  # which takes a while
+
         return {"sink": DeltaSink(folder)}
 
     def write(table: pa.Table, batch: Batch) -> None:
@@ -129,6 +129,8 @@ class Feeders:
     def held(self) -> list[int]:
         """The values in the sink."""
         if self._kind == "delta":
+            from deltalake import DeltaTable
+
             table = DeltaTable(str(self._folder))
             return numbers(table.to_pyarrow_table(columns=["value"]))
         return numbers(landed(self._folder))
