@@ -58,6 +58,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.handlers $(ARGS)
 	$(say) 'benchmarks: spark'
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
+	$(say) 'benchmarks: feeder'
+	@$(BIN)/python -m benchmarks.feeder $(ARGS)
 
 fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
 	$(say) 'fuzz: the decoders agree, and only typed errors come out'

@@ -32,17 +32,20 @@ class Stalls:
 
     def __init__(self) -> None:
         self._late: list[float] = []
+        self._busy = 0.0  # the most CPU that the loop's own thread took between two looks
 
     async def watch(self) -> None:
         while True:
-            asked = time.perf_counter()
+            asked, used = time.perf_counter(), time.thread_time()
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
             self._late.append(time.perf_counter() - asked - _SECONDS_BETWEEN_LOOKS)
+            self._busy = max(self._busy, time.thread_time() - used)
 
     def figures(self) -> Figures:
         return {
             "longest_stall_ms": max(self._late) * 1e3,
             "p99_stall_ms": statistics.quantiles(self._late, n=100)[98] * 1e3,
+            "longest_busy_ms": self._busy * 1e3,
         }
 
 
@@ -108,7 +111,8 @@ async def feed(servers: str, topic: str, kind: str, count: int, each: int) -> Fi
         async with watched() as stalls:
             one = feeder(servers, topic, each, _SINKS[kind](path))
             async with one:
-                await one._consumer.assigned()  # noqa: SLF001
+                while not one._ours.lanes:  # noqa: SLF001, ASYNC110
+                    await asyncio.sleep(0.001)
                 watch = Watch()
                 await fed(one, count)
             figures = watch.figures(one.stats().records)

@@ -1,16 +1,18 @@
 """From a topic into a lake: how fast, and how long the event loop has to wait meanwhile.
 
-    python -m benchmarks.feeder [--quick] [--json] [--rounds N] [--records N]
+    python -m benchmarks.feeder [--quick] [--json] [--rounds N] [--records N] [--who NAME ...]
 
 Each contender in a process of its own, against a real broker on this machine, in interleaved
 rounds. "From memory" writes the same Arrow batches into the same sink, one after another, with
 nothing to fetch or decode: the limit. "createDataFrame + append" has them in memory as well, and a
 Spark job for each. Stalls are how late a task was that wants to run every 2 ms; "nothing"
-has nothing else to do, so its stalls are the machine's.
+has nothing else to do, so its stalls are the machine's. "Busy" is the CPU of the loop's own thread
+in such a wait: what it would be on a machine of its own.
 """
 
 import asyncio
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -28,7 +30,7 @@ PARTITIONS: Final = 4
 LONGEST_STALL_MS, P99_STALL_MS = 50.0, 20.0
 
 
-def case_of(kafka: Kafka, load: Load, each: int, rounds: int) -> Case:
+def case_of(kafka: Kafka, load: Load, each: int, rounds: int, who: Sequence[str]) -> Case:
     run = partial(
         figures, PROGRAM, servers=kafka.bootstrap_servers, topic=load.topic, count=load.records,
         each=each,
@@ -44,16 +46,19 @@ def case_of(kafka: Kafka, load: Load, each: int, rounds: int) -> Case:
             Promise(ours, LONGEST_STALL_MS, "longest_stall_ms", 1.0),
             Promise(ours, P99_STALL_MS, "p99_stall_ms", 1.0),
         ]
-    return Case(contenders, promises, rounds)
+    chosen = {name: one for name, one in contenders.items() if name.startswith(tuple(who))}
+    there = {*chosen, LONGEST_STALL_MS, P99_STALL_MS}
+    kept = [one for one in promises if one.who in chosen and one.against in there]
+    return Case(chosen, kept, rounds)
 
 
-async def measure(records: int, each: int, rounds: int) -> list[Ratio | Result]:
+async def measure(records: int, each: int, rounds: int, who: Sequence[str]) -> list[Ratio | Result]:
     name = f"{records:,} x 100 B"
     load = Load("feeder", records, plain, partitions=PARTITIONS)
     async with Kafka() as kafka:
         note(f"filling {records:,} records ...")
         await fill(kafka, load)
-        case = case_of(kafka, load, each, rounds)
+        case = case_of(kafka, load, each, rounds, who)
         samples: dict[str, list[Figures]] = {who: [] for who in case.contenders}
         for number in range(1, rounds + 1):
             for who, run in case.contenders.items():
@@ -69,10 +74,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--records", type=int)
     parser.add_argument("--each", type=int, default=100_000, help="records a batch")
+    parser.add_argument("--who", action="append", help="only contenders whose name begins so")
     options = parser.parse_args()
     records = options.records or (500_000 if options.quick else 4_000_000)
     rounds = options.rounds or (1 if options.quick else 5)
-    found = asyncio.run(measure(records, options.each, rounds))
+    found = asyncio.run(measure(records, options.each, rounds, options.who or [""]))
     if not options.json:
         show(found)
         return

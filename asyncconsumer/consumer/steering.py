@@ -68,10 +68,14 @@ class Steering(ABC):
 
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the next record to be handed out."""
-        while (found := self._rebalancer.position(partition)) is None:
+        while (found := self.position_now(partition)) is None:
             self._following.check()
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
         return found
+
+    def position_now(self, partition: TopicPartition) -> int | None:
+        """The same, or None while it is being looked up."""
+        return self._rebalancer.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on from there; nothing that was fetched before is handed out any more."""

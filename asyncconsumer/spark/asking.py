@@ -37,7 +37,8 @@ class Asking:
                 if final or tries > self._retries:
                     if isinstance(error, ConsumerError):
                         raise
-                    raise SinkFailed(self._name, what, tries, repr(error)) from error
+                    reason = f"{type(error).__name__}: {error}"
+                    raise SinkFailed(self._name, what, tries, reason) from error
                 cause = error
             self.repeated += 1
             wait = next(waits)

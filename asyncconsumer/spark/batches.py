@@ -8,7 +8,10 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise ImportError("a feeder needs pyarrow: pip install 'asyncconsumer[spark]'") from error
 
 from asyncconsumer.model import TopicPartition
 
@@ -92,7 +95,7 @@ class Batch:
     parts: Mapping[TopicPartition, Part]
     app: str = "asyncconsumer"
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The same for the same records, whoever reads them."""
         names = [part.name for _, part in sorted(self.parts.items())]

@@ -4,8 +4,11 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+try:
+    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+    from deltalake.exceptions import CommitFailedError
+except ImportError as error:
+    raise ImportError("DeltaSink needs deltalake: pip install 'asyncconsumer[delta]'") from error
 
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch, app_id

@@ -65,8 +65,8 @@ class SparkFeeder:
 
     Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
     what it holds. What is written is then committed to the group as well, for those who watch its
-    lag. The consumer must leave commits to us (``enable_auto_commit=False``). It may be open
-    already, else it is opened and closed here.
+    lag. The consumer must leave commits to us (``commit_policy="manual"``). It may be open already,
+    else it is opened and closed here.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class SparkFeeder:
         for name in ("retries", "grace_ms"):
             whole_number(name, locals()[name], 0)
         self.sink: Final = _sink_of(sink, write, spark)
+        self._consumer = consumer
         _check(consumer, self.sink)
         schema_of(tuple(columns))  # what is wrong with them is told now
-        self._consumer = consumer
         self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
         self._grace = grace_ms / 1000
         limits = Limits(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait_ms / 1000)
@@ -117,13 +117,18 @@ class SparkFeeder:
             stack.push_async_callback(self._asking.end, self._grace)
             await self._asking.ask("open", self.sink.open)
             self._consumer.listen(self._ours)
+            stack.callback(self._ours.close)
             if not self._consumer.is_open:
                 await stack.enter_async_context(self._consumer)
             await stack.enter_async_context(self._scope)
-            await self._ours.on_partitions_assigned(self._consumer.assignment)
-            reading = self._scope.start(self._read(), "read")
-            watching = self._scope.start(self._watch_clock(), "watch the clock")
-            stack.push_async_callback(self._drain, reading, watching)
+            new = self._consumer.assignment - self._ours.lanes.keys()
+            await self._ours.on_partitions_assigned(new)
+            tasks = [
+                self._scope.start(self._read(), "read"),
+                self._scope.start(self._watch_clock(), "watch the clock"),
+                self._scope.start(self._ours.tell_beginnings(), "tell beginnings"),
+            ]
+            stack.push_async_callback(self._drain, *tasks)
             self._stack = stack.pop_all()
         return self
 
@@ -146,10 +151,10 @@ class SparkFeeder:
     async def caught_up(self) -> None:
         """Return once the sink has all that the partitions of ours hold at this moment."""
         self._scope.check_open()
-        ends = await self._consumer.end_offsets(self._consumer.assignment)
+        ends = await self._consumer.end_offsets(await self._consumer.assigned())
         lanes = self._ours.lanes
         for one, end in ends.items():
-            while one in lanes and not await self._has_all(lanes[one], end):
+            while one in lanes and not self._has_all(lanes[one], end):
                 self._ending.check()
                 await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -178,21 +183,20 @@ class SparkFeeder:
             lag=lag,
         )
 
-    async def _has_all(self, lane: Lane, end: int) -> bool:
+    def _has_all(self, lane: Lane, end: int) -> bool:
         """Whether all before an offset is in the sink; what is not a record counts as if it was."""
         try:
-            read = await self._consumer.position(lane.partition)
+            read = self._consumer.position_now(lane.partition)
         except NotAssigned:
             return True  # it is another's to write
-        return read >= end and lane.position == lane.written
+        return read is not None and read >= end and lane.position == lane.written
 
     # --- reading ---------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         now, ours = asyncio.get_running_loop().time, self._ours
-        stream = self._consumer.arrow(columns=self._columns, timestamps="us")
         try:
-            async for records in stream:
+            async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
                 topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
                 lane = ours.lane_of(TopicPartition(topic, number), records["offset"][0].as_py())
                 rest: pa.RecordBatch | None = records
@@ -253,10 +257,10 @@ def _sink_of(sink: Sink | None, write: Write | None, spark: object) -> Sink:
 
 
 def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
-    if consumer.commits and consumer.config.member.enable_auto_commit:
+    if consumer.commits and consumer.config.auto_commit:
         raise ConfigError(
             "a feeder commits what is written, and nothing else may: give the consumer "
-            "enable_auto_commit=False"
+            "commit_policy='manual'"
         )
     if not sink.remembers and not consumer.commits:
         raise ConfigError(

@@ -15,6 +15,7 @@ from asyncconsumer.spark.promises import Promises
 from asyncconsumer.spark.sinks import Sink
 
 _log: Final = logging.getLogger(__name__)
+_SECONDS_BETWEEN_LOOKS: Final = 0.05
 _OF_THE_TIMEOUT: Final = 0.8  # of what a listener has, so that it can still say what happened
 
 
@@ -41,6 +42,8 @@ class Ours:
         self._collector = collector
         self._flights = flights
         self._closed = False
+        self._fresh: set[Lane] = set()  # those of which neither sink nor group had anything
+        self._bell = asyncio.Event()
 
     def close(self) -> None:
         """Take up nothing more, whatever the consumer is given."""
@@ -76,6 +79,9 @@ class Ours:
             self.lanes[one] = Lane(one, at, written=at, until=until.get(one))
             if at is not None:
                 self._consumer.seek(one, at)
+            elif self._consumer.commits:
+                self._fresh.add(self.lanes[one])
+                self._bell.set()
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Finish what is being written of these; what is only read so far is another's."""
@@ -99,6 +105,27 @@ class Ours:
         for lane in lanes:
             self._collector.drop(lane)
         return lanes
+
+    async def tell_beginnings(self) -> None:
+        """Have the group know where we began, for who comes after us before anything is written.
+
+        It would begin at what is the end of the log by then.
+        """
+        while True:
+            await self._bell.wait()
+            far = self._consumer.progress()
+            begun = {
+                lane: at
+                for lane in self._fresh
+                if lane.partition in far and (at := far[lane.partition].begun) is not None
+            }
+            first = {lane.partition: at for lane, at in begun.items() if lane.tail is None}
+            self._fresh = {one for one in self._fresh if one not in begun and one.alive}
+            if not self._fresh:
+                self._bell.clear()
+            if first:
+                await self.promises.begin(first)
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     # --- for flights -----------------------------------------------------------------------------
 

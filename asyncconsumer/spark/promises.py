@@ -53,10 +53,17 @@ class Promises:
 
     async def keep(self, batch: Batch) -> None:
         """It is written."""
+        await self._tell({one: part.end for one, part in batch.parts.items()}, batch.id)
+
+    async def begin(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Nothing is written yet, and this is where it will begin."""
+        await self._tell(offsets, "nothing")
+
+    async def _tell(self, offsets: Mapping[TopicPartition, int], written: str) -> None:
         if not self._consumer.commits:
             return
         try:
-            await self._consumer.commit({one: part.end for one, part in batch.parts.items()})
+            await self._consumer.commit(offsets)
         except ConsumerError as error:
             self.failed += 1
-            _log.warning("%s is written, and the group was not told: %s", batch.id, error)
+            _log.warning("%s is written, and the group was not told: %s", written, error)

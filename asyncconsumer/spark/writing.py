@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import pyarrow as pa
+
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch
 
@@ -25,7 +27,9 @@ class WriteSink:
         return f"{getattr(self._write, '__qualname__', self._write)}()"
 
     def open(self) -> None:
-        """Nothing to do."""
+        """Have Spark load what it loads with the first data, before anybody waits for that."""
+        if self._spark is not None:
+            self._spark.createDataFrame(pa.table({"nothing": pa.array([0])}))
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """It knows nothing."""

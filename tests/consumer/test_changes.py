@@ -151,3 +151,27 @@ async def test_two_changes_at_once_are_refused(kafka: KafkaHandle) -> None:
             await one.subscribe(topic)
         await first
         assert await one.assigned() == {TopicPartition(topic, 0)}
+
+
+async def test_who_listens_later_is_told_as_well_after_the_first(kafka: KafkaHandle) -> None:
+    topic, told = await kafka.topic(), list[str]()
+
+    class Noting(ConsumerRebalanceListener):
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            told.append(f"{self._name} +{len(partitions)}")
+
+        def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            told.append(f"{self._name} -{len(partitions)}")
+
+    one = consumer(kafka, topic, group_id=kafka.group(), listener=Noting("first"))
+    one.listen(Noting("second"))
+    states = [one.is_open]
+    async with one:
+        states.append(one.is_open)
+        await one.assigned()
+        one.listen(Noting("third"))
+    assert [*states, one.is_open] == [False, True, False]
+    assert told == ["first +1", "second +1", "first -1", "second -1", "third -1"]

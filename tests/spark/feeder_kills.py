@@ -12,17 +12,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from asyncconsumer import Consumer
 from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.delta import DeltaSink
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
@@ -40,11 +39,23 @@ A_RUN: Final = 600  # records
 # --- a feeder ------------------------------------------------------------------------------------
 
 
+class SlowLanding(LandingFolder):
+    """Somebody who freezes it finds it about to publish."""
+
+    def publish(self, batch: Batch, prepared: Any) -> Any:
+        time.sleep(0.05)
+        return super().publish(batch, prepared)
+
+
 def sink_of(kind: str, folder: str) -> dict[str, Any]:
     """What a feeder is to be given."""
     if kind == "landing":
         return {"sink": LandingFolder(folder)}
+    if kind == "slow landing":
+        return {"sink": SlowLanding(folder), "max_records": 40}  # other files than the others'
     if kind == "delta":
+        from asyncconsumer.spark.delta import DeltaSink  # which takes a while
+
         return {"sink": DeltaSink(folder)}
 
     def write(table: pa.Table, batch: Batch) -> None:
@@ -65,7 +76,7 @@ async def feed(servers: str, topic: str, group: str, who: str, kind: str, folder
         enable_auto_commit=False,
         **QUICK,
     )
-    given = {**sink_of(kind, folder), "max_records": 25, "max_wait_ms": 10, "max_in_flight": 3}
+    given = {"max_records": 25, "max_wait_ms": 10, "max_in_flight": 3, **sink_of(kind, folder)}
     async with SparkFeeder(consumer, **given) as feeder:
         sys.stdout.write("feeding\n")
         sys.stdout.flush()
@@ -92,9 +103,9 @@ class Feeders:
         for who in list(self._processes):
             self.kill(who)
 
-    def start(self, who: str, instance: str | None = None) -> None:
-        named = who if instance is None else instance
-        arguments = (*self._place, named, self._kind, str(self._folder))
+    def start(self, who: str, kind: str | None = None, *, static: bool = True) -> None:
+        named = who if static else ""
+        arguments = (*self._place, named, kind or self._kind, str(self._folder))
         command = [sys.executable, "-m", "tests.spark.feeder_kills", "feed", *arguments]
         self._processes[who] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -118,6 +129,8 @@ class Feeders:
     def held(self) -> list[int]:
         """The values in the sink."""
         if self._kind == "delta":
+            from deltalake import DeltaTable
+
             table = DeltaTable(str(self._folder))
             return numbers(table.to_pyarrow_table(columns=["value"]))
         return numbers(landed(self._folder))

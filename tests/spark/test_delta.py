@@ -104,7 +104,6 @@ async def test_a_topic_becomes_a_table(kafka: KafkaHandle, tmp_path: Path) -> No
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(400), 3)
     async with feeder(kafka, topic, group, DeltaSink(str(tmp_path))) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     await send(kafka, topic, range(400, 500), 3)
     async with (

@@ -13,7 +13,8 @@ from asyncconsumer.errors import ConfigError, SinkAhead, SinkFailed
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
-from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
+from tests.consumer.test_in_zookeeper import in_zookeeper
 from tests.consumer.real import partitions, send
 from tests.helpers import until
 from tests.spark.lake import Gate, feeder, in_a_row, landed, numbers, ranges, reader
@@ -28,13 +29,16 @@ async def committed(kafka: KafkaHandle, topic: str, group: str, count: int = 1) 
     return [found[place] for place in places]
 
 
+async def told(kafka: KafkaHandle, topic: str, group: str, offsets: list[int | None]) -> bool:
+    return await committed(kafka, topic, group, len(offsets)) == offsets
+
+
 async def test_each_record_is_landed_once_and_the_group_is_told(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(500), 3)
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
         stats = one.stats()
     assert numbers(landed(tmp_path)) == list(range(500))
@@ -50,16 +54,33 @@ async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100))
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     async with reader(kafka, group=group) as another:  # as if the commit had never come
         await another.assign(partitions(topic, 0))
-        await another.commit({TopicPartition(topic, 0): 10})
+        await another.assigned()
+        assert await another.commit({TopicPartition(topic, 0): 10})
     await send(kafka, topic, range(100, 150))
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert numbers(landed(tmp_path)) == list(range(150))
+
+
+async def test_where_it_began_is_remembered_before_anything_is_written(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(10))
+
+    def from_the_end() -> SparkFeeder:
+        consumer = reader(kafka, topic, group=group, auto_offset_reset="latest")
+        return SparkFeeder(consumer, LandingFolder(tmp_path), max_wait_ms=20)
+
+    async with from_the_end():
+        await until(lambda: told(kafka, topic, group, [10]))
+    await send(kafka, topic, range(10, 30))
+    async with from_the_end() as one:
+        await until(lambda: one.stats().records == 20)
+    assert numbers(landed(tmp_path)) == list(range(10, 30))
 
 
 async def test_a_consumer_that_is_open_already_is_left_open(
@@ -94,6 +115,26 @@ async def test_what_is_being_written_is_finished_before_a_partition_goes(
                 await each.caught_up()
             assert one.stats().refused == other.stats().refused == 0
     assert numbers(landed(tmp_path)) == list(range(400))
+    assert all(in_a_row(found) for found in ranges(tmp_path).values())
+
+
+async def test_a_write_that_takes_too_long_keeps_no_partition_and_is_refused(
+    kafka: KafkaHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(200), 2)
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+    gate.shut()
+    slow = reader(kafka, topic, group=group, listener_timeout_ms=300)
+    async with SparkFeeder(slow, gate, max_records=60, max_wait_ms=50) as one:
+        await until(lambda: gate.waiting > 0)
+        async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as other:
+            await until(lambda: other.stats().records == 100)  # it has one of the two
+            gate.unlock()
+            await until(lambda: one.stats().in_flight == 0)
+            await until(lambda: len(landed(tmp_path)) == 200)
+    assert "is given up, for its partition is taken away" in caplog.text
+    assert numbers(landed(tmp_path)) == list(range(200))
     assert all(in_a_row(found) for found in ranges(tmp_path).values())
 
 
@@ -232,7 +273,6 @@ async def test_what_is_not_written_within_the_grace_is_the_next_ones(
     await send(kafka, topic, range(200))
     gate = Gate(tmp_path, asyncio.get_running_loop())
     async with feeder(kafka, topic, group, gate, grace_ms=100) as one:
-        await one._consumer.assigned()
         await one.caught_up()
         gate.shut()
         await send(kafka, topic, range(200, 400))
@@ -240,7 +280,6 @@ async def test_what_is_not_written_within_the_grace_is_the_next_ones(
         asyncio.get_running_loop().call_later(0.3, gate.unlock)
     assert "not written within the grace" in caplog.text
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert numbers(landed(tmp_path)) == list(range(400))
 
@@ -250,7 +289,6 @@ async def test_a_topic_that_was_created_anew_is_told_of(kafka: KafkaHandle, tmp_
     sink = LandingFolder(tmp_path)
     await send(kafka, topic, range(20))
     async with feeder(kafka, topic, group, sink) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     place = TopicPartition(topic, 0)
     claims = tmp_path / "_offsets" / f"{topic}-0"
@@ -276,11 +314,38 @@ async def test_what_is_written_can_be_shaped(kafka: KafkaHandle, tmp_path: Path)
     async with feeder(
         kafka, topic, group, write=keep, columns=["value", "key"], transform=only_even
     ) as one:
-        await one._consumer.assigned()
         await one.caught_up()
         assert one.stats().records == 30
     assert seen[0].column_names == ["value", "key"]
     assert sorted(int(v.as_py()) for t in seen for v in t["value"]) == list(range(0, 30, 2))
+
+
+async def test_two_members_of_a_group_in_zookeeper_feed_one_folder(
+    kafka_zk: KafkaWithZooKeeper, tmp_path: Path
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    await send(kafka_zk, topic, range(400), 4)
+
+    def one_of_them() -> SparkFeeder:
+        consumer: Consumer[Any, Any] = in_zookeeper(
+            kafka_zk, topic, group_id=group, commit_policy="manual"
+        )
+        return SparkFeeder(consumer, LandingFolder(tmp_path), max_records=30, max_wait_ms=20)
+
+    async with one_of_them() as one:
+        await until(lambda: one.stats().records > 0)
+        async with one_of_them() as other:
+            await until(lambda: len(one._ours.lanes) == len(other._ours.lanes) == 2)
+            await send(kafka_zk, topic, range(400, 800), 4)
+            await until(lambda: one.stats().records + other.stats().records == 800)
+            for each in (one, other):
+                await each.caught_up()
+            assert other.stats().records > 0
+    assert numbers(landed(tmp_path)) == list(range(800))
+    assert all(in_a_row(found) for found in ranges(tmp_path).values())
+    async with in_zookeeper(kafka_zk, topic, group_id=group) as reader_of_all:
+        told = await reader_of_all.committed(partitions(topic, 0, 1, 2, 3))
+    assert set(told.values()) == {200}
 
 
 # --- functions of the user's own --------------------------------------------------------------
@@ -307,7 +372,6 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
         again.append(batch)
 
     async with feeder(kafka, topic, group, write=keep, max_records=30) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert again[0].id == tried[0].id
     assert (again[0].txn_app_id, again[0].txn_version) == (f"asyncconsumer:{topic}:0", 70)
@@ -315,12 +379,28 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
     assert await committed(kafka, topic, group) == [200]
 
 
+async def test_nothing_is_written_behind_what_failed(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(200))
+    seen: list[int] = []
+
+    def write_or_not(table: pa.Table, batch: Batch) -> None:
+        if batch.txn_version == 100:
+            raise RuntimeError("not this one")
+        seen.append(batch.txn_version)
+
+    with pytest.raises(SinkFailed, match="RuntimeError: not this one"):
+        async with feeder(kafka, topic, group, write=write_or_not, retries=0) as one:
+            await one.run()
+    assert seen == [50]
+    assert await committed(kafka, topic, group) == [50]
+
+
 async def test_batches_for_a_function_are_of_one_partition_each(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(300), 3)
     seen: list[Batch] = []
     async with feeder(kafka, topic, group, write=lambda table, batch: seen.append(batch)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     assert {len(batch.parts) for batch in seen} == {1}
     assert sum(batch.rows for batch in seen) == 300

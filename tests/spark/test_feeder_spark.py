@@ -22,6 +22,7 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     yield session
@@ -34,7 +35,6 @@ async def test_a_file_stream_picks_up_what_landed(
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(300), 2)
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     schema = spark.createDataFrame(SCHEMA.empty_table()).schema
     query = (
@@ -64,7 +64,6 @@ async def test_a_function_is_given_data_frames(
         frame.write.mode("overwrite").parquet(str(tmp_path / batch.id))
 
     async with feeder(kafka, topic, group, spark=spark, write=append) as one:
-        await one._consumer.assigned()
         await one.caught_up()
     rows = spark.read.parquet(*(str(tmp_path / each) for each in ids))
     values = rows.selectExpr("cast(value as string) as v").collect()

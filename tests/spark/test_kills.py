@@ -28,18 +28,18 @@ async def test_a_feeder_that_stood_still_writes_nothing_that_is_anothers_by_then
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(3000))
     with Feeders(kafka.bootstrap_servers, topic, group, "landing", tmp_path) as feeders:
-        feeders.start("zombie", "")
-        await feeders.ready("zombie")
-        feeders.start("other", "")
-        await send(kafka, topic, range(300))
+        feeders.start("zombie", "slow landing", static=False)
         await until(lambda: feeders.files() > 0)
-        await send(kafka, topic, range(300, 3000))
         feeders.signal("zombie", signal.SIGSTOP)
-        await feeders.ready("other")
-        await until(lambda: len(set(feeders.held())) == 3000)  # when the session is over
-        await send(kafka, topic, range(3000, 3500))
+        before = feeders.files()
+        assert before < 60  # of 75: the next ones are in its hands
+        feeders.start("other", static=False)
+        await until(lambda: feeders.files() > before)  # when the session is over
+        await until(lambda: len(feeders.held()) >= 3000)
         feeders.signal("zombie", signal.SIGCONT)
+        await send(kafka, topic, range(3000, 3500))
         await until(lambda: len(set(feeders.held())) == 3500)
         await asyncio.sleep(0.5)  # what it had in its hands would be there by now
         values = feeders.held()
