@@ -30,6 +30,12 @@ class Job:
         return [sys.executable, "-m", "asyncconsumer.apps.worker", *map(str, words)]
 
 
+class Unusable(str):
+    """The reason of a worker that could not even begin."""
+
+    __slots__ = ()
+
+
 class WorkerProcess:
     """It runs until `ended` is set; what it tells meanwhile is kept."""
 
@@ -43,7 +49,6 @@ class WorkerProcess:
         self.up = False
         self.standing: Standing | None = None
         self.heard_at = self.started
-        self.unusable = False
         self.reason: str | None = None  # for its end
         self.cut_short: str | None = None
         self._process = process
@@ -87,11 +92,16 @@ class WorkerProcess:
             case {"standing": standing}:
                 self.standing = Standing(**standing)
             case {"unusable": reason}:
-                self.unusable, self.reason = True, reason
+                self.reason = Unusable(reason)
             case {"failed": reason}:
                 self.reason = reason
             case {"cut_short": records}:
                 self.cut_short = records
+
+    @property
+    def unusable(self) -> bool:
+        """Whether what it was to run is no app."""
+        return isinstance(self.reason, Unusable)
 
     @property
     def pid(self) -> int:

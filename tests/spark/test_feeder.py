@@ -14,8 +14,8 @@ from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
-from tests.consumer.test_in_zookeeper import in_zookeeper
 from tests.consumer.real import partitions, send
+from tests.consumer.test_in_zookeeper import in_zookeeper
 from tests.helpers import until
 from tests.spark.lake import Gate, feeder, in_a_row, landed, numbers, ranges, reader
 
