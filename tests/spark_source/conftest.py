@@ -6,14 +6,27 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from asyncconsumer.spark import KafkaSource
 from asyncconsumer.testing.servers.spark import kafka_source_jars
 
 
-@pytest.fixture(scope="session")
+def end_jvm() -> None:
+    """A JVM outlives its sessions, and takes jars only when it starts: other tests need others."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # what it waits for
+    gateway.proc.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
+    end_jvm()
     jars = asyncio.run(kafka_source_jars())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -35,3 +48,4 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.parallelize([1], 1).map(abs).count()  # opens what Spark keeps open
     yield session
     session.stop()
+    end_jvm()
