@@ -22,6 +22,24 @@ TESTS = [example for example in EXAMPLES if "def test_" in example]
 CONSOLE = "".join(re.findall(r"```console\n(.*?)```", README, re.DOTALL)).replace("\\\n", "")
 COMMANDS = re.findall(r"\$ asyncconsumer ((?:consume|groups) .*)", CONSOLE)
 
+ORDERS = """
+import asyncio
+import pytest
+from aiokafka import AIOKafkaProducer
+
+@pytest.fixture
+def orders(kafka):
+    async def send():
+        topic = await kafka.topic()
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            for customer, amount in (("ann", 1), ("bob", 4), ("ann", 2)):
+                value = '{"customer": "%s", "amount": %d}' % (customer, amount)
+                await producer.send_and_wait(topic, value.encode())
+        return topic
+
+    return asyncio.run(send())
+"""
+
 
 def test_every_example_is_a_program_or_a_test() -> None:
     assert len(PROGRAMS) + len(TESTS) == len(EXAMPLES) > 2
@@ -37,6 +55,7 @@ def test_a_test_passes(example: str, pytester: pytest.Pytester) -> None:
     pytester.makeini(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
+    pytester.makeconftest(ORDERS)
     pytester.makepyfile("from aiokafka import AIOKafkaProducer\n" + example)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     assert result.ret == 0

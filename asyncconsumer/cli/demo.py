@@ -4,11 +4,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 
 from aiokafka import AIOKafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from asyncconsumer.cli.demo_lake import show_lake
 from asyncconsumer.connector import ConsumerConnector
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.simple import SimpleConsumer
@@ -29,16 +31,17 @@ _RECORDS = 10_000
 async def show() -> None:
     """Start the servers, produce, and show what arrived."""
     console = Console(highlight=False)
-    kafka = Kafka(DEFAULT_KAFKA)
-    async with _told(console, f"{kafka.title} (KRaft)", kafka):
-        await _produce_and_show(console, kafka)
-        await _share_by_kafka(console, kafka)
     zookeeper = ZooKeeper(DEFAULT_ZOOKEEPER)
     async with _told(console, zookeeper.title, zookeeper):
         classic = Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect)
         async with _told(console, f"{classic.title} (ZooKeeper mode)", classic):
             await _produce_and_show(console, classic)
             await _share_by_zookeeper(console, zookeeper.connect)
+    kafka = Kafka(DEFAULT_KAFKA)
+    async with _told(console, f"{kafka.title} (KRaft)", kafka):
+        await _produce_and_show(console, kafka)
+        await _share_by_kafka(console, kafka)
+        await show_lake(console, kafka, "orders", _RECORDS)
     console.print("[green]done[/]: every server is stopped, nothing is left running")
 
 
@@ -62,10 +65,10 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
     await kafka.admin.create_topic("orders", partitions=3)
     started = time.monotonic()
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=5) as producer:
+        dice = Random(7)  # noqa: S311 - for looks
         for number in range(_RECORDS):
-            await producer.send(
-                "orders", b'{"order": %d}' % number, key=b"customer-%d" % (number % 97)
-            )
+            customer = min(int(dice.expovariate(0.3)), 20)  # some order more than others
+            await producer.send("orders", b'{"order": %d}' % number, key=b"customer-%d" % customer)
         await producer.flush()
     produced = time.monotonic()
     last = Table("partition", "offset", "key", "value", title="the last record of each partition")
