@@ -85,7 +85,8 @@ async def main() -> None:
     for first in range(0, len(rebalances), AT_ONCE):
         some = rebalances[first : first + AT_ONCE]
         for one, answer in zip(some, await ask_java(list(map(question, some))), strict=True):
-            counted[f"{one.assignor}, {'agreed' if agree(one, answer) else 'wrong in Java'}"] += 1
+            wrong = "Java fails" if refused(answer) else "Java is wrong"
+            counted[f"{one.assignor}, {'agreed' if agree(one, answer) else wrong}"] += 1
             counted[f"{one.assignor}, divided by racks"] += by_racks(one)
         print(f"{first + len(some)} of {len(rebalances)}: {dict(counted)}", flush=True)
 
