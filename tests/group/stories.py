@@ -79,7 +79,9 @@ class Places:
         self._brokers = random.choices(brokers, k=random.randint(2, 7))
         others: list[str | None] = ["", "elsewhere", None]
         self._homes = [*racks, *random.choice(([], [], others[2:], others))]
-        self._copies = min(len(self._brokers), random.choice((1, 1, 2, 2, 3, 7)))
+        if random.random() < 0.1:
+            self._homes = others
+        self._copies = {topic: random.choice((1, 1, 2, 2, 3, 7)) for topic in TOPICS}
         self._replicas: dict[TopicPartition, list[int]] = {}
 
     def home(self) -> str | None:
@@ -99,7 +101,8 @@ class Places:
         for at in every:
             if at not in self._replicas:
                 nodes = range(len(self._brokers))
-                self._replicas[at] = self._random.sample(nodes, self._copies)
+                copies = min(len(nodes), self._copies[at.topic])
+                self._replicas[at] = self._random.sample(nodes, copies)
         return {at: [self._brokers[node] for node in self._replicas[at]] for at in every}
 
 
@@ -120,7 +123,9 @@ class Story:
         self._even = even
         self._most = 40 if large else 6
         names = random.sample(TOPICS, random.randint(1, 4 if even else 7))
-        self._topics = {name: random.randint(1, 12) for name in names}
+        # with racks it matters whether topics are of the same size
+        sizes = (3, 4, 4, random.randint(1, 12)) if racks else range(1, 13)
+        self._topics = {name: random.choice(sizes) for name in names}
         self._wanted = [*names, *(["missing"] if random.random() < 0.2 else [])]
         self._count = 0
         self._peers = [self._peer() for _ in range(random.randint(1, self._most))]

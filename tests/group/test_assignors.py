@@ -220,6 +220,9 @@ def test_an_even_share_counts_for_more_than_what_is_near(name: str) -> None:
     after = ASSIGNORS[name]().assign({"t": 6}, members, placed("t", "xxxxx."))
     assert sorted(map(len, after.values())) == [2, 2, 2]
     assert after["a"] == partitions("t", [0, 1])
+    members = in_racks(a="x", b="x", c="y", d="y")
+    after = ASSIGNORS[name]().assign({"t": 5}, members, placed("t", "xxxx."))
+    assert sorted(map(len, after.values())) == [1, 1, 1, 2]
 
 
 @NEAR
@@ -236,8 +239,10 @@ def test_an_even_share_counts_for_more_than_what_is_near(name: str) -> None:
 def test_racks_that_tell_nothing_change_nothing(
     name: str, racks: Racks | None, homes: dict[str, str | None]
 ) -> None:
-    after = ASSIGNORS[name]().assign({"t": 4}, in_racks(**homes), racks)
-    assert after == ASSIGNORS[name]().assign({"t": 4}, in_racks(a=None, b=None))
+    told, assign = in_racks(**homes), ASSIGNORS[name]().assign
+    told["a"] = owning(name, told["a"], partitions("t", [1, 2]))
+    without = {member: replace(one, rack_id=None) for member, one in told.items()}
+    assert assign({"t": 4}, told, racks) == assign({"t": 4}, without)
 
 
 def test_by_range_topics_that_are_alike_stay_together_rather_than_near() -> None:
@@ -246,6 +251,11 @@ def test_by_range_topics_that_are_alike_stay_together_rather_than_near() -> None
     assert assign({"t": 4, "u": 4}, members, racks) == {
         "a": [*partitions("t", [1, 2]), *partitions("u", [1, 2])],
         "b": [*partitions("t", [0, 3]), *partitions("u", [0, 3])],
+    }
+    everywhere = dict.fromkeys(placed("u", "...."), ("x", "y"))
+    assert assign({"t": 4, "u": 4}, members, {**racks, **everywhere}) == {
+        "a": [*partitions("t", [1, 3]), *partitions("u", [1, 3])],
+        "b": [*partitions("t", [0, 2]), *partitions("u", [0, 2])],
     }
     apart = assign({"t": 4, "u": 5}, members, {**racks, TopicPartition("u", 4): {"x"}})
     assert apart["b"] == [*partitions("t", [0, 2]), *partitions("u", [0, 3])]

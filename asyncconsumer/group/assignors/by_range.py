@@ -69,6 +69,10 @@ class _Topic:
         """How many partitions it may still get."""
         return max(0, self._share + (self._more > 0) - len(self.given[member]))
 
+    def is_far(self, member: str, number: int) -> bool:
+        """Whether no replica of that partition is in the member's rack."""
+        return self.nearness.far(member, self.partitions[number])
+
     def give(self, member: str, partitions: Sequence[TopicPartition]) -> None:
         """Let it have these."""
         self.given[member] += partitions
@@ -104,13 +108,9 @@ def _choose_near(topics: Sequence[_Topic]) -> None:
         if topics[0].nearness.matters:
             topics[0].give_near()
         return
-    members = list(topics[0].given)
-    for partitions in zip(*(topic.partitions for topic in topics), strict=True):
-        for member in members:
-            if topics[0].room(member) and not any(
-                topic.nearness.far(member, partition)
-                for topic, partition in zip(topics, partitions, strict=True)
-            ):
-                for topic, partition in zip(topics, partitions, strict=True):
-                    topic.give(member, [partition])
+    for number in range(len(topics[0].partitions)):
+        for member in topics[0].given:
+            if topics[0].room(member) and not any(topic.is_far(member, number) for topic in topics):
+                for topic in topics:
+                    topic.give(member, [topic.partitions[number]])
                 break
