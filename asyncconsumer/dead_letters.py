@@ -62,7 +62,8 @@ class DeadLetters:
         self._connection = connection
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
-        self._waiting: list[_Letter] = []
+        # those that somebody waits for, or gave up waiting for: asked again, they are not new ones
+        self._letters: dict[tuple[str, int, int], _Letter] = {}
         self._asked = asyncio.Event()
         self._producer: AIOKafkaProducer | None = None
         self._log = QuietLog(_log)
@@ -89,11 +90,14 @@ class DeadLetters:
         To a partition that its key chooses, if none is given; returns the offset it has there.
         """
         self._scope.check_open()
-        headers = [*_kept(record.headers), *_told(record, failure)]
-        letter = _Letter(record, headers, partition)
-        self._waiting.append(letter)
-        self._asked.set()
+        place = record.topic, record.partition, record.offset
+        letter = self._letters.get(place)
+        if letter is None:
+            headers = [*_kept(record.headers), *_told(record, failure)]
+            letter = self._letters[place] = _Letter(record, headers, partition)
+            self._asked.set()
         await letter.written.wait()
+        self._letters.pop(place, None)
         return letter.offset
 
     async def _run(self) -> None:
@@ -101,12 +105,11 @@ class DeadLetters:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            letters, self._waiting = self._waiting, []
+            letters = [one for one in self._letters.values() if not one.written.is_set()]
             failed = await self._write(letters)
             if not failed:
                 delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
                 continue
-            self._waiting = [*failed, *self._waiting]
             self._asked.set()
             self._log.warning(
                 "%d dead letters were not written to %s, the first of them %s: %s. They are tried "

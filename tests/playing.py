@@ -11,7 +11,7 @@ from asyncconsumer.testing.clock import run
 Schedule = Callable[[int], Coroutine[Any, Any, None]]
 Bug = Callable[[pytest.MonkeyPatch], None]
 
-_SEEDS: Final = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "60")))
+_SEEDS: Final = range(int(os.environ.get("ASYNCCONSUMER_SCHEDULES", "30")))
 _ENOUGH_TO_FIND_A_BUG: Final = range(100)
 
 

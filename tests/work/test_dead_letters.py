@@ -71,8 +71,10 @@ async def letters(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DeadLetters]
     assert Producer.open == 0
 
 
-def letter(value: bytes) -> Record:
-    return Record("t", 0, 7, key=b"k", value=value, headers=[("mine", b"1"), ("dlt.topic", b"x")])
+def letter(value: bytes, offset: int = 7) -> Record:
+    return Record(
+        "t", 0, offset, key=b"k", value=value, headers=[("mine", b"1"), ("dlt.topic", b"x")]
+    )
 
 
 @pytest.mark.fast
@@ -81,7 +83,7 @@ async def test_a_write_is_tried_until_it_succeeds() -> None:
     with pytest.MonkeyPatch.context() as patch:
         async with letters(patch) as one, asyncio.TaskGroup() as group:
             Producer.down = True
-            writing = [group.create_task(one.write(letter(b"%d" % n), WRONG)) for n in range(3)]
+            writing = [group.create_task(one.write(letter(b"%d" % n, n), WRONG)) for n in range(3)]
             await asyncio.sleep(3600)
             assert not any(task.done() for task in writing)
             assert "nobody there" in (one.last_error or "")
@@ -99,7 +101,7 @@ async def test_one_that_is_refused_holds_up_no_other() -> None:
             Producer.too_large = frozenset({b"large"})
             large = group.create_task(one.write(letter(b"large"), WRONG))
             await asyncio.sleep(60)
-            await one.write(letter(b"small"), WRONG)
+            await one.write(letter(b"small", 8), WRONG)
             assert not large.done()
             Producer.too_large = frozenset()  # somebody changed the topic
             await large

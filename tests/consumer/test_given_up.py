@@ -1,0 +1,269 @@
+"""What was given up, aborted or damaged, and then gone on with: on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.connector import Outside
+from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.errors import ConfigError, CorruptRecords
+from asyncconsumer.serdes import deserializer_of
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+
+pytestmark = pytest.mark.fast
+
+AT = TopicPartition("t", 0)
+
+
+@asynccontextmanager
+async def world(records: int, *, one_by_one: bool = False) -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        for _ in range(records if one_by_one else 1):
+            cluster.append("t", 0, 1 if one_by_one else records)
+        yield cluster
+
+
+def consumer(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
+    given: dict[str, Any] = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 50,
+        "heartbeat_thread": False,
+        "outside": Outside(
+            open_broker=cluster.open,
+            clock=asyncio.get_running_loop().time,
+            randomness=Random(2),
+        ),
+    }
+    return Consumer("t", **{**given, **options})
+
+
+def damage(cluster: GroupCluster, base: int) -> None:
+    batches = cluster.view.partition(AT).log.batches
+    for number, batch in enumerate(batches):
+        if batch.base == base:
+            spoiled = bytearray(batch.data)
+            spoiled[-3] ^= 1
+            batches[number] = batch._replace(data=bytes(spoiled))
+
+
+def bad_at(offset: int) -> Any:
+    """Of the values that the fake writes, which name their offset."""
+
+    def make(data: bytes) -> bytes:
+        if data.split(b"/")[2] == b"%d" % offset:
+            raise ValueError("bad")
+        return data
+
+    return deserializer_of(make)
+
+
+class Producer:
+    """A transactional one, as far as a consumer can tell."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.offsets: list[int] = []
+        self._now: list[int] = []
+        self._offset = -1
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        self._now, self._offset = [], -1
+        yield
+        await asyncio.sleep(0.01)
+        self.sent += self._now
+        self.offsets.append(self._offset)
+
+    def send(self, what: int) -> None:
+        self._now.append(what)
+
+    async def send_offsets_to_transaction(self, offsets: Any, group: str) -> None:
+        (self._offset,) = offsets.values()
+
+
+# --- a damaged batch -----------------------------------------------------------------------------
+
+
+@simulated([1])
+async def test_a_damaged_batch_is_skipped() -> None:
+    async with world(8, one_by_one=True) as cluster:
+        damage(cluster, 2)
+        async with consumer(cluster, on_poison="skip", idle_timeout_ms=20_000) as one:
+            assert [record.offset async for record in one] == [0, 1, 3, 4, 5, 6, 7]
+            assert one.counts["poisoned"] == 1
+
+
+@simulated([1])
+async def test_who_is_told_of_damage_can_seek_over_it() -> None:
+    async with world(6, one_by_one=True) as cluster:
+        damage(cluster, 2)
+        got: list[int] = []
+        async with consumer(cluster, idle_timeout_ms=20_000) as one:
+            try:
+                async for record in one:
+                    got.append(record.offset)  # noqa: PERF401 - it fails on the way
+            except CorruptRecords as error:
+                one.seek(AT, error.resume or 0)
+            got += [record.offset async for record in one]
+        assert got == [0, 1, 3, 4, 5]
+
+
+# --- an end, and then back -----------------------------------------------------------------------
+
+
+@simulated([1])
+async def test_a_job_whose_transaction_is_aborted_reads_it_again() -> None:
+    async with world(10) as cluster:
+        producer, failures = Producer(), 0
+        async with consumer(cluster, commit_policy="manual", stop_at="end") as one:
+            async for record in one:
+                try:
+                    async with one.transaction(producer):
+                        producer.send(record.offset)
+                        if record.offset == 4 and not failures:
+                            failures += 1
+                            raise ValueError("the second time it works")  # noqa: TRY301
+                except ValueError:
+                    continue
+        assert producer.sent == list(range(10))
+
+
+@simulated([1])
+async def test_a_job_whose_task_died_is_read_to_its_end_by_another() -> None:
+    async with world(10) as cluster:
+        got: list[int] = []
+
+        async def read(one: Consumer[Any, Any], dies_at: int) -> None:
+            async for record in one:
+                await asyncio.sleep(0.1)
+                if record.offset == dies_at:
+                    raise ValueError("over this one")
+                got.append(record.offset)
+
+        async with consumer(cluster, stop_at="end") as one:
+            for dies_at in (4, -1):
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(read(one, dies_at))
+                except* ValueError:
+                    pass  # the next one goes on
+        assert got == list(range(10))
+
+
+# --- a wait that was given up --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["batches", "chunks", "arrow"])
+def test_a_timeout_does_not_end_the_iterator(way: str) -> None:
+    @simulated([1])
+    async def played() -> None:
+        async with world(3) as cluster, consumer(cluster) as one:
+            ways: dict[str, Callable[[], AsyncIterator[Any]]]
+            ways = {"batches": one.batches, "chunks": one.chunks, "arrow": one.arrow}
+            iterator = ways[way]()
+            await anext(iterator)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await anext(iterator)
+            cluster.append("t", 0, 2)
+            async with asyncio.timeout(60):
+                assert await anext(iterator) is not None
+
+    played()
+
+
+@simulated([1])
+async def test_poison_is_not_passed_over_because_its_letter_took_too_long() -> None:
+    written: list[int] = []
+
+    async def slow(self: DeadLetters, letters: list[Any]) -> list[Any]:
+        await asyncio.sleep(1)
+        written.extend(one.record.offset for one in letters)
+        for one in letters:
+            one.written.set()
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeadLetters, "_write", slow)
+        async with world(4) as cluster:
+            options = {"on_poison": "dead_letter", "dead_letter_topic": "dead"}
+            async with consumer(cluster, value_deserializer=bad_at(2), **options) as one:
+                got: list[int] = []
+                iterator = aiter(one)
+                async with asyncio.timeout(600):
+                    while len(got) < 3:
+                        try:
+                            async with asyncio.timeout(0.6):
+                                got.append((await anext(iterator)).offset)
+                        except TimeoutError:
+                            assert written or max(got) < 2  # nothing behind it yet
+                assert got == [0, 1, 3]
+                assert set(written) == {2}
+
+
+# --- transactions take what was handed out, and no more ------------------------------------------
+
+
+@simulated([1])
+async def test_what_was_not_handed_out_is_in_no_transaction() -> None:
+    async with world(10) as cluster:
+        producer = Producer()
+        options = {"commit_policy": "manual", "value_deserializer": bad_at(5)}
+        async with consumer(cluster, **options) as one:
+            batch = await anext(one.batches(10, 5_000))
+            async with one.transaction(producer):
+                for message in batch:
+                    producer.send(message.offset)
+        assert producer.sent == [0, 1, 2, 3, 4]
+        assert producer.offsets == [5]
+
+
+@simulated([1])
+async def test_what_is_in_no_transaction_yet_is_read_again_after_a_task_died() -> None:
+    async with world(9) as cluster:
+        producer = Producer()
+
+        async def read(one: Consumer[Any, Any], dies_at: int) -> None:
+            held: list[int] = []
+            async for record in one:
+                held.append(record.offset)
+                if record.offset == dies_at:
+                    raise ValueError("over this one")
+                if len(held) == 3:
+                    async with one.transaction(producer):
+                        for offset in held:
+                            producer.send(offset)
+                    held = []
+
+        async with consumer(cluster, commit_policy="manual", stop_at="end") as one:
+            for dies_at in (4, -1):
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(read(one, dies_at))
+                except* ValueError:
+                    pass  # the next one goes on
+        assert producer.sent == list(range(9))
+        assert producer.offsets == [3, 6, 9]
+
+
+@simulated([1])
+async def test_several_readers_have_no_end_and_no_transaction_in_common() -> None:
+    async with world(1) as cluster:
+        async with consumer(cluster, commit_policy="manual", max_records=3) as one:
+            with pytest.raises(ConfigError, match="max_records is for one reader"):
+                one.stream(2)
+            with pytest.raises(ConfigError, match="max_records is for one reader"):
+                one.partitions()
+        async with consumer(cluster, commit_policy="manual") as other:
+            other.stream(2)
+            with pytest.raises(ConfigError, match="one reader has in hand"):
+                other.transaction(Producer())
