@@ -358,6 +358,11 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         return self._given.commits(self.config)
 
     @property
+    def keeps_metadata(self) -> bool:
+        """Whether the metadata of an `Offset` that is committed surely comes back with it."""
+        return self._given.keeps_metadata(self.config)
+
+    @property
     def _there(self) -> Joined:
         self._scope.check_open()
         if self._joined is None:

@@ -266,3 +266,10 @@ def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
         raise ConfigError(
             f"{sink} keeps no offsets, and the consumer has no group_id to keep them: name one"
         )
+    if not sink.remembers and not consumer.keeps_metadata:
+        raise ConfigError(
+            f"{sink} keeps no offsets, so each batch is promised in a text beside the group's "
+            "offset, which Kafka alone surely keeps: take a sink that remembers (LandingFolder, "
+            "DeltaSink), or have offsets in Kafka: without offsets=..., and in a group of "
+            "ZooKeeper's with offsets_storage='kafka' and dual_commit_enabled=False"
+        )

@@ -1,7 +1,7 @@
 """Feeders of a real broker into a landing folder: once each, whatever happens."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -433,8 +433,39 @@ async def test_what_makes_no_sense_is_told_at_once(
 @pytest.mark.fast
 async def test_commits_are_the_feeders_alone() -> None:
     auto = Consumer("t", bootstrap_servers="k:1", group_id="g")
-    with pytest.raises(ConfigError, match="enable_auto_commit=False"):
+    with pytest.raises(ConfigError, match="commit_policy='manual'"):
         SparkFeeder(auto, write=write)
     nowhere = Consumer(bootstrap_servers="k:1", partitions=[TopicPartition("t", 0)])
     with pytest.raises(ConfigError, match="keeps no offsets"):
         SparkFeeder(nowhere, write=write)
+
+
+class OwnOffsets:
+    """Nothing is asked of it."""
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        raise NotImplementedError
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.fast
+async def test_a_function_needs_offsets_that_keep_its_promises(tmp_path: Path) -> None:
+    manual: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+    zookeeper: dict[str, Any] = {
+        **manual,
+        "group_protocol": "zookeeper",
+        "zookeeper_connect": "z:1",
+    }
+    own: Consumer[Any, Any] = Consumer("t", bootstrap_servers="k:1", offsets=OwnOffsets(), **manual)
+    in_zookeeper: Consumer[Any, Any] = Consumer("t", **zookeeper)
+    in_both: Consumer[Any, Any] = Consumer("t", offsets_storage="kafka", **zookeeper)
+    for one in (own, in_zookeeper, in_both):
+        with pytest.raises(ConfigError, match=r"a sink that remembers .* or have offsets in Kafka"):
+            SparkFeeder(one, write=write)
+        SparkFeeder(one, LandingFolder(tmp_path))
+    in_kafka: Consumer[Any, Any] = Consumer(
+        "t", offsets_storage="kafka", dual_commit_enabled=False, **zookeeper
+    )
+    SparkFeeder(in_kafka, write=write)
