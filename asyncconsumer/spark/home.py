@@ -1,13 +1,15 @@
 """What a Python process of Spark's keeps from one task to the next.
 
-Python workers live longer than tasks: the event loop, which runs while somebody waits for it, and
-the clients on it, one for each set of options, stay for the next task.
+Python workers live longer than tasks: the event loop and the clients on it, one for each set of
+options, stay for the next task. The loop has a thread of its own, for Spark may take its time over
+a batch: meanwhile answers come, and must not look late.
 """
 
 import asyncio
 import functools
 import gc
 import os
+import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -26,11 +28,15 @@ class Home:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="asyncconsumer", daemon=True
+        )
+        self._thread.start()
         self._clients: dict[tuple[tuple[str, str], ...], Client] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for it."""
-        return self._loop.run_until_complete(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def client(self, kafka: Mapping[str, str]) -> Client:
         """The client for these options, all of them: another isolation level is another client."""
@@ -45,15 +51,13 @@ class Home:
 
     def iterate(self, things: AsyncIterator[T]) -> Iterator[T]:
         """An async iterator as a plain one. One task reads it, from its beginning to its end."""
-        relay: asyncio.Queue[T | _End] = asyncio.Queue(_AHEAD)
-        pump = self._loop.create_task(_pump(things, relay))
+        relay, pump = self.run(_pumping(things))
         try:
             while not isinstance(thing := self.run(relay.get()), _End):
                 yield thing
             if thing.error is not None:
                 raise thing.error
         finally:
-            pump.cancel()
             self.run(_ended(pump))
 
     def close(self) -> None:
@@ -61,6 +65,8 @@ class Home:
         for client in self._clients.values():
             self.run(client.close())
         self._clients.clear()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
         self._loop.close()
 
 
@@ -75,6 +81,13 @@ async def _opened(kafka: Mapping[str, str]) -> Client:
     return client
 
 
+async def _pumping(
+    things: AsyncIterator[T],
+) -> "tuple[asyncio.Queue[T | _End], asyncio.Task[None]]":
+    relay: asyncio.Queue[T | _End] = asyncio.Queue(_AHEAD)
+    return relay, asyncio.get_running_loop().create_task(_pump(things, relay))
+
+
 async def _pump(things: AsyncIterator[T], relay: "asyncio.Queue[T | _End]") -> None:
     try:
         async for thing in things:
@@ -86,6 +99,7 @@ async def _pump(things: AsyncIterator[T], relay: "asyncio.Queue[T | _End]") -> N
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
     await asyncio.wait({task})
 
 

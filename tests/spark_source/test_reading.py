@@ -1,7 +1,8 @@
 """What an executor's Python process does, without a Spark around it."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import Any
 
@@ -77,3 +78,23 @@ def test_a_topic_that_goes_while_a_task_waits(home: Home, kafka: KafkaHandle) ->
     with pytest.raises(DataLost, match=gone):
         offsets(batches(home, kafka, *ranges))
     assert offsets(batches(home, kafka, *ranges, fail=False)) == [1, 2, 3]
+
+
+def test_what_is_on_its_way_comes_while_spark_takes_its_time(home: Home) -> None:
+    turns: list[int] = []
+
+    async def things() -> AsyncIterator[int]:
+        yield 1
+        while len(turns) < 3:
+            await asyncio.sleep(0)
+            turns.append(len(turns))
+        yield 2
+
+    found = home.iterate(things())
+    assert next(found) == 1
+    for _ in range(1_000):  # nobody waits for the loop meanwhile
+        if len(turns) == 3:
+            break
+        time.sleep(0.01)
+    assert len(turns) == 3
+    assert list(found) == [2]
