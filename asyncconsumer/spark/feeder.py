@@ -143,7 +143,11 @@ class SparkFeeder:
             self._ending.check(again=False)
 
     async def run(self) -> None:
-        """Feed, until cancelled or something fails for good. What failed is raised here."""
+        """Feed, until cancelled or something fails for good. What failed is raised here.
+
+        Where reading ends by itself (``stop_at``, ``max_records``, ``idle_timeout_ms``) this
+        returns once all is written.
+        """
         self._scope.check_open()
         await self._ending.there.wait()
         self._ending.check()
@@ -207,8 +211,15 @@ class SparkFeeder:
                         await self._send(full)
         except ConsumerError as error:
             self._ending.because(error)
-        else:
-            self._ending.because(ClosedError("the consumer was closed"))
+        else:  # closed, or as far as it was to read: stop_at, max_records, idle_timeout_ms
+            await self._write_all()
+            self._ending.because(ClosedError("there is no more to read"))
+
+    async def _write_all(self) -> None:
+        """Send what is collected, and wait until all is written, or something fails for good."""
+        while not self._ending.there.is_set() and (one := self._collector.any()):
+            await self._send(one)
+        await self._flights.ended()
 
     async def _watch_clock(self) -> None:
         """Send what waited long enough, though it is not much."""
@@ -237,9 +248,7 @@ class SparkFeeder:
         self._ours.close()
         try:
             async with asyncio.timeout(self._grace):
-                while not self._ending.there.is_set() and (one := self._collector.any()):
-                    await self._send(one)
-                await self._flights.ended()
+                await self._write_all()
         except TimeoutError:
             left = len(self._flights.under_way)
             _log.warning("%s: %d batches were not written within the grace", self.sink, left)

@@ -1,8 +1,9 @@
 """Feeders of a real broker into a landing folder: once each, whatever happens."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from tests.consumer.real import partitions, send
 from tests.consumer.test_in_zookeeper import in_zookeeper
 from tests.helpers import until
-from tests.spark.lake import Gate, feeder, in_a_row, landed, numbers, ranges, reader
+from tests.spark.lake import Gate, batch, feeder, in_a_row, landed, numbers, ranges, reader
 
 
 async def committed(kafka: KafkaHandle, topic: str, group: str, count: int = 1) -> list[int | None]:
@@ -438,6 +439,50 @@ async def test_commits_are_the_feeders_alone() -> None:
     nowhere = Consumer(bootstrap_servers="k:1", partitions=[TopicPartition("t", 0)])
     with pytest.raises(ConfigError, match="keeps no offsets"):
         SparkFeeder(nowhere, write=write)
+
+
+class Ends:
+    """A consumer whose stream ends by itself, as with stop_at: two partitions, ten records each."""
+
+    is_open = True
+    commits = False
+    assignment = frozenset(partitions("t", 0, 1))
+    config = SimpleNamespace(auto_commit=False)
+
+    def listen(self, listener: object) -> None:
+        """Nothing is to be told."""
+
+    async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
+        for number in range(2):
+            part = batch("t", number, 0, range(number * 10, number * 10 + 10)).parts
+            for records in part[TopicPartition("t", number)].batches:
+                yield records
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("most", [4, 1000])
+async def test_where_reading_ends_by_itself_all_is_written_before_run_returns(
+    tmp_path: Path, most: int
+) -> None:
+    consumer: Any = Ends()
+    async with SparkFeeder(consumer, LandingFolder(tmp_path), max_records=most) as one:
+        await one.run()
+        assert numbers(landed(tmp_path)) == list(range(20))
+    assert numbers(landed(tmp_path)) == list(range(20))
+
+
+@pytest.mark.fast
+async def test_what_cannot_be_written_in_the_end_is_told_of(tmp_path: Path) -> None:
+    consumer: Any = Ends()
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    gate.trouble = full
+    with pytest.raises(SinkFailed, match="No space"):
+        async with SparkFeeder(consumer, gate, retries=0) as one:
+            await one.run()
 
 
 class OwnOffsets:
