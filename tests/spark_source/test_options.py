@@ -106,6 +106,8 @@ def test_brokers_and_topics_are_needed() -> None:
         with pytest.raises(ConfigError):
             parse({"kafka.bootstrap.servers": "a:1"} | bad, streaming=False)
     assert Matching("a.c").of(["abc", "xabcx", "b"]) == ("abc", "xabcx")
+    internal = ["__consumer_offsets", "__transaction_state"]
+    assert Matching(".*").of([*internal, "__mine", "t"]) == ("__mine", "t")
 
 
 def test_a_login_as_java_has_it() -> None:
