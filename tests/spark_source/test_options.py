@@ -224,6 +224,7 @@ def test_what_there_is_to_read_and_what_is_lost() -> None:
         "PARTITIONS_DELETED",
         "PARTITION_OFFSET_CHANGED",
     ]
+    assert "restarted before its first batch was finished" in str(losses[2])
     ranges, losses = ranges_between({}, {A: 4}, {})
     assert (ranges, len(losses)) == ([], 1)
 
