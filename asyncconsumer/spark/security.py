@@ -76,7 +76,8 @@ def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
             cafile=_pem(kafka, "truststore"), cadata=kafka.get("ssl.truststore.certificates")
         )
         _load_own(context, kafka)
-        _limit_versions(context, kafka.get("ssl.enabled.protocols", ",".join(_VERSIONS)))
+        if (names := kafka.get("ssl.enabled.protocols")) is not None:
+            _limit_versions(context, names)
     except (OSError, ssl.SSLError, ValueError) as error:
         raise ConfigError(f"the kafka.ssl.* options do not work: {error}") from None
     # Java's default is https; an empty text switches the check off

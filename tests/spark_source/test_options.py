@@ -169,7 +169,7 @@ def test_versions_of_tls_are_limited() -> None:
         context = configs_of(kafka | {"ssl.enabled.protocols": given})[0].ssl_context
         assert context is not None
         assert (context.minimum_version, context.maximum_version) == limits
-    with pytest.raises(ConfigError, match="'TLSv1' is none of TLSv1.2, TLSv1.3"):
+    with pytest.raises(ConfigError, match="'TLSv1' is none of TLS"):
         configs_of(kafka | {"ssl.enabled.protocols": "TLSv1,TLSv1.2"})
 
 
