@@ -14,6 +14,10 @@ _BYTES_BETWEEN_BREATHS: Final = 256 * 2**10
 _POPS_BETWEEN_BREATHS: Final = 64
 
 
+class _Finished(ClosedError):
+    """It ended because there was no more."""
+
+
 class Channel:
     """The chunks of one stream. All changes are synchronous; only `pop` waits.
 
@@ -98,6 +102,15 @@ class Channel:
         if self._ending is None:
             self._ending = error or ClosedError("the channel was closed")
             self._readable.set()
+
+    def finish(self) -> None:
+        """As `close`, because everything that was wanted is here; `reopen` takes it back."""
+        self.close(_Finished("all that was wanted was read"))
+
+    def reopen(self) -> None:
+        """Something is wanted again, of what had come to its end."""
+        if isinstance(self._ending, _Finished):
+            self._ending = None
 
     def clear(self) -> None:
         """Forget everything that waits."""

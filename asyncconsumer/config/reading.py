@@ -48,6 +48,12 @@ class ReadingConfig:
             raise ConfigError("on_poison='dead_letter' and dead_letter_topic need each other")
         self._check_stop()
 
+    def refuse(self, way: str, *options: str) -> None:
+        """Raise if one of these is set, which end one reader, where there are several."""
+        for name in options:
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{name} is for one reader, and {way} makes several")
+
     def _check_stop(self) -> None:
         stop: Any = self.stop_at
         if stop is None or stop == "end":

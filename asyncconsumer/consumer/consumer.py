@@ -38,7 +38,8 @@ from asyncconsumer.rebalancer import Streams
 from asyncconsumer.serdes import Deserializable, deserializer_of
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.messages import K, Message, V
-from asyncconsumer.streams.routes import PerPartition, Spread
+from asyncconsumer.streams.routes import PerPartition, Routes, Spread
+from asyncconsumer.streams.taking import Taking
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps
@@ -248,15 +249,22 @@ class Consumer(Steering, Embedded, Generic[K, V]):
     def stream(self, number: int) -> list[Reading[K, V]]:
         """So many streams that divide what is ours, to be read by as many tasks."""
         whole_number("the number of streams", number, 1)
+        self.config.reading.refuse("stream()", "max_records")
         there = self._there
         streams = [there.open_stream(there.kind) for _ in range(number)]
         self._route(Spread(streams))
         return [self._reading_of(one) for one in streams]
 
-    async def partitions(self) -> AsyncIterator[Reading[K, V]]:
+    def partitions(self) -> AsyncIterator[Reading[K, V]]:
         """A stream for each partition, as it becomes ours; it ends when it is ours no more."""
-        async for partition, stream in self.by_partition(self._there.kind).opened():
-            yield self._reading_of(stream, partition)
+        self.config.reading.refuse("partitions()", "max_records", "idle_timeout_ms", "stop_at")
+        opened = self.by_partition(self._there.kind).opened()
+
+        async def take() -> Reading[K, V] | None:
+            found = await anext(opened, None)
+            return None if found is None else self._reading_of(found[1], found[0])
+
+        return Taking(take)
 
     def by_partition(self, kind: StreamKind[S]) -> PerPartition[S]:
         """The same with a kind of streams of your own, for those who build on it."""
@@ -293,12 +301,21 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             self.commit if reading.commit_policy == "manual" else None,
             self._limit,
             ends_when_idle=reading.idle_timeout_ms is not None,
+            read_again=self._read_again,
         )
         return Reading(stream, how, partition)
 
     def _skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         ours = self.assignment
+        self._there.transactions.back_to({})  # which then knows where they began
         self._rebalancer.seek({one: at for one, at in offsets.items() if one in ours})
+
+    def _read_again(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._skip_to(self._there.transactions.back_to(offsets))
+
+    def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._rebalancer.seek(offsets)
+        self._there.transactions.moved(offsets)
 
     def transaction(self, producer: TransactionalProducer) -> AbstractAsyncContextManager[None]:
         """``async with consumer.transaction(producer)``: offsets are committed with what is sent.
@@ -313,6 +330,10 @@ class Consumer(Steering, Embedded, Generic[K, V]):
                 "commit_policy='manual', and not group_protocol='zookeeper'"
             )
         self._check_commits()
+        if type(self._rebalancer.streams) is not Routes:
+            raise ConfigError(
+                "a transaction is for what one reader has in hand: not for stream() or partitions()"
+            )
         return self._there.transactions.transaction(producer)
 
     # --- how it stands ---------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A stream as its user reads it: records, batches, chunks or Arrow, and what is done to them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.serdes import Deserializer
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.messages import K, Message, V
+from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
@@ -48,6 +50,7 @@ class How(NamedTuple):
     commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # what a message's does
     limit: Limit | None
     ends_when_idle: bool
+    read_again: Callable[[Mapping[TopicPartition, int]], None]  # from there on
 
     @property
     def as_it_is(self) -> bool:
@@ -81,6 +84,8 @@ class Reading(Generic[K, V]):
         self._in_work: InWork | None = None  # taken from the stream, not handed out yet
         self._left: list[accel.Record] = []  # the same, of a batch
         self._waiting = False
+        self._bad: DeserializationFailed | CorruptRecords | None = None  # not dealt with yet
+        stream.keep_back(self._not_handed_out)
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         self._take_back()
@@ -98,24 +103,35 @@ class Reading(Generic[K, V]):
             raise StopAsyncIteration
         while True:
             try:
+                if self._bad is not None:
+                    await self._deal_with(self._bad)
                 message = await self._next()
             except ConsumerTimeout:
                 if self._how.ends_when_idle:
                     raise StopAsyncIteration from None
                 raise
             except (CorruptRecords, DeserializationFailed) as error:
-                if self._how.poison.raises(error):
-                    if not error.retriable:
-                        self._in_work = None  # who asks again is done with it
-                    raise
-                await self._how.poison.met(error)
-                self._in_work = None
+                await self._deal_with(error)
                 continue
             if message is None:
                 continue
             if self._how.limit is not None:
                 self._how.limit.left -= 1
             return message
+
+    async def _deal_with(self, error: DeserializationFailed | CorruptRecords) -> None:
+        """With poison. Who gives up waiting for that has it dealt with the next time."""
+        if self._how.poison.raises(error):
+            if not error.retriable:
+                self._in_work = None  # who asks again is done with it
+            raise error
+        self._bad = error
+        await self._how.poison.met(error)
+        self._bad = self._in_work = None
+
+    def _not_handed_out(self) -> list[accel.Record]:
+        in_work = self._in_work
+        return self._left if in_work is None else [in_work.record, *self._left]
 
     async def _next(self) -> Message[K, V] | None:
         """The next one; None if it was lost while its deserializers took their time."""
@@ -135,7 +151,7 @@ class Reading(Generic[K, V]):
         self._in_work = None
         return None if lost else message
 
-    async def batches(
+    def batches(
         self, max_records: int = 500, max_wait_ms: int = 100
     ) -> AsyncIterator[list[Message[K, V]]]:
         """Lists of up to so many, of any partitions; one that has begun waits so long for more.
@@ -145,38 +161,41 @@ class Reading(Generic[K, V]):
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
         self._take_back(in_batches=True)
+        return Taking(partial(self._next_batch, max_records, max_wait_ms / 1000))
+
+    async def _next_batch(self, max_records: int, seconds: float) -> list[Message[K, V]] | None:
         limit = self._how.limit
         while self._left or not self._is_used_up():
             most = max_records if limit is None else min(max_records, limit.left)
             try:
-                self._left = self._left or await self._take(most, max_wait_ms / 1000)
+                self._left = self._left or await self._take(most, seconds)
             except ConsumerTimeout:
                 if self._how.ends_when_idle:
-                    return
+                    return None
                 raise
             except CorruptRecords as error:
                 await self._how.poison.met(error)
                 continue
             if not self._left:
-                return
+                return None
             if made := await self._made_of_left():
                 if limit is not None:
                     limit.left -= len(made)
-                yield made
+                return made
+        return None
 
     async def _take(self, most: int, seconds: float) -> list[accel.Record]:
         batch = await self._stream.next_batch(most, seconds)
         interceptors = self._how.interceptors
         return [interceptors.on_consume(one) for one in batch] if interceptors else batch
 
-    async def chunks(self) -> AsyncIterator[accel.Records]:
+    def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         self._refuse_limit("chunks()")
         self._take_back()
-        async for records in self._stream.chunks():
-            yield records
+        return self._stream.chunks()
 
-    async def arrow(
+    def arrow(
         self,
         *,
         copy: bool = True,
@@ -190,10 +209,9 @@ class Reading(Generic[K, V]):
         """
         self._refuse_limit("arrow()")
         self._take_back()
-        async for batch in self._stream.arrow(
+        return self._stream.arrow(
             copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
-        ):
-            yield batch
+        )
 
     # --- how -------------------------------------------------------------------------------------
 
@@ -203,8 +221,9 @@ class Reading(Generic[K, V]):
         if not in_batches:
             again |= self._stream.collected()
         if again:
-            self._in_work, self._left = None, []
-            self._how.poison.seek(again)
+            self._in_work, self._left, self._bad = None, [], None
+            self._how.read_again(again)
+        self._stream.is_taken_up()
 
     def _is_used_up(self) -> bool:
         """Whether there was enough; then its user is done with the last of it."""
@@ -233,6 +252,7 @@ class Reading(Generic[K, V]):
 
     async def _made_of_left(self) -> list[Message[K, V]]:
         """What is left of a batch, without what is poison; what comes before that goes first."""
+        self._left = [one for one in self._left if self._stream.batch_has(one)]  # and not lost
         made: list[Message[K, V]] = []
         waits, poison = self._how.waits, self._how.poison
         for at, record in enumerate(self._left):

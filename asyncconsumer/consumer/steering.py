@@ -38,6 +38,10 @@ class Steering(ABC):
     def _check_commits(self) -> None:
         """Raise if there is no place to keep offsets."""
 
+    @abstractmethod
+    def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read on from there, because the user wants to."""
+
     @property
     def _rebalancer(self) -> Rebalancer:
         return self._following.rebalancer
@@ -84,15 +88,15 @@ class Steering(ABC):
                 f"seek to {offset!r} of {partition}: give an offset from 0 on; for the ends there "
                 "are seek_to_beginning and seek_to_end"
             )
-        self._rebalancer.seek({partition: offset})
+        self._go_to({partition: offset})
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read these, or all that are ours, from the first record there is."""
-        self._rebalancer.seek(dict.fromkeys(partitions or self.assignment, EARLIEST))
+        self._go_to(dict.fromkeys(partitions or self.assignment, EARLIEST))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Read of these, or of all that are ours, only what is written from now on."""
-        self._rebalancer.seek(dict.fromkeys(partitions or self.assignment, LATEST))
+        self._go_to(dict.fromkeys(partitions or self.assignment, LATEST))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these until `resume`; rebalances do not change that."""

@@ -1,7 +1,7 @@
 """Offsets that are committed by a transaction, together with what was made of the records."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -36,7 +36,8 @@ class Transactions:
         self._membership = membership
         self._rebalancer = rebalancer
         self._manager = manager
-        self._done: dict[tuple[TopicPartition, int], int] = {}  # by partition and epoch
+        self._done: dict[TopicPartition, tuple[int, int]] = {}  # since when it is ours, up to where
+        self._had: dict[TopicPartition, int] | None = None  # when the last one ended
 
     @asynccontextmanager
     async def transaction(self, producer: TransactionalProducer) -> AsyncIterator[None]:
@@ -44,7 +45,8 @@ class Transactions:
 
         What a rebalance took while it was open is read by another: then it is aborted.
         """
-        ours = self._epochs()
+        ours = self._ours() if self._had is None else self._had
+        self._bases()
         try:
             async with producer.transaction():
                 yield
@@ -57,16 +59,29 @@ class Transactions:
         except BaseException:
             self._go_back()
             raise
-        epochs = self._epochs()
-        self._done = {(one, epochs[one]): at for one, at in offsets.items() if one in epochs}
+        finally:
+            self._had = self._ours()
+        self._done |= {one: (since, offsets[one]) for one, since in ours.items() if one in offsets}
 
-    def _epochs(self) -> dict[TopicPartition, int]:
-        return {one: routed.wanted.epoch for one, routed in self._rebalancer.reading.items()}
+    def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """From where to read again: what is in no transaction yet is not done, however it looks."""
+        bases = self._bases()
+        if self._had is None:  # there are none
+            return dict(offsets)
+        return {one: min(at, bases.get(one, at)) for one, at in offsets.items()}
+
+    def moved(self, partitions: Iterable[TopicPartition]) -> None:
+        """Their reader wants to read elsewhere: where it goes is where the next one begins."""
+        for one in partitions:
+            self._done.pop(one, None)
+
+    def _ours(self) -> dict[TopicPartition, int]:
+        return {one: routed.since for one, routed in self._rebalancer.reading.items()}
 
     def _check(self, ours: Mapping[TopicPartition, int]) -> None:
         """Nothing that we may have made something of belongs to another by now."""
-        now, epochs = asyncio.get_running_loop().time(), self._epochs()
-        gone = [one for one, epoch in ours.items() if epochs.get(one) != epoch]
+        now, present = asyncio.get_running_loop().time(), self._ours()
+        gone = [one for one, since in ours.items() if present.get(one) != since]
         if gone or self._membership.lost or now >= self._membership.deadline:
             raise TransactionFenced(self._group_id, gone)
 
@@ -79,11 +94,10 @@ class Transactions:
     def _bases(self) -> dict[TopicPartition, int]:
         """Up to where each partition is done with: the last transaction, or where it began."""
         begun = self._manager.begun()
-        return {
-            one: max(self._done.get((one, epoch), -1), begun.get(one, -1))
-            for one, epoch in self._epochs().items()
-            if one in begun
-        }
+        for one, since in self._ours().items():
+            if one in begun and (one not in self._done or self._done[one][0] != since):
+                self._done[one] = since, begun[one]
+        return {one: self._done[one][1] for one in self._ours() if one in self._done}
 
     def _go_back(self) -> None:
         """What was handed out since the last one is to come again."""

@@ -131,6 +131,7 @@ class FetchManager:
                 # a broker does not repeat what it told in the same fetch session
                 there.learn_end(self._last_ends.pop(partition, -1))
                 if not there.finished:
+                    there.channel.reopen()
                     self._finder.add(there)
                     new.append(there)
             self._pause(there, paused=want.paused)
@@ -194,10 +195,16 @@ class FetchManager:
                 self._close_finished(report.cursor.channel)
 
     def _close_finished(self, channel: Channel) -> None:
-        """A channel of which everything wanted has an end ends when all have come to it."""
+        """A channel of which everything wanted has an end ends when all have come to it.
+
+        When everything has, all channels end, those of which nothing is wanted as well.
+        """
         wanted = [cursor for cursor in self._cursors.values() if cursor.channel is channel]
         if wanted and all(cursor.finished for cursor in wanted):
-            channel.close()
+            channel.finish()
+        if self._cursors and all(cursor.finished for cursor in self._cursors.values()):
+            for each in self._channels:
+                each.finish()
 
     async def _keep_watch(self) -> None:
         """Look at everything now and then, for what happens when nothing happens."""

@@ -25,6 +25,7 @@ class Routed(NamedTuple):
 
     stream: Stream
     wanted: Wanted
+    since: int  # a number that is another whenever it becomes ours
 
 
 class _Policy(NamedTuple):
@@ -145,7 +146,8 @@ class Rebalancer:
         self.streams = streams
         for one, routed in self._reading.items():
             start = done.get(one, routed.wanted.offset)
-            self._reading[one] = self._routed(one, 0, start, routed.wanted.end)
+            again = self._routed(one, 0, start, routed.wanted.end)
+            self._reading[one] = again._replace(since=routed.since)
         before.close()
         self._reconcile()
 
@@ -294,7 +296,7 @@ class Rebalancer:
             stream.hold([partition])
         stream.begin(partition, start)
         wanted = Wanted(stream.channel, start, self._epoch, end, paused, epoch)
-        return Routed(stream, wanted)
+        return Routed(stream, wanted, self._epoch)
 
     def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
         """Where to begin with a partition of which the group has no offset."""

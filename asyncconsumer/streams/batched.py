@@ -1,11 +1,11 @@
 """A stream that can also be read in batches, of several partitions at once."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.wire import accel
@@ -41,6 +41,7 @@ class Batched(Stream):
         self._batch: list[accel.Record] = []  # being collected
         self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in hand
         self._trouble: ConsumerError | None = None  # met while there was something to hand out
+        self._kept_back: Callable[[], Iterable[accel.Record]] = tuple
 
     async def next_batch(self, most: int, seconds: float) -> list[accel.Record]:
         """Up to so many records, or none at the end; one that has begun waits so long for more.
@@ -86,6 +87,10 @@ class Batched(Stream):
             self._first[partition] = Offset(record.offset)
         self._batch.append(record)
 
+    def keep_back(self, records: Callable[[], Iterable[accel.Record]]) -> None:
+        """Who reads it says by this what it has taken and not handed out."""
+        self._kept_back = records
+
     def collected(self) -> dict[TopicPartition, int]:
         """What was taken for a batch that nobody waits for any more: from where on."""
         return dict(self._first) if self._batch else {}
@@ -97,8 +102,8 @@ class Batched(Stream):
     # --- what a batch is in the way of -----------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
-        """As of any stream; what was collected is not handed out yet."""
-        for record in self._batch:
+        """As of any stream; what was collected, or is still being made, is not handed out yet."""
+        for record in (*self._kept_back(), *self._batch):
             if (record.topic, record.partition) == partition:
                 return record.offset
         return super().position(partition)
@@ -114,4 +119,7 @@ class Batched(Stream):
         """Nothing of it is to be committed, nor handed out if it was not yet."""
         super().forget(partition)
         self._first.pop(partition, None)
+        trouble = self._trouble
+        if isinstance(trouble, CorruptRecords) and (trouble.topic, trouble.partition) == partition:
+            self._trouble = None  # it is read anew, or by another
         self._batch = [one for one in self._batch if (one.topic, one.partition) != tuple(partition)]

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
+from asyncconsumer.streams.taking import Taking
 
 S = TypeVar("S", bound=Stream)
 
@@ -97,15 +98,18 @@ class PerPartition(Generic[S]):
         for stream in self._streams.values():
             stream.channel.close(error)
 
-    async def opened(self) -> AsyncIterator[tuple[TopicPartition, S]]:
+    def opened(self) -> AsyncIterator[tuple[TopicPartition, S]]:
         """Each as it appears; those that are gone again before somebody asks are left out."""
+        return Taking(self._next)
+
+    async def _next(self) -> tuple[TopicPartition, S] | None:
         while True:
             while self._new:
                 partition, stream = self._new.popleft()
                 if self._streams.get(partition) is stream:
-                    yield partition, stream
+                    return partition, stream
             if isinstance(self._ending, ClosedError):
-                return
+                return None
             if self._ending is not None:
                 raise copy.copy(self._ending) from self._ending
             self._bell.clear()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -10,6 +11,7 @@ from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
 
@@ -33,20 +35,26 @@ class _Reader:
     """Who asked last, and whether it has asked since somebody waited for that."""
 
     def __init__(self) -> None:
+        self.owner: asyncio.Task[Any] | None = None  # who began to read; it may have others ask
         self.task: asyncio.Task[Any] | None = None
         self.asked = asyncio.Event()
 
     @property
     def died(self) -> bool:
         """Whether it was cancelled, or failed: it cannot have finished what it had."""
-        task = self.task
-        if task is None or not task.done():
-            return False
-        return task.cancelled() or task.exception() is not None
+        return any(
+            task is not None and task.done() and (task.cancelled() or task.exception() is not None)
+            for task in (self.owner, self.task)
+        )
+
+    def is_owned(self) -> None:
+        """By this task."""
+        self.owner = asyncio.current_task()
 
     def goes(self) -> asyncio.Task[Any] | None:
         """What there was to know of it is known."""
-        task, self.task = self.task, None
+        task = self.task
+        self.owner = self.task = None
         return task
 
     def comes(self) -> None:
@@ -61,8 +69,8 @@ class _Reader:
     @property
     def will_ask(self) -> bool:
         """Not if it is over, or is itself the one that would wait for that."""
-        task = self.task
-        return task is not None and not task.done() and task is not asyncio.current_task()
+        current, them = asyncio.current_task(), (self.owner, self.task)
+        return current not in them and any(task is not None and not task.done() for task in them)
 
 
 class Stream:
@@ -96,12 +104,11 @@ class Stream:
     def __aiter__(self) -> accel.AsyncRecords:
         return self._records
 
-    async def chunks(self) -> AsyncIterator[accel.Records]:
+    def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought of a partition, to iterate over with a plain ``for``."""
-        while (records := await self._refill(again=False)) is not None:
-            yield records
+        return Taking(partial(self._refill, again=False))
 
-    async def arrow(
+    def arrow(
         self,
         *,
         copy: bool = True,
@@ -114,29 +121,33 @@ class Stream:
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
         of the fetch and keep them alive, beyond the budget; Spark takes only copied ones.
         """
+        convert = partial(
+            to_arrow, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+        )
+        return Taking(partial(self._next_arrow, convert))
+
+    async def _next_arrow(
+        self, convert: Callable[[accel.Records], "pa.RecordBatch | None"]
+    ) -> "pa.RecordBatch | None":
         while True:
             chunk = self._held
             if chunk is not None and chunk is not self._unseen:
                 await self._waited_at_fence()
                 if self._held is chunk and self._is_on_hold(chunk):
                     self._put_aside(chunk)
-                batch = self._held and to_arrow(
-                    chunk.records,
-                    copy=copy,
-                    max_rows=max_rows,
-                    columns=columns,
-                    timestamps=timestamps,
-                )
-                if batch is not None:
-                    yield batch
-                    continue
+                if self._held is not None and (batch := convert(chunk.records)) is not None:
+                    return batch
             if await self._refill(again=False) is None:
-                return
+                return None
 
     @property
     def is_read(self) -> bool:
         """Whether anybody ever asked for something."""
         return self._reader.task is not None
+
+    def is_taken_up(self) -> None:
+        """This task begins to read it."""
+        self._reader.is_owned()
 
     def unfinished(self) -> dict[TopicPartition, int]:
         """What was handed out to a task that died over it: from where on to read it again."""

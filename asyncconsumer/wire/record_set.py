@@ -104,7 +104,7 @@ class Records:
 
     def close(self) -> None:
         """End the iteration and let go of the buffer. Harmless when done before."""
-        self._found = iter(())
+        self._found, self._error = iter(()), None  # damage does not matter any more either
         view, self._view = self._view, None
         if view is not None:
             view.release()

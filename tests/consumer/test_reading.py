@@ -48,6 +48,7 @@ class World:
             commit=None,
             limit=None,
             ends_when_idle=False,
+            read_again=lambda offsets: None,
         )
         self.reading: Reading[Any, Any] = Reading(self.stream, how)
 

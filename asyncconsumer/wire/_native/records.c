@@ -152,6 +152,7 @@ static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
 {
     if (refuse_second_user(self) < 0)
         return NULL;
+    Py_CLEAR(self->error); /* damage does not matter any more either */
     walk_release(self);
     Py_RETURN_NONE;
 }
