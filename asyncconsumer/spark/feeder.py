@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncconsumer.config.checks import whole_number
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, NotAssigned
+from asyncconsumer.errors import (
+    ClosedError,
+    ConfigError,
+    ConsumerError,
+    ConsumerTimeout,
+    NotAssigned,
+)
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Collecting, Collector, Lane, Limits, Shape, Transform
@@ -145,8 +151,8 @@ class SparkFeeder:
     async def run(self) -> None:
         """Feed, until cancelled or something fails for good. What failed is raised here.
 
-        Where reading ends by itself (``stop_at``, ``max_records``, ``idle_timeout_ms``) this
-        returns once all is written.
+        Where reading ends by itself (``stop_at``, ``idle_timeout_ms``) this returns once
+        all is written.
         """
         self._scope.check_open()
         await self._ending.there.wait()
@@ -209,11 +215,17 @@ class SparkFeeder:
                     self._begun.set()
                     while (full := self._collector.full()) is not None:
                         await self._send(full)
+        except ConsumerTimeout as error:
+            ends = self._consumer.config.reading.idle_timeout_ms is not None
+            await self._finish(ClosedError("nothing came") if ends else error)
         except ConsumerError as error:
             self._ending.because(error)
-        else:  # closed, or as far as it was to read: stop_at, max_records, idle_timeout_ms
-            await self._write_all()
-            self._ending.because(ClosedError("there is no more to read"))
+        else:  # stop_at, or it was closed
+            await self._finish(ClosedError("there is no more to read"))
+
+    async def _finish(self, reason: ConsumerError) -> None:
+        await self._write_all()
+        self._ending.because(reason)
 
     async def _write_all(self) -> None:
         """Send what is collected, and wait until all is written, or something fails for good."""

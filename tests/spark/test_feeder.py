@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, SinkAhead, SinkFailed
+from asyncconsumer.errors import ConfigError, ConsumerTimeout, SinkAhead, SinkFailed
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
@@ -447,7 +447,11 @@ class Ends:
     is_open = True
     commits = False
     assignment = frozenset(partitions("t", 0, 1))
-    config = SimpleNamespace(auto_commit=False)
+
+    def __init__(self, idle_timeout_ms: int | None = None, error: Exception | None = None) -> None:
+        reading = SimpleNamespace(idle_timeout_ms=idle_timeout_ms)
+        self.config = SimpleNamespace(auto_commit=False, reading=reading)
+        self.error = error
 
     def listen(self, listener: object) -> None:
         """Nothing is to be told."""
@@ -457,17 +461,29 @@ class Ends:
             part = batch("t", number, 0, range(number * 10, number * 10 + 10)).parts
             for records in part[TopicPartition("t", number)].batches:
                 yield records
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("most", [4, 1000])
+@pytest.mark.parametrize("ends", [Ends(), Ends(500, ConsumerTimeout(500))])
 async def test_where_reading_ends_by_itself_all_is_written_before_run_returns(
-    tmp_path: Path, most: int
+    tmp_path: Path, most: int, ends: Ends
 ) -> None:
-    consumer: Any = Ends()
+    consumer: Any = ends
     async with SparkFeeder(consumer, LandingFolder(tmp_path), max_records=most) as one:
         await one.run()
         assert numbers(landed(tmp_path)) == list(range(20))
+    assert numbers(landed(tmp_path)) == list(range(20))
+
+
+@pytest.mark.fast
+async def test_a_timeout_is_raised_when_all_is_written(tmp_path: Path) -> None:
+    consumer: Any = Ends(error=ConsumerTimeout(500))
+    with pytest.raises(ConsumerTimeout):
+        async with SparkFeeder(consumer, LandingFolder(tmp_path)) as one:
+            await one.run()
     assert numbers(landed(tmp_path)) == list(range(20))
 
 
