@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
 from asyncconsumer.consumer.connected import Connected, connect
@@ -69,7 +69,11 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         companions: Mapping[str, str] | None = None,
         **options: Any,  # noqa: ANN401 - checked by the configs
     ) -> None:
-        self.config: Final = ConsumerConfig.of(options)
+        told = [] if listener is None else [listener]
+        config, intercepted = ConsumerConfig.of(options), Interceptors(interceptors)
+        super().__init__(
+            config, Given(told, offsets, intercepted, outside or Outside(), companions or {})
+        )
         self._wish = wish_of(topics, pattern, partitions)
         if self._wish is not None:
             self._check(self._wish)
@@ -77,10 +81,6 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             assignors(self.config.member)  # what is wrong with them is told now
         if self.config.reading.progress:
             check_terminal()
-        told = [] if listener is None else [listener]
-        self._given = Given(
-            told, offsets, Interceptors(interceptors), outside or Outside(), companions or {}
-        )
         self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)
         self._scope = Scope("consumer")
         self._stack = AsyncExitStack()
@@ -374,11 +374,6 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         return self._connected.manager.progress()
 
     @property
-    def commits(self) -> bool:
-        """Whether there is a place to keep offsets: a group's, or a store of your own."""
-        return self._given.commits(self.config)
-
-    @property
     def _there(self) -> Joined:
         self._scope.check_open()
         if self._joined is None:
@@ -394,7 +389,3 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         self._scope.check_open()
         committed_only = self.config.fetch.committed_only
         return Lookups(self._connected.kafka.leaders, committed_only=committed_only)
-
-    def _check_commits(self) -> None:
-        if not self.commits:
-            raise ConfigError("without a group_id there is no place to keep offsets: name one")

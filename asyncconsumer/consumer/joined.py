@@ -70,6 +70,15 @@ class Given(NamedTuple):
         """Whether there is a place to keep offsets."""
         return self.offsets is not None or config.member.group_id is not None
 
+    def keeps_metadata(self, config: ConsumerConfig) -> bool:
+        """Whether a text beside an offset is kept: ZooKeeper has no room, other stores may not."""
+        zookeeper = config.zookeeper
+        in_kafka = zookeeper is None or (
+            # of two stores the larger offset counts, and that may be ZooKeeper's
+            zookeeper.offsets_storage == "kafka" and not zookeeper.dual_commit_enabled
+        )
+        return self.offsets is None and config.member.group_id is not None and in_kafka
+
 
 class Joined(NamedTuple):
     """A wish that is being fulfilled."""

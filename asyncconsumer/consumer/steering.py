@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from asyncconsumer.config.consumer import ConsumerConfig
+from asyncconsumer.consumer.joined import Given
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.following import Following
@@ -21,6 +23,10 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.01
 class Steering(ABC):
     """The part of a `Consumer` that speaks of offsets."""
 
+    def __init__(self, config: ConsumerConfig, given: Given) -> None:
+        self.config: Final = config
+        self._given = given
+
     @property
     @abstractmethod
     def assignment(self) -> frozenset[TopicPartition]:
@@ -35,16 +41,26 @@ class Steering(ABC):
     def _lookups(self) -> Lookups: ...
 
     @abstractmethod
-    def _check_commits(self) -> None:
-        """Raise if there is no place to keep offsets."""
-
-    @abstractmethod
     def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read on from there, because the user wants to."""
 
     @property
     def _rebalancer(self) -> Rebalancer:
         return self._following.rebalancer
+
+    @property
+    def commits(self) -> bool:
+        """Whether there is a place to keep offsets: a group's, or a store of your own."""
+        return self._given.commits(self.config)
+
+    @property
+    def keeps_metadata(self) -> bool:
+        """Whether the metadata of an `Offset` that is committed surely comes back with it."""
+        return self._given.keeps_metadata(self.config)
+
+    def _check_commits(self) -> None:
+        if not self.commits:
+            raise ConfigError("without a group_id there is no place to keep offsets: name one")
 
     async def commit(
         self,

@@ -66,15 +66,13 @@ _WITHOUT_MEANING: Final = frozenset(
         "send.buffer.bytes",
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
-        "ssl.cipher.suites",
-        "ssl.enabled.protocols",
         "ssl.keystore.password",
         "ssl.protocol",
         "ssl.provider",
         "ssl.truststore.password",
     )
 )
-# Spark's own source refuses these as well, for the same reasons
+# Spark's own source refuses most of these as well, for the same reasons
 _REFUSED: Final = {
     "auto.offset.reset": "where to begin is startingOffsets, and Spark keeps what was read",
     "key.deserializer": "keys are bytes; use the functions of Spark on them",
@@ -83,6 +81,8 @@ _REFUSED: Final = {
     "value.serializer": "nothing is written",
     "enable.auto.commit": "Spark keeps the offsets; see commitToGroup to have them in Kafka too",
     "interceptor.classes": "there are no Java classes here",
+    # what was to be forbidden must not be used unsaid
+    "ssl.cipher.suites": "Java's names are not OpenSSL's; limit them at the brokers",
 }
 
 

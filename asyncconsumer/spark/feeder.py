@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncconsumer.config.checks import whole_number
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, NotAssigned
+from asyncconsumer.errors import (
+    ClosedError,
+    ConfigError,
+    ConsumerError,
+    ConsumerTimeout,
+    NotAssigned,
+)
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Collecting, Collector, Lane, Limits, Shape, Transform
@@ -143,7 +149,11 @@ class SparkFeeder:
             self._ending.check(again=False)
 
     async def run(self) -> None:
-        """Feed, until cancelled or something fails for good. What failed is raised here."""
+        """Feed, until cancelled or something fails for good. What failed is raised here.
+
+        Where reading ends by itself (``stop_at``, ``idle_timeout_ms``) this returns once
+        all is written.
+        """
         self._scope.check_open()
         await self._ending.there.wait()
         self._ending.check()
@@ -205,10 +215,23 @@ class SparkFeeder:
                     self._begun.set()
                     while (full := self._collector.full()) is not None:
                         await self._send(full)
+        except ConsumerTimeout as error:
+            ends = self._consumer.config.reading.idle_timeout_ms is not None
+            await self._finish(ClosedError("nothing came") if ends else error)
         except ConsumerError as error:
             self._ending.because(error)
-        else:
-            self._ending.because(ClosedError("the consumer was closed"))
+        else:  # stop_at, or it was closed
+            await self._finish(ClosedError("there is no more to read"))
+
+    async def _finish(self, reason: ConsumerError) -> None:
+        await self._write_all()
+        self._ending.because(reason)
+
+    async def _write_all(self) -> None:
+        """Send what is collected, and wait until all is written, or something fails for good."""
+        while not self._ending.there.is_set() and (one := self._collector.any()):
+            await self._send(one)
+        await self._flights.ended()
 
     async def _watch_clock(self) -> None:
         """Send what waited long enough, though it is not much."""
@@ -237,9 +260,7 @@ class SparkFeeder:
         self._ours.close()
         try:
             async with asyncio.timeout(self._grace):
-                while not self._ending.there.is_set() and (one := self._collector.any()):
-                    await self._send(one)
-                await self._flights.ended()
+                await self._write_all()
         except TimeoutError:
             left = len(self._flights.under_way)
             _log.warning("%s: %d batches were not written within the grace", self.sink, left)
@@ -265,4 +286,11 @@ def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
     if not sink.remembers and not consumer.commits:
         raise ConfigError(
             f"{sink} keeps no offsets, and the consumer has no group_id to keep them: name one"
+        )
+    if not sink.remembers and not consumer.keeps_metadata:
+        raise ConfigError(
+            f"{sink} keeps no offsets, so each batch is promised in a text beside the group's "
+            "offset, which Kafka alone surely keeps: take a sink that remembers (LandingFolder, "
+            "DeltaSink), or have offsets in Kafka: without offsets=..., and in a group of "
+            "ZooKeeper's with offsets_storage='kafka' and dual_commit_enabled=False"
         )

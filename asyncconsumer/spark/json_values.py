@@ -9,7 +9,9 @@ from pyarrow import compute, json
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.typed import Undecodable
 
-_BEFORE, _BEHIND, _NOTHING = (pa.scalar(text, pa.binary()) for text in (b'{"v":', b"}", b""))
+_BEFORE, _AGAIN, _BEHIND, _NOTHING = (
+    pa.scalar(text, pa.binary()) for text in (b'{"w":[', b'],"v":', b"}", b"")
+)
 _ROOM: Final = 1024
 
 
@@ -29,7 +31,8 @@ class JsonDecoder:
     """Parses with Arrow's own reader. Fields that the schema does not have are left out.
 
     Each value is put into an object of its own: so nothing that a value contains can be taken for
-    more than one, or for a part of its neighbour.
+    more than one, or for a part of its neighbour. It is put there twice, in a list and as a member:
+    what is right in both places is one value with nothing behind it. The list is not kept.
     """
 
     def __init__(self, kind: "pa.DataType") -> None:
@@ -49,7 +52,7 @@ class JsonDecoder:
             values.cast(pa.string())  # Arrow's reader does not look
         except pa.ArrowInvalid:
             raise Undecodable("it is not UTF-8") from None
-        lines = compute.binary_join_element_wise(_BEFORE, values, _BEHIND, _NOTHING)
+        lines = compute.binary_join_element_wise(_BEFORE, values, _AGAIN, values, _BEHIND, _NOTHING)
         whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
         data = compute.binary_join(whole, b"\n")[0].as_buffer()
         reading = json.ReadOptions(use_threads=False, block_size=data.size + _ROOM)

@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +60,7 @@ class LandingFolder:
     def __init__(self, folder: str | os.PathLike[str], **parquet: Any) -> None:  # noqa: ANN401
         self.folder: Final = Path(folder)
         self._parquet = {"compression": "zstd", **parquet}
-        self._claims = 0
+        self._claims = Counter[TopicPartition]()  # made by us
         self._ends: dict[TopicPartition, int | None] = {}  # as we saw them last
 
     def __str__(self) -> str:
@@ -80,8 +81,17 @@ class LandingFolder:
             except FileExistsError:
                 raise ConfigError(f"{folder} is a file: name a folder for the sink") from None
         _sync(self.folder)
-        for path in self._pending.iterdir():
-            _remove_if_old(path)
+        if not (old := [path for path in self._pending.iterdir() if _is_old(path)]):
+            return
+        claimed = self._claimed()  # those are somebody's records, however long ago he died
+        for path in old:
+            if path.name not in claimed:
+                _remove_if_old(path)
+
+    def _claimed(self) -> set[str]:
+        """The files of all last claims: one before the last is seen already."""
+        folders = [path for path in (self.folder / "_offsets").iterdir() if path.is_dir()]
+        return {claim.token for claim in map(_last_claim, folders) if claim is not None}
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -96,12 +106,11 @@ class LandingFolder:
         if not claims.is_dir():
             claims.mkdir(exist_ok=True)
             _sync(claims.parent)
-        last = max((path.name for path in claims.iterdir() if path.name != _FIRST), default=None)
-        if last is None:
+        claim = _last_claim(claims)
+        if claim is None:
             with contextlib.suppress(FileNotFoundError):
                 return int(_target(claims / _FIRST))
             return None
-        claim = _claim(claims / last)
         self._show(partition, claim)
         return claim.end
 
@@ -155,17 +164,27 @@ class LandingFolder:
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether the range is ours. It is durable when this returns."""
         claims, behind = self._offsets(partition), self._ends.get(partition)
+        path = claims / f"{claim.start:020d}"
+        if not self._is_there(claim):  # moved in a try before, or swept out while we slept
+            return path.is_symlink() and _target(path) == claim.target
         if behind is None:  # nobody had anything: all must agree on where it begins
             behind = _agreed(claims / _FIRST, f"{claim.start:020d}")
-        path = claims / f"{claim.start:020d}"
         # what was an end once stays one, so a claim that begins there can only be made once
         if behind != claim.start or not _linked(path, claim.target):
             return path.is_symlink() and _target(path) == claim.target  # ours, from a try before
         _sync(claims)
         self._ends[partition] = claim.end
-        self._claims += 1
-        if self._claims % _CLAIMS_BETWEEN_LOOKS == 0:
+        self._claims[partition] += 1
+        if self._claims[partition] % _CLAIMS_BETWEEN_LOOKS == 0:
             self._forget_old(claims)
+        return True
+
+    def _is_there(self, claim: Claim) -> bool:
+        """Whether there is a file to claim for; it is young from now on, so that nobody sweeps."""
+        try:
+            os.utime(self._pending / claim.token)
+        except FileNotFoundError:
+            return False
         return True
 
     def _forget_old(self, claims: Path) -> None:
@@ -187,6 +206,11 @@ def _claim(path: Path) -> Claim:
             f"{path} -> {target} is not a claim of a landing folder: remove what is not ours"
         )
     return Claim(int(path.name), int(found[1]), found[2])
+
+
+def _last_claim(claims: Path) -> Claim | None:
+    last = max((path.name for path in claims.iterdir() if path.name != _FIRST), default=None)
+    return None if last is None else _claim(claims / last)
 
 
 def _agreed(path: Path, start: str) -> int:
@@ -217,8 +241,14 @@ def _sync(path: Path) -> None:
         os.close(number)
 
 
-def _remove_if_old(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
+def _is_old(path: Path) -> bool:
+    try:
         age = datetime.now(UTC).timestamp() - path.lstat().st_mtime
-        if age > _SECONDS_KEPT:
-            path.unlink()
+    except FileNotFoundError:  # somebody else was quicker
+        return False
+    return age > _SECONDS_KEPT
+
+
+def _remove_if_old(path: Path) -> None:
+    if _is_old(path):
+        path.unlink(missing_ok=True)

@@ -89,7 +89,9 @@ def ranges_between(
                 DataLost(
                     "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
                     f"the offset of {one} was changed from {first} to {end[one]}: the query starts "
-                    "beyond the end of the log, or the topic was deleted and created anew",
+                    "beyond the end of the log, or the topic was deleted and created anew, or the "
+                    "query was restarted before its first batch was finished and startingOffsets "
+                    "means another place by now: give offsets as JSON there, not latest",
                 )
             )
         elif end[one] > first:

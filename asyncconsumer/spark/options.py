@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from asyncconsumer.errors import ConfigError
@@ -54,7 +54,7 @@ _OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimest
 class SourceOptions:
     """What a query asked for. Plain values: it is copied to every executor."""
 
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)  # it has passwords
     selection: Selection
     starting: Limit
     ending: Limit

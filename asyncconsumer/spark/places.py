@@ -31,8 +31,12 @@ class Matching:
     pattern: str
 
     def of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those that match."""
-        return tuple(name for name in names if re.search(self.pattern, name))
+        """Those that match. Kafka's own are not meant, whatever the pattern."""
+        from asyncconsumer.group.filters import INTERNAL_TOPICS  # executors do without groups
+
+        return tuple(
+            name for name in names if name not in INTERNAL_TOPICS and re.search(self.pattern, name)
+        )
 
 
 @dataclass(frozen=True, slots=True)

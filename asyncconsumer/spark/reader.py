@@ -14,6 +14,7 @@ from asyncconsumer.errors import (
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.ranges import OffsetRange
 from asyncconsumer.spark.client import Client
+from asyncconsumer.spark.resolve import those_there
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,41 +57,37 @@ async def _there(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
     """Ranges that end where the log has an end: one that ends behind it would never end."""
-    try:
-        ends = await client.latest(TopicPartition(one.topic, one.partition) for one in ranges)
-    except UnknownTopicOrPartition as error:
-        for one in ranges:
-            _tell(error, one, fail_on_data_loss=fail_on_data_loss)
-        return [part for one in ranges for part in await _what_is_left(client, [one])]
-    short = [one for one in ranges if ends[TopicPartition(one.topic, one.partition)] < one.end]
+    ends = await those_there(client.latest, [_place(one) for one in ranges])
+    short = [one for one in ranges if ends.get(_place(one), -1) < one.end]
     if not short:
         return ranges
+    begins = await those_there(client.earliest, [_place(one) for one in short])
     for one in short:
-        at = TopicPartition(one.topic, one.partition)
-        begin = (await client.earliest([at]))[at]
-        beyond = OffsetNotThere(*at, one.end, begin, ends[at])
-        _tell(beyond, one, fail_on_data_loss=fail_on_data_loss)
+        at = _place(one)
+        error: ConsumerError = UnknownTopicOrPartition(str(at))
+        if at in begins and at in ends:
+            error = OffsetNotThere(*at, one.end, begins[at], ends[at])
+        _tell(error, one, fail_on_data_loss=fail_on_data_loss)
     return await _what_is_left(client, ranges)
 
 
 async def _what_is_left(client: Client, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    places = [TopicPartition(one.topic, one.partition) for one in ranges]
-    try:
-        begins, ends = await client.earliest(places), await client.latest(places)
-    except UnknownTopicOrPartition:
-        return []
+    begins = await those_there(client.earliest, [_place(one) for one in ranges])
+    ends = await those_there(client.latest, list(begins))
     found = [
         one._replace(start=max(one.start, begins[at]), end=min(one.end, ends[at]))
-        for one, at in zip(ranges, places, strict=True)
+        for one in ranges
+        if (at := _place(one)) in ends
     ]
     return [one for one in found if one.start < one.end]
 
 
+def _place(wanted: OffsetRange) -> TopicPartition:
+    return TopicPartition(wanted.topic, wanted.partition)
+
+
 def _tell(error: ConsumerError, wanted: OffsetRange, *, fail_on_data_loss: bool) -> None:
-    details = (
-        f"offsets {wanted.start} to {wanted.end} of "
-        f"{TopicPartition(wanted.topic, wanted.partition)} cannot be read: {error}"
-    )
+    details = f"offsets {wanted.start} to {wanted.end} of {_place(wanted)} cannot be read: {error}"
     lost = DataLost("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)
     if fail_on_data_loss:
         raise lost from error

@@ -1,12 +1,14 @@
 """Limits such as "latest" or a moment, as the offsets that they are at present."""
 
-from collections.abc import Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, UnknownTopicOrPartition
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.offsets import Offsets
 from asyncconsumer.spark.places import AtOffsets, AtTimes, Everywhere, Limit
+from asyncconsumer.tasks.many import each
 from asyncconsumer.wire.messages import LATEST
 
 
@@ -41,6 +43,24 @@ async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]
                     "an earlier time, or set startingOffsetsByTimestampStrategy to latest"
                 )
             return {**found, **await log.list_offsets(dict.fromkeys(missing, LATEST))}
+
+
+async def those_there(
+    ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
+    partitions: Collection[TopicPartition],
+) -> Offsets:
+    """What `ask` tells of partitions, without those that are gone: one fails it for all."""
+    try:
+        return await ask(partitions)
+    except UnknownTopicOrPartition:
+        found: Offsets = {}
+
+    async def ask_one(one: TopicPartition) -> None:
+        with contextlib.suppress(UnknownTopicOrPartition):
+            found.update(await ask([one]))
+
+    await each(partitions, ask_one)
+    return found
 
 
 def _check_whole(

@@ -14,6 +14,8 @@ _JAAS_OPTION: Final = re.compile(
     r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|(\S+))"""
 )
 
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
 TAKEN: Final = {
     "security.protocol",
     "sasl.mechanism",
@@ -27,6 +29,7 @@ TAKEN: Final = {
     "ssl.keystore.key",
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
+    "ssl.enabled.protocols",
 }
 """What is understood of a Java client's properties, without `kafka.` before them."""
 
@@ -73,12 +76,25 @@ def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
             cafile=_pem(kafka, "truststore"), cadata=kafka.get("ssl.truststore.certificates")
         )
         _load_own(context, kafka)
+        if (names := kafka.get("ssl.enabled.protocols")) is not None:
+            _limit_versions(context, names)
     except (OSError, ssl.SSLError, ValueError) as error:
         raise ConfigError(f"the kafka.ssl.* options do not work: {error}") from None
     # Java's default is https; an empty text switches the check off
     algorithm = kafka.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     context.check_hostname = algorithm == "https"
     return context
+
+
+def _limit_versions(context: ssl.SSLContext, names: str) -> None:
+    given = [name.strip() for name in names.split(",")]
+    for name in given:
+        if name not in _VERSIONS:
+            raise ConfigError(
+                f"kafka.ssl.enabled.protocols: {name!r} is none of {', '.join(_VERSIONS)}"
+            )
+    versions = [_VERSIONS[name] for name in given]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
 def _load_own(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:

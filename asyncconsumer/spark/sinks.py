@@ -3,11 +3,11 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch
+from asyncconsumer.tasks.threads import DaemonThreads
 
 
 class Sink(Protocol):
@@ -49,7 +49,7 @@ class Threads:
     """A bounded number of threads for what would block the event loop."""
 
     def __init__(self, most: int) -> None:
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix="feeder")
+        self._pool = DaemonThreads(most, "feeder")
         self._running: set[asyncio.Future[Any]] = set()
 
     async def run(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
@@ -59,8 +59,7 @@ class Threads:
         """
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pool, function, *arguments)
+        future = asyncio.wrap_future(self._pool.submit(function, *arguments))
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         result = await asyncio.shield(future)
@@ -72,7 +71,7 @@ class Threads:
             while self._running:
                 await asyncio.wait(self._running)
         finally:
-            self._pool.shutdown(wait=not self._running, cancel_futures=True)
+            self._pool.close(wait=not self._running)
 
 
 def refused(

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from asyncconsumer.errors import ConsumerError
+from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batch import Task, read_task
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
@@ -28,7 +29,7 @@ from asyncconsumer.spark.offsets import (
     to_json,
 )
 from asyncconsumer.spark.options import SourceOptions
-from asyncconsumer.spark.resolve import resolve
+from asyncconsumer.spark.resolve import resolve, those_there
 from asyncconsumer.spark.tasks import tasks_of
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return home().run(ask())
 
-    def _begins(self, partitions: Any) -> Offsets:  # noqa: ANN401 - a set of them
-        """Where partitions begin that were added meanwhile."""
-        return home().run(self._client().earliest(partitions)) if partitions else {}
+    def _begins(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where partitions begin that were added meanwhile; some may be gone again."""
+        if not partitions:
+            return {}
+        return home().run(those_there(self._client().earliest, partitions))

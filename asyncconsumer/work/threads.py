@@ -3,10 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncconsumer.tasks.quiet import QuietLog
+from asyncconsumer.tasks.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _SECONDS_TO_END: Final = 2.0
 _SECONDS_BETWEEN_LOOKS: Final = 0.01
@@ -17,7 +20,7 @@ class Threads:
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._pool = DaemonThreads(count, name)
         self._working: set[Future[Any]] = set()
         self._log = QuietLog(logging.getLogger(__name__))
 
@@ -46,4 +49,4 @@ class Threads:
         except TimeoutError:
             count = len(self._working)
             self._log.warning("handler %s leaves %d threads that do not end", self._name, count)
-        self._pool.shutdown(wait=not self._working, cancel_futures=True)
+        self._pool.close(wait=not self._working)

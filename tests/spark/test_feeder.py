@@ -1,15 +1,16 @@
 """Feeders of a real broker into a landing folder: once each, whatever happens."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, SinkAhead, SinkFailed
+from asyncconsumer.errors import ConfigError, ConsumerTimeout, SinkAhead, SinkFailed
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
@@ -17,7 +18,7 @@ from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from tests.consumer.real import partitions, send
 from tests.consumer.test_in_zookeeper import in_zookeeper
 from tests.helpers import until
-from tests.spark.lake import Gate, feeder, in_a_row, landed, numbers, ranges, reader
+from tests.spark.lake import Gate, batch, feeder, in_a_row, landed, numbers, ranges, reader
 
 
 async def committed(kafka: KafkaHandle, topic: str, group: str, count: int = 1) -> list[int | None]:
@@ -438,3 +439,94 @@ async def test_commits_are_the_feeders_alone() -> None:
     nowhere = Consumer(bootstrap_servers="k:1", partitions=[TopicPartition("t", 0)])
     with pytest.raises(ConfigError, match="keeps no offsets"):
         SparkFeeder(nowhere, write=write)
+
+
+class Ends:
+    """A consumer whose stream ends by itself, as with stop_at: two partitions, ten records each."""
+
+    is_open = True
+    commits = False
+    assignment = frozenset(partitions("t", 0, 1))
+
+    def __init__(self, idle_timeout_ms: int | None = None, error: Exception | None = None) -> None:
+        reading = SimpleNamespace(idle_timeout_ms=idle_timeout_ms)
+        self.config = SimpleNamespace(auto_commit=False, reading=reading)
+        self.error = error
+
+    def listen(self, listener: object) -> None:
+        """Nothing is to be told."""
+
+    async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
+        for number in range(2):
+            part = batch("t", number, 0, range(number * 10, number * 10 + 10)).parts
+            for records in part[TopicPartition("t", number)].batches:
+                yield records
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("most", [4, 1000])
+@pytest.mark.parametrize("ends", [Ends(), Ends(500, ConsumerTimeout(500))])
+async def test_where_reading_ends_by_itself_all_is_written_before_run_returns(
+    tmp_path: Path, most: int, ends: Ends
+) -> None:
+    consumer: Any = ends
+    async with SparkFeeder(consumer, LandingFolder(tmp_path), max_records=most) as one:
+        await one.run()
+        assert numbers(landed(tmp_path)) == list(range(20))
+    assert numbers(landed(tmp_path)) == list(range(20))
+
+
+@pytest.mark.fast
+async def test_a_timeout_is_raised_when_all_is_written(tmp_path: Path) -> None:
+    consumer: Any = Ends(error=ConsumerTimeout(500))
+    with pytest.raises(ConsumerTimeout):
+        async with SparkFeeder(consumer, LandingFolder(tmp_path)) as one:
+            await one.run()
+    assert numbers(landed(tmp_path)) == list(range(20))
+
+
+@pytest.mark.fast
+async def test_what_cannot_be_written_in_the_end_is_told_of(tmp_path: Path) -> None:
+    consumer: Any = Ends()
+    gate = Gate(tmp_path, asyncio.get_running_loop())
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    gate.trouble = full
+    with pytest.raises(SinkFailed, match="No space"):
+        async with SparkFeeder(consumer, gate, retries=0) as one:
+            await one.run()
+
+
+class OwnOffsets:
+    """Nothing is asked of it."""
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        raise NotImplementedError
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.fast
+async def test_a_function_needs_offsets_that_keep_its_promises(tmp_path: Path) -> None:
+    manual: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+    zookeeper: dict[str, Any] = {
+        **manual,
+        "group_protocol": "zookeeper",
+        "zookeeper_connect": "z:1",
+    }
+    own: Consumer[Any, Any] = Consumer("t", bootstrap_servers="k:1", offsets=OwnOffsets(), **manual)
+    in_zookeeper: Consumer[Any, Any] = Consumer("t", **zookeeper)
+    in_both: Consumer[Any, Any] = Consumer("t", offsets_storage="kafka", **zookeeper)
+    for one in (own, in_zookeeper, in_both):
+        with pytest.raises(ConfigError, match=r"a sink that remembers .* or have offsets in Kafka"):
+            SparkFeeder(one, write=write)
+        SparkFeeder(one, LandingFolder(tmp_path))
+    in_kafka: Consumer[Any, Any] = Consumer(
+        "t", offsets_storage="kafka", dual_commit_enabled=False, **zookeeper
+    )
+    SparkFeeder(in_kafka, write=write)

@@ -33,6 +33,11 @@ def write(one: LandingFolder, what: Batch) -> set[TopicPartition]:
     return set(one.publish(what, one.prepare(what)))
 
 
+def make_old(path: Path) -> None:
+    long_ago = datetime.now(UTC).timestamp() - 48 * 3600
+    os.utime(path, (long_ago, long_ago), follow_symlinks=False)
+
+
 def test_what_is_written_is_seen_and_remembered(folder: Path) -> None:
     one = sink(folder)
     assert one.load([PLACE, OTHER]) == {PLACE: None, OTHER: None}
@@ -99,10 +104,38 @@ def test_a_writer_that_died_before_its_claim_has_written_nothing(folder: Path) -
     (pending,) = (folder / "_pending").iterdir()
     assert sink(folder).load([PLACE]) == {PLACE: None}
     assert pending.exists()  # it may live, and claim yet
-    long_ago = datetime.now(UTC).timestamp() - 48 * 3600
-    os.utime(pending, (long_ago, long_ago))
+    make_old(pending)
     sink(folder)
     assert not pending.exists()
+
+
+def test_what_was_claimed_is_never_swept_out_however_old(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, what = sink(folder), batch("t", 0, 0, range(10))
+    one.load([PLACE])
+    with monkeypatch.context() as patch:
+        patch.setattr(LandingFolder, "_show", lambda *_: None)
+        one.publish(what, one.prepare(what))
+    one.prepare(batch("t", 1, 0, range(3)))  # and this one was not claimed
+    for pending in (folder / "_pending").iterdir():
+        make_old(pending)
+    other = sink(folder)
+    assert len(list((folder / "_pending").iterdir())) == 1
+    assert other.load([PLACE]) == {PLACE: 10}
+    assert numbers(landed(folder)) == list(range(10))
+
+
+def test_nothing_is_claimed_for_a_file_that_was_swept_out(folder: Path) -> None:
+    sleeper, what = sink(folder), batch("t", 0, 0, range(10))
+    sleeper.load([PLACE])
+    prepared = sleeper.prepare(what)
+    make_old(folder / "_pending" / prepared[PLACE])
+    sink(folder)
+    assert set(sleeper.publish(what, prepared)) == {PLACE}
+    assert sleeper.load([PLACE]) == {PLACE: None}
+    assert write(sleeper, what) == set()
+    assert numbers(landed(folder)) == list(range(10))
 
 
 def test_a_write_that_failed_half_way_is_tried_again(
@@ -129,15 +162,16 @@ def test_a_write_that_failed_half_way_is_tried_again(
 
 def test_old_claims_go_but_never_the_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncconsumer.spark.landing._CLAIMS_BETWEEN_LOOKS", 3)
-    one, long_ago = sink(folder), datetime.now(UTC).timestamp() - 48 * 3600
-    one.load([PLACE])
-    claims = folder / "_offsets" / "t-0"
+    one = sink(folder)
+    one.load([PLACE, OTHER])
+    both = [folder / "_offsets" / name for name in ("t-0", "t-1")]
     for start in range(3):
-        write(one, batch("t", 0, start, [start]))
-        for path in claims.iterdir():
-            os.utime(path, (long_ago, long_ago), follow_symlinks=False)
-    assert [path.name for path in sorted(claims.iterdir())] == [f"{2:020d}", "first"]
-    assert sink(folder).load([PLACE]) == {PLACE: 3}
+        write(one, joined(batch("t", 0, start, [start]), batch("t", 1, start, [start])))
+        for path in (path for claims in both for path in claims.iterdir()):
+            make_old(path)
+    for claims in both:
+        assert [path.name for path in sorted(claims.iterdir())] == [f"{2:020d}", "first"]
+    assert sink(folder).load([PLACE, OTHER]) == {PLACE: 3, OTHER: 3}
     assert in_a_row(ranges(folder)[PLACE])
 
 

@@ -1,5 +1,6 @@
 """Options and offsets, without a Spark or a broker."""
 
+import ssl
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,6 +91,7 @@ def test_delays(text: str, milliseconds: int) -> None:
         ({"startingOffsets": '{"t": {"0": -3}}'}, "like"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "must not be more than"),
         ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, "jaas"),
+        ({"kafka.ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "cannot be set: Java's names"),
         ({"mode": "maybe"}, "mode must be one of PERMISSIVE"),
         ({"valueFormat": "xml"}, "valueFormat must be one of json"),
     ],
@@ -106,6 +108,8 @@ def test_brokers_and_topics_are_needed() -> None:
         with pytest.raises(ConfigError):
             parse({"kafka.bootstrap.servers": "a:1"} | bad, streaming=False)
     assert Matching("a.c").of(["abc", "xabcx", "b"]) == ("abc", "xabcx")
+    internal = ["__consumer_offsets", "__transaction_state"]
+    assert Matching(".*").of([*internal, "__mine", "t"]) == ("__mine", "t")
 
 
 def test_a_login_as_java_has_it() -> None:
@@ -119,6 +123,8 @@ def test_a_login_as_java_has_it() -> None:
         "sasl.mechanism": "SCRAM-SHA-256",
         "sasl.jaas.config": line,
     }
+    given = {f"kafka.{name}": value for name, value in kafka.items()} | {"subscribe": "t"}
+    assert "alice" not in repr(parse(given, streaming=False))
     connection, _ = configs_of(kafka)
     assert connection.sasl_plain_username == "alice"
     assert connection.sasl_plain_password == 'it\'s "so"'
@@ -154,6 +160,17 @@ def test_certificates_are_pem_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=told):
             configs_of(kafka | bad)
+
+
+def test_versions_of_tls_are_limited() -> None:
+    kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    for given, limits in (("TLSv1.2", (old, old)), ("TLSv1.3, TLSv1.2", (old, new))):
+        context = configs_of(kafka | {"ssl.enabled.protocols": given})[0].ssl_context
+        assert context is not None
+        assert (context.minimum_version, context.maximum_version) == limits
+    with pytest.raises(ConfigError, match="'TLSv1' is none of TLS"):
+        configs_of(kafka | {"ssl.enabled.protocols": "TLSv1,TLSv1.2"})
 
 
 class _Log:
@@ -207,6 +224,7 @@ def test_what_there_is_to_read_and_what_is_lost() -> None:
         "PARTITIONS_DELETED",
         "PARTITION_OFFSET_CHANGED",
     ]
+    assert "restarted before its first batch was finished" in str(losses[2])
     ranges, losses = ranges_between({}, {A: 4}, {})
     assert (ranges, len(losses)) == ([], 1)
 

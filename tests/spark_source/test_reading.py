@@ -2,18 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from asyncconsumer.errors import DataLost
+from asyncconsumer.errors import DataLost, UnknownTopicOrPartition
+from asyncconsumer.model import TopicPartition
 from asyncconsumer.ranges import OffsetRange
 from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
+from asyncconsumer.spark.offsets import Offsets
+from asyncconsumer.spark.options import parse
 from asyncconsumer.spark.reader import read
+from asyncconsumer.spark.stream import KafkaStreamReader
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.spark_source.world import fill
 
@@ -69,6 +74,67 @@ def test_a_client_is_kept_for_all_of_its_options(home: Home, kafka: KafkaHandle)
     others = [home.client({**servers, "client.id": str(number)}) for number in range(8)]
     assert home.client({**servers, "client.id": "7"}) is others[7]
     assert home.client(servers) is not first  # closed: too many came after it
+
+
+KEPT, GONE = TopicPartition("kept", 0), TopicPartition("gone", 0)
+
+
+class Cluster:
+    """Where a topic went a moment ago; after some questions, if it is still known at first."""
+
+    def __init__(self, known: int = 0) -> None:
+        self.known = known
+        self.position = 0
+        self.read: list[OffsetRange] = []
+
+    async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        self.known -= 1
+        if GONE in partitions and self.known < 0:
+            raise UnknownTopicOrPartition(str(GONE))
+        return dict.fromkeys(partitions, 3)
+
+    async def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        return dict.fromkeys(await self.latest(partitions), 0)
+
+    def reader(self, wanted: OffsetRange) -> "Cluster":
+        self.read.append(wanted)
+        return self
+
+    async def next(self) -> None:
+        """There is nothing."""
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("known", range(5))
+def test_what_is_there_is_read_whenever_the_other_goes(home: Home, known: int) -> None:
+    cluster: Any = Cluster(known)
+    ranges = [OffsetRange(*KEPT, 1, 5), OffsetRange(*GONE, 1, 3)]
+    assert offsets(home.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=False))) == []
+    assert OffsetRange(*KEPT, 1, 3) in cluster.read
+    with pytest.raises(DataLost, match=r"1 to 5 of kept\[0\]"):
+        offsets(home.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=True)))
+
+
+@pytest.mark.fast
+def test_a_new_partition_that_is_gone_before_its_batch_is_planned(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: Cluster())
+    places = ({"old": {"0": 2}}, {"old": {"0": 3}, "kept": {"0": 3}, "gone": {"0": 3}})
+
+    def planned(fail: str) -> list[Any]:
+        options = {
+            "kafka.bootstrap.servers": "a:1",
+            "subscribePattern": ".",
+            "failOnDataLoss": fail,
+        }
+        reader = KafkaStreamReader(parse(options, streaming=True), StructType())
+        return [one for task in reader.partitions(*places) for one in task.value]
+
+    assert sorted(planned("false")) == [OffsetRange(*KEPT, 0, 3), OffsetRange("old", 0, 2, 3)]
+    with pytest.raises(DataLost, match=r"earliest offsets of gone\[0\] cannot be found"):
+        planned("true")
 
 
 def test_a_topic_that_goes_while_a_task_waits(home: Home, kafka: KafkaHandle) -> None:

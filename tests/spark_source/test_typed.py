@@ -51,7 +51,20 @@ def test_good_values_become_columns() -> None:
         assert all(row["_corrupt_record"] is None for row in rows)
 
 
-BAD = [b"", b"{", b'{"id": "x"}', b"3", b"{} {}", b'{"id": 1}}\n{"v":{}', b'{"name": "\xff"}']
+BAD = [
+    b"",
+    b"{",
+    b'{"id": "x"}',
+    b"3",
+    b"{} {}",
+    b'{"id": 1}}\n{"v":{}',
+    b'{"name": "\xff"}',
+    b'{"id": 1}, "junk": 3',
+    b'null, "junk": 3',
+    b'{"id": 1}, {"id": 2}',
+    b'{"id": 1}], "junk": [3',
+    b'{"id": 1}], "v": {"id": 2}}\n{"w": [{"id": 3}',
+]
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -85,6 +98,8 @@ def test_a_value_cannot_pass_for_two() -> None:
     decoder = JsonDecoder(KIND)
     with pytest.raises(Undecodable):
         decoder.decode(column(b'{"id": 1}}{"v":{"id": 2}', b'{"id": 3}'))
+    with pytest.raises(Undecodable):
+        decoder.decode(column(b'{"id": 1}, "junk": 3', b'{"id": 3}'))
     with pytest.raises(Undecodable):
         decoder.decode(column(b'{"name": "', b'"}'))
 
