@@ -11,6 +11,9 @@ from typing import Any, Final, Self
 
 from asyncconsumer.apps.line import Line
 from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.tasks.scope import Scope
+
+_SECONDS_FOR_LAST_WORDS: Final = 1.0
 
 Say = Callable[[str], None]
 
@@ -69,18 +72,26 @@ class WorkerProcess:
         return cls(number, process, await Line.on(ours), say)
 
     async def watch(self) -> None:
-        """Listen to it until it is gone."""
+        """Listen to it until it is gone.
+
+        The line does not tell: what the worker has forked may hold the other end, and outlive it.
+        """
         try:
-            async for told in self._line.heard():
-                self._hear(told)
-            code = await self._process.wait()
+            async with Scope(f"worker {self.number}") as scope:
+                listening = scope.start(self._listen(), "listen")
+                code = await self._process.wait()
+                await asyncio.wait({listening}, timeout=_SECONDS_FOR_LAST_WORDS)
         finally:
             await self._line.close()
         if self.reason is None:
-            self.reason = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            self.reason = f"exit code {code}" if code >= 0 else _name_of_signal(-code)
         self.standing = None
         self.ended.set()
         self.up_or_ended.set()
+
+    async def _listen(self) -> None:
+        async for told in self._line.heard():
+            self._hear(told)
 
     def _hear(self, told: dict[str, Any]) -> None:
         self.heard_at = asyncio.get_running_loop().time()
@@ -124,3 +135,10 @@ class WorkerProcess:
         """End it."""
         with suppress(ProcessLookupError):
             self._process.kill()
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of those for real time have none
+        return f"signal {number}"
