@@ -51,7 +51,7 @@ class WorkerProcess:
         self.ended = asyncio.Event()
         self.up = False
         self.standing: Standing | None = None
-        self.heard_at = self.started
+        self.silent = 0  # seconds, as counted by who waits for it
         self.reason: str | None = None  # for its end
         self.cut_short: str | None = None
         self._process = process
@@ -94,7 +94,7 @@ class WorkerProcess:
             self._hear(told)
 
     def _hear(self, told: dict[str, Any]) -> None:
-        self.heard_at = asyncio.get_running_loop().time()
+        self.silent = 0
         match told:
             case {"up": True}:
                 self.up = True
@@ -131,8 +131,9 @@ class WorkerProcess:
         """Ask it to end without waiting for what it works on."""
         self._line.tell(hurry=True)
 
-    def kill(self) -> None:
+    def kill(self, reason: str | None = None) -> None:
         """End it."""
+        self.reason = self.reason or reason
         with suppress(ProcessLookupError):
             self._process.kill()
 
