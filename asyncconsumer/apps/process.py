@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -62,14 +62,17 @@ class WorkerProcess:
     async def start(cls, number: int, job: Job, say: Say) -> Self:
         """In a process group of its own: what a terminal sends is for the supervisor alone."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with ExitStack() as unless_started, theirs:
+            unless_started.enter_context(ours)
             process = await asyncio.create_subprocess_exec(
                 *job.command(number, theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-        return cls(number, process, await Line.on(ours), say)
+            line = await Line.on(ours)
+            unless_started.pop_all()
+        return cls(number, process, line, say)
 
     async def watch(self) -> None:
         """Listen to it until it is gone.
@@ -90,8 +93,11 @@ class WorkerProcess:
         self.up_or_ended.set()
 
     async def _listen(self) -> None:
-        async for told in self._line.heard():
-            self._hear(told)
+        try:
+            async for told in self._line.heard():
+                self._hear(told)
+        except (TypeError, ValueError) as error:  # it is no worker of ours, or has lost its mind
+            self.kill(f"what it tells is not understood, it was killed: {error}")
 
     def _hear(self, told: dict[str, Any]) -> None:
         self.silent = 0
@@ -100,8 +106,8 @@ class WorkerProcess:
                 self.up = True
                 self._say(f"worker {self.number} is up: process {self.pid}")
                 self.up_or_ended.set()
-            case {"standing": standing}:
-                self.standing = Standing(**standing)
+            case {"standing": dict(standing)}:
+                self.standing = Standing.from_dict(standing)
             case {"unusable": reason}:
                 self.reason = Unusable(reason)
             case {"failed": reason}:

@@ -27,19 +27,28 @@ class Slot:
         self._start = start
         self._say = say
         self._restarts = Restarts(randomness)
+        self._trouble = "it has not said anything yet"
 
     async def keep(self) -> None:
         """See to it that there is a worker."""
         while True:
             here = self.worker
             if here is None:
-                self.worker = await self._start(self.number)
+                await self._have_one_started()
             elif not here.ended.is_set():
                 await self._wait_a_second(here)
             else:
                 await asyncio.sleep(self._wait_after(here))
                 if self.worker is here:  # and was not replaced
                     self.worker = None
+
+    async def _have_one_started(self) -> None:
+        try:
+            self.worker = await self._start(self.number)
+        except OSError as error:  # too many processes, no memory, no such file for a while
+            wait, self._trouble = self._restarts.after(0), f"it cannot be started: {error}"
+            self._say(f"worker {self.number}: {self._trouble}; next try in {wait:.1f} s")
+            await asyncio.sleep(wait)
 
     async def _wait_a_second(self, worker: WorkerProcess) -> None:
         """For its end. Seconds are counted: who was stopped along with it must not blame it."""
@@ -68,7 +77,7 @@ class Slot:
         """How its worker stands, as last told."""
         worker = self.worker
         if worker is None or worker.standing is None:
-            why = "it has not said anything yet" if worker is None else worker.reason
+            why = self._trouble if worker is None else worker.reason
             state = "starting" if worker is None or not worker.ended.is_set() else "ended"
             live = not self._restarts.hopeless
             return Standing(live=live, ready=False, state=state, reason=why or "it is starting")

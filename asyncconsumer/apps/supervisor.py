@@ -125,8 +125,14 @@ class Supervisor:
 
     async def _replace_all(self) -> None:
         self._say(f"reload: {len(self._slots)} new workers are started")
-        fresh = [await self._start(slot.number) for slot in self._slots]
-        if (reason := await self._why_not_up(fresh)) is not None:
+        fresh: list[WorkerProcess] = []
+        try:
+            for slot in self._slots:
+                fresh.append(await self._start(slot.number))  # noqa: PERF401 - to have those before
+            reason = await self._why_not_up(fresh)
+        except OSError as error:
+            reason = f"they cannot be started: {error}"
+        if reason is not None:
             self._say(f"reload: the new workers do not come up, the old ones go on: {reason}")
             await self._end(fresh)
             return

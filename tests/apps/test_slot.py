@@ -1,6 +1,7 @@
 """A place for workers, in virtual time."""
 
 import asyncio
+import errno
 from random import Random
 from typing import Any
 
@@ -39,9 +40,13 @@ class Place:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.started: list[Fake] = []
+        self.failures = 0  # to come
         self.slot = Slot(1, self._start, self.said.append, Random(1))
 
     async def _start(self, number: int) -> WorkerProcess:
+        if self.failures:
+            self.failures -= 1
+            raise BlockingIOError(errno.EAGAIN, "no more processes")
         self.started.append(Fake(number))
         return self.started[-1]
 
@@ -78,3 +83,22 @@ async def test_who_was_stopped_along_with_its_worker_does_not_blame_it(
         await until(lambda: first.silent > 0)
         assert first.silent == 1
         assert not first.ended.is_set()
+
+
+@simulated([1])
+async def test_who_cannot_be_started_is_tried_again() -> None:
+    place = Place()
+    place.failures = 6
+    async with Scope("test") as scope:
+        scope.start(place.slot.keep(), "keep")
+        await asyncio.sleep(0.1)
+        told = place.slot.standing()
+        assert (told.live, told.ready) == (True, False)
+        why = "it cannot be started: [Errno 11] no more processes"
+        assert told.reason == why
+        assert place.said[0].startswith(f"worker 1: {why}; next try in 0.")
+        while place.failures:
+            await asyncio.sleep(0.1)
+        assert not place.slot.standing().live
+        await asyncio.sleep(60)
+        assert len(place.started) == 1
