@@ -44,11 +44,16 @@ class Slot:
 
     async def _have_one_started(self) -> None:
         try:
-            self.worker = await self._start(self.number)
+            made = await self._start(self.number)
         except OSError as error:  # too many processes, no memory, no such file for a while
             wait, self._trouble = self._restarts.after(0), f"it cannot be started: {error}"
             self._say(f"worker {self.number}: {self._trouble}; next try in {wait:.1f} s")
             await asyncio.sleep(wait)
+            return
+        if self.worker is None:
+            self.worker = made
+        else:  # a reload was quicker
+            made.drain()
 
     async def _wait_a_second(self, worker: WorkerProcess) -> None:
         """For its end. Seconds are counted: who was stopped along with it must not blame it."""

@@ -25,6 +25,10 @@ class Fake(WorkerProcess):
 
     def __init__(self, number: int) -> None:
         super().__init__(number, NOBODY, NOBODY, NOBODY)
+        self.drains = False
+
+    def drain(self) -> None:
+        self.drains = True
 
     def kill(self, reason: str | None = None) -> None:
         self.reason = reason
@@ -41,12 +45,14 @@ class Place:
         self.said: list[str] = []
         self.started: list[Fake] = []
         self.failures = 0  # to come
+        self.spawning = 0.0  # seconds
         self.slot = Slot(1, self._start, self.said.append, Random(1))
 
     async def _start(self, number: int) -> WorkerProcess:
         if self.failures:
             self.failures -= 1
             raise BlockingIOError(errno.EAGAIN, "no more processes")
+        await asyncio.sleep(self.spawning)
         self.started.append(Fake(number))
         return self.started[-1]
 
@@ -102,3 +108,18 @@ async def test_who_cannot_be_started_is_tried_again() -> None:
         assert not place.slot.standing().live
         await asyncio.sleep(60)
         assert len(place.started) == 1
+
+
+@simulated([1])
+async def test_who_comes_after_the_one_of_a_reload_drains() -> None:
+    place = Place()
+    place.spawning = 5.0
+    async with Scope("test") as scope:
+        scope.start(place.slot.keep(), "keep")
+        await asyncio.sleep(1)
+        fresh = Fake(1)
+        assert place.slot.replace(fresh) is None
+        await asyncio.sleep(30)
+        (late,) = place.started
+        assert place.slot.worker is fresh
+        assert (fresh.drains, late.drains) == (False, True)
