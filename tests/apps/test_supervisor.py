@@ -129,3 +129,17 @@ async def test_a_worker_that_tells_nonsense_is_ended(told: str) -> None:
         await until(worker.ended.is_set)
         assert worker.reason is not None
         assert worker.reason.startswith("what it tells is not understood, it was killed: ")
+
+
+async def test_a_worker_that_dies_again_and_again() -> None:
+    dies = "import os; os.kill(os.getpid(), 9)"
+    async with supervised(Script(target=dies)) as (_, said):
+        again = "worker 1 has ended 2 times in a row: SIGKILL; next try in "
+        await until(lambda: any(sentence.startswith(again) for sentence in said))
+
+
+async def test_what_no_worker_can_run_is_told_once() -> None:
+    said: list[str] = []
+    job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
+    assert await Supervisor(job, 2, said.append, Random(1)).run() == 2
+    assert said == ["error: no such app"]
