@@ -121,6 +121,11 @@ class WorkerProcess:
         return isinstance(self.reason, Unusable)
 
     @property
+    def drained(self) -> bool:
+        """Whether it ended as it should, after it was up."""
+        return not self.up or self.reason == "exit code 0"
+
+    @property
     def pid(self) -> int:
         """Of its process."""
         return self._process.pid

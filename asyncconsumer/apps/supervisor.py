@@ -96,6 +96,9 @@ class Supervisor:
         if worker.cut_short is not None:
             self._say(f"worker {worker.number} did not finish, and not commit, {worker.cut_short}")
             self._code = self._code or FAILED
+        elif self._over.is_set() and not worker.drained:  # nobody comes after it to make up for it
+            self._say(f"worker {worker.number} died while it drained: {worker.reason}")
+            self._code = self._code or FAILED
         self._ever_up |= any(one.up for one in (worker, *self._alive))
         if worker.unusable and not self._ever_up and not self._over.is_set():
             self._say(f"error: {worker.reason}")

@@ -85,7 +85,7 @@ async def test_a_signal_without_a_name_has_its_number() -> None:
 
 
 @asynccontextmanager
-async def supervised(job: Script) -> AsyncIterator[tuple[Supervisor, list[str]]]:
+async def supervised(job: Script, code: int = 0) -> AsyncIterator[tuple[Supervisor, list[str]]]:
     said: list[str] = []
     supervisor = Supervisor(job, 2, said.append, Random(1))
     async with asyncio.TaskGroup() as group:
@@ -94,7 +94,7 @@ async def supervised(job: Script) -> AsyncIterator[tuple[Supervisor, list[str]]]
             yield supervisor, said
         finally:
             supervisor.stop()
-    assert running.result() == 0
+    assert running.result() == code
 
 
 def descriptors() -> int:
@@ -143,3 +143,10 @@ async def test_what_no_worker_can_run_is_told_once() -> None:
     job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
     assert await Supervisor(job, 2, said.append, Random(1)).run() == 2
     assert said == ["error: no such app"]
+
+
+async def test_who_dies_while_it_drains_has_not_drained() -> None:
+    job = Script(target=f"{COMES_UP}if number == 2: import os; os.kill(os.getpid(), 9)")
+    async with supervised(job, code=1) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+    assert said[-1] == "worker 2 died while it drained: SIGKILL"
