@@ -5,12 +5,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from asyncconsumer.apps.line import Line
 from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.tasks.scope import Scope
+
+_SECONDS_FOR_LAST_WORDS: Final = 1.0
 
 Say = Callable[[str], None]
 
@@ -48,7 +51,7 @@ class WorkerProcess:
         self.ended = asyncio.Event()
         self.up = False
         self.standing: Standing | None = None
-        self.heard_at = self.started
+        self.silent = 0  # seconds, as counted by who waits for it
         self.reason: str | None = None  # for its end
         self.cut_short: str | None = None
         self._process = process
@@ -59,38 +62,52 @@ class WorkerProcess:
     async def start(cls, number: int, job: Job, say: Say) -> Self:
         """In a process group of its own: what a terminal sends is for the supervisor alone."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with ExitStack() as unless_started, theirs:
+            unless_started.enter_context(ours)
             process = await asyncio.create_subprocess_exec(
                 *job.command(number, theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-        return cls(number, process, await Line.on(ours), say)
+            line = await Line.on(ours)
+            unless_started.pop_all()
+        return cls(number, process, line, say)
 
     async def watch(self) -> None:
-        """Listen to it until it is gone."""
+        """Listen to it until it is gone.
+
+        The line does not tell: what the worker has forked may hold the other end, and outlive it.
+        """
         try:
-            async for told in self._line.heard():
-                self._hear(told)
-            code = await self._process.wait()
+            async with Scope(f"worker {self.number}") as scope:
+                listening = scope.start(self._listen(), "listen")
+                code = await self._process.wait()
+                await asyncio.wait({listening}, timeout=_SECONDS_FOR_LAST_WORDS)
         finally:
             await self._line.close()
         if self.reason is None:
-            self.reason = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            self.reason = f"exit code {code}" if code >= 0 else _name_of_signal(-code)
         self.standing = None
         self.ended.set()
         self.up_or_ended.set()
 
+    async def _listen(self) -> None:
+        try:
+            async for told in self._line.heard():
+                self._hear(told)
+        except (TypeError, ValueError) as error:  # it is no worker of ours, or has lost its mind
+            self.kill(f"what it tells is not understood, it was killed: {error}")
+
     def _hear(self, told: dict[str, Any]) -> None:
-        self.heard_at = asyncio.get_running_loop().time()
+        self.silent = 0
         match told:
             case {"up": True}:
                 self.up = True
                 self._say(f"worker {self.number} is up: process {self.pid}")
                 self.up_or_ended.set()
-            case {"standing": standing}:
-                self.standing = Standing(**standing)
+            case {"standing": dict(standing)}:
+                self.standing = Standing.from_dict(standing)
             case {"unusable": reason}:
                 self.reason = Unusable(reason)
             case {"failed": reason}:
@@ -102,6 +119,11 @@ class WorkerProcess:
     def unusable(self) -> bool:
         """Whether what it was to run is no app."""
         return isinstance(self.reason, Unusable)
+
+    @property
+    def drained(self) -> bool:
+        """Whether it ended as it should, after it was up."""
+        return not self.up or self.reason == "exit code 0"
 
     @property
     def pid(self) -> int:
@@ -120,7 +142,15 @@ class WorkerProcess:
         """Ask it to end without waiting for what it works on."""
         self._line.tell(hurry=True)
 
-    def kill(self) -> None:
+    def kill(self, reason: str | None = None) -> None:
         """End it."""
+        self.reason = self.reason or reason
         with suppress(ProcessLookupError):
             self._process.kill()
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of those for real time have none
+        return f"signal {number}"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -10,7 +11,9 @@ from asyncconsumer.apps.process import Say, WorkerProcess
 from asyncconsumer.apps.restarts import Restarts
 from asyncconsumer.embedding.standing import Standing
 
-_SILENT: Final = 10.0  # seconds without a report: its event loop is blocked, or it is frozen
+# Seconds without a report: its event loop is blocked, or it is frozen.
+_SILENT: Final = 10
+_FROZEN: Final = 60  # by now others in the group have its partitions, and it does not get well
 
 Start = Callable[[int], Awaitable[WorkerProcess]]
 
@@ -24,19 +27,44 @@ class Slot:
         self._start = start
         self._say = say
         self._restarts = Restarts(randomness)
+        self._trouble = "it has not said anything yet"
 
     async def keep(self) -> None:
         """See to it that there is a worker."""
         while True:
-            if self.worker is None:
-                self.worker = await self._start(self.number)
             here = self.worker
-            await here.ended.wait()
-            if self.worker is not here:  # it was replaced, and meant to end
-                continue
-            await asyncio.sleep(self._wait_after(here))
-            if self.worker is here:
-                self.worker = None
+            if here is None:
+                await self._have_one_started()
+            elif not here.ended.is_set():
+                await self._wait_a_second(here)
+            else:
+                await asyncio.sleep(self._wait_after(here))
+                if self.worker is here:  # and was not replaced
+                    self.worker = None
+
+    async def _have_one_started(self) -> None:
+        try:
+            made = await self._start(self.number)
+        except OSError as error:  # too many processes, no memory, no such file for a while
+            wait, self._trouble = self._restarts.after(0), f"it cannot be started: {error}"
+            self._say(f"worker {self.number}: {self._trouble}; next try in {wait:.1f} s")
+            await asyncio.sleep(wait)
+            return
+        if self.worker is None:
+            self.worker = made
+        else:  # a reload was quicker
+            made.drain()
+
+    async def _wait_a_second(self, worker: WorkerProcess) -> None:
+        """For its end. Seconds are counted: who was stopped along with it must not blame it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await worker.ended.wait()
+            return
+        if worker.standing is not None:  # before that it may be importing for long
+            worker.silent += 1
+        if worker.silent >= _FROZEN:
+            worker.kill(f"no word for {worker.silent} s, it was killed")
 
     def _wait_after(self, worker: WorkerProcess) -> float:
         wait = self._restarts.after(asyncio.get_running_loop().time() - worker.started)
@@ -54,11 +82,11 @@ class Slot:
         """How its worker stands, as last told."""
         worker = self.worker
         if worker is None or worker.standing is None:
-            why = "it has not said anything yet" if worker is None else worker.reason
+            why = self._trouble if worker is None else worker.reason
             state = "starting" if worker is None or not worker.ended.is_set() else "ended"
             live = not self._restarts.hopeless
             return Standing(live=live, ready=False, state=state, reason=why or "it is starting")
-        silent = asyncio.get_running_loop().time() - worker.heard_at
-        if silent > _SILENT:
-            return replace(worker.standing, ready=False, reason=f"no word for {silent:.0f} s")
-        return worker.standing
+        if worker.silent < _SILENT:
+            return worker.standing
+        live, why = worker.silent < _FROZEN, f"no word for {worker.silent} s"
+        return replace(worker.standing, live=live, ready=False, reason=why)

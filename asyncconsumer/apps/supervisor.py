@@ -96,6 +96,9 @@ class Supervisor:
         if worker.cut_short is not None:
             self._say(f"worker {worker.number} did not finish, and not commit, {worker.cut_short}")
             self._code = self._code or FAILED
+        elif self._over.is_set() and not worker.drained:  # nobody comes after it to make up for it
+            self._say(f"worker {worker.number} died while it drained: {worker.reason}")
+            self._code = self._code or FAILED
         self._ever_up |= any(one.up for one in (worker, *self._alive))
         if worker.unusable and not self._ever_up and not self._over.is_set():
             self._say(f"error: {worker.reason}")
@@ -125,8 +128,14 @@ class Supervisor:
 
     async def _replace_all(self) -> None:
         self._say(f"reload: {len(self._slots)} new workers are started")
-        fresh = [await self._start(slot.number) for slot in self._slots]
-        if (reason := await self._why_not_up(fresh)) is not None:
+        fresh: list[WorkerProcess] = []
+        try:
+            for slot in self._slots:
+                fresh.append(await self._start(slot.number))  # noqa: PERF401 - to have those before
+            reason = await self._why_not_up(fresh)
+        except OSError as error:
+            reason = f"they cannot be started: {error}"
+        if reason is not None:
             self._say(f"reload: the new workers do not come up, the old ones go on: {reason}")
             await self._end(fresh)
             return

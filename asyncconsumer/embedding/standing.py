@@ -39,7 +39,13 @@ class Standing:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """What another process has told of itself."""
-        return cls(**json.loads(text))
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+        """The same, read already. One of a newer version may tell more than is known here."""
+        names = {known.name for known in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in told.items() if name in names})
 
 
 def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:

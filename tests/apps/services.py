@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,8 @@ class Service(Program):
 
         async def go_on() -> None:
             while not over.is_set():
-                await self.send(100)
+                await self.send(50)
+                await asyncio.sleep(0.02)  # the service is to have the processor, too
 
         before = len(self.kept())
         async with asyncio.TaskGroup() as group:
@@ -111,6 +112,12 @@ class Service(Program):
             over.set()
         await self.send(10)
         return code
+
+    def keep(self, numbers: Iterable[int]) -> None:
+        """As the service would."""
+        with closing(sqlite3.connect(self.store, timeout=30)) as store, store:
+            rows = [(number, "") for number in numbers]
+            store.executemany("INSERT INTO orders VALUES (?, ?)", rows)
 
     def kept(self) -> Counter[int]:
         """How often each order is in the store."""

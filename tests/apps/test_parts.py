@@ -76,9 +76,13 @@ async def test_a_slot_tells_of_its_worker() -> None:
     assert slot.standing().state == "starting"
     worker._hear({"standing": BUSY.as_dict()})
     assert slot.standing() == BUSY
-    worker.heard_at -= 60
+    worker.silent = 59
     assert (slot.standing().live, slot.standing().ready) == (True, False)
-    assert slot.standing().reason == "no word for 60 s"
+    assert slot.standing().reason == "no word for 59 s"
+    worker.silent = 60
+    assert not slot.standing().live
+    worker._hear({"standing": BUSY.as_dict()})
+    assert slot.standing() == BUSY
 
     worker.standing, worker.reason = None, "exit code 7"
     worker.ended.set()

@@ -84,14 +84,7 @@ async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path)
 
 async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
     async with aclosing(Program(tmp_path)) as one:
-        one.start(*RUN, "no_such:app", "--workers", "2")
+        one.start(*RUN, "no_such:app")
         assert await one.ends(None) == 2
         why = "ModuleNotFoundError: No module named 'no_such'"
         assert one.told == f"error: no_such cannot be imported: {why}\n"
-
-
-async def test_a_worker_that_dies_again_and_again(tmp_path: Path) -> None:
-    async with aclosing(Program(tmp_path)) as one:
-        one.start(*RUN, "tests.apps.dying_app:app")
-        await one.tells("worker 1 has ended 2 times in a row: SIGKILL; next try in ")
-        assert await one.ends() == 0

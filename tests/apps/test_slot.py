@@ -1,0 +1,125 @@
+"""A place for workers, in virtual time."""
+
+import asyncio
+import errno
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.apps.process import WorkerProcess
+from asyncconsumer.apps.slot import Slot
+from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.testing.clock import simulated
+from tests.helpers import until
+
+pytestmark = pytest.mark.fast
+
+WELL = Standing(live=True, ready=True, state="consuming").as_dict()
+NOBODY: Any = None
+
+
+class Fake(WorkerProcess):
+    """Without a process. It tells what the test makes it tell."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, NOBODY, NOBODY, NOBODY)
+        self.drains = False
+
+    def drain(self) -> None:
+        self.drains = True
+
+    def kill(self, reason: str | None = None) -> None:
+        self.reason = reason
+        self.ended.set()
+
+    def tell(self) -> None:
+        self._hear({"standing": WELL})
+
+
+class Place:
+    """A slot, those who were started for it, and what was said of them."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.started: list[Fake] = []
+        self.failures = 0  # to come
+        self.spawning = 0.0  # seconds
+        self.slot = Slot(1, self._start, self.said.append, Random(1))
+
+    async def _start(self, number: int) -> WorkerProcess:
+        if self.failures:
+            self.failures -= 1
+            raise BlockingIOError(errno.EAGAIN, "no more processes")
+        await asyncio.sleep(self.spawning)
+        self.started.append(Fake(number))
+        return self.started[-1]
+
+
+@simulated([1])
+async def test_a_frozen_worker_is_killed_and_another_one_started() -> None:
+    place = Place()
+    async with Scope("test") as scope:
+        scope.start(place.slot.keep(), "keep")
+        await asyncio.sleep(300)
+        (first,) = place.started  # it may take its time to come up
+        for _ in range(10):
+            first.tell()
+            await asyncio.sleep(50)
+        assert not first.ended.is_set()
+        assert (place.slot.standing().live, place.slot.standing().ready) == (True, False)
+        await asyncio.sleep(20)
+        assert len(place.started) == 2
+        assert place.said[0].startswith("worker 1 has ended: no word for 60 s, it was killed; next")
+
+
+async def test_who_was_stopped_along_with_its_worker_does_not_blame_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place, loop = Place(), asyncio.get_running_loop()
+    async with Scope("test") as scope:
+        scope.start(place.slot.keep(), "keep")
+        await until(lambda: bool(place.started))
+        (first,) = place.started
+        first.tell()
+        await asyncio.sleep(0)
+        time = loop.time
+        monkeypatch.setattr(loop, "time", lambda: time() + 3600)
+        await until(lambda: first.silent > 0)
+        assert first.silent == 1
+        assert not first.ended.is_set()
+
+
+@simulated([1])
+async def test_who_cannot_be_started_is_tried_again() -> None:
+    place = Place()
+    place.failures = 6
+    async with Scope("test") as scope:
+        scope.start(place.slot.keep(), "keep")
+        await asyncio.sleep(0.1)
+        told = place.slot.standing()
+        assert (told.live, told.ready) == (True, False)
+        why = "it cannot be started: [Errno 11] no more processes"
+        assert told.reason == why
+        assert place.said[0].startswith(f"worker 1: {why}; next try in 0.")
+        while place.failures:
+            await asyncio.sleep(0.1)
+        assert not place.slot.standing().live
+        await asyncio.sleep(60)
+        assert len(place.started) == 1
+
+
+@simulated([1])
+async def test_who_comes_after_the_one_of_a_reload_drains() -> None:
+    place = Place()
+    place.spawning = 5.0
+    async with Scope("test") as scope:
+        scope.start(place.slot.keep(), "keep")
+        await asyncio.sleep(1)
+        fresh = Fake(1)
+        assert place.slot.replace(fresh) is None
+        await asyncio.sleep(30)
+        (late,) = place.started
+        assert place.slot.worker is fresh
+        assert (fresh.drains, late.drains) == (False, True)

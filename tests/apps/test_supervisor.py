@@ -1,0 +1,152 @@
+"""The supervisor, with workers that are a line of Python each and need no broker."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from asyncconsumer.apps.process import Job, WorkerProcess
+from asyncconsumer.apps.supervisor import Supervisor
+from asyncconsumer.tasks.scope import Scope
+from tests.helpers import until
+
+pytestmark = pytest.mark.fast
+
+LEAVES_A_CHILD = """
+import os, signal, time
+if child := os.fork():
+    open({pid!r}, "w").write(str(child))
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+COMES_UP = """
+line.sendall(b'{"up": true}\\n')
+line.sendall(b'{"standing": {"live": true, "ready": true, "state": "x", "newer": 1}}\\n')
+line.recv(100)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script(Job):
+    """A worker that is as bad as the test wants it to be; its end of the line is `line`."""
+
+    target: str = ""
+    grace: float = 1.0
+    uvloop: bool = False
+    broken: list[int] = field(default_factory=list)  # which of them cannot be started now
+
+    def command(self, number: int, descriptor: int) -> list[str]:
+        if number in self.broken:
+            return ["/nowhere/python"]
+        line = f"import socket; number = {number}; line = socket.socket(fileno={descriptor})"
+        return [sys.executable, "-S", "-c", f"{line}\n{self.target}"]
+
+
+@asynccontextmanager
+async def watched(script: str) -> AsyncIterator[WorkerProcess]:
+    async with Scope("test") as scope:
+        worker = await WorkerProcess.start(1, Script(target=script), lambda _: None)
+        scope.start(worker.watch(), "watch")
+        try:
+            yield worker
+        finally:
+            worker.kill()
+            await until(worker.ended.is_set)
+
+
+async def test_a_worker_is_gone_though_its_child_holds_the_line(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    async with watched(LEAVES_A_CHILD.format(pid=str(pid))) as worker:
+        try:
+            await until(worker.ended.is_set)
+            assert worker.reason == "SIGKILL"
+        finally:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+async def test_the_last_words_of_a_worker_are_heard() -> None:
+    async with watched("""line.sendall(b'{"failed": "no disk"}\\n')""") as worker:
+        await until(worker.ended.is_set)
+        assert worker.reason == "no disk"
+
+
+async def test_a_signal_without_a_name_has_its_number() -> None:
+    async with watched("import os; os.kill(os.getpid(), 40)") as worker:
+        await until(worker.ended.is_set)
+        assert worker.reason == "signal 40"
+
+
+@asynccontextmanager
+async def supervised(job: Script, code: int = 0) -> AsyncIterator[tuple[Supervisor, list[str]]]:
+    said: list[str] = []
+    supervisor = Supervisor(job, 2, said.append, Random(1))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(supervisor.run())
+        try:
+            yield supervisor, said
+        finally:
+            supervisor.stop()
+    assert running.result() == code
+
+
+def descriptors() -> int:
+    return psutil.Process().num_fds()
+
+
+def ready(supervisor: Supervisor) -> list[bool]:
+    return [standing.ready for standing in supervisor.look().values()]
+
+
+async def test_one_that_cannot_be_started_does_not_end_the_others() -> None:
+    job = Script(target=COMES_UP, broken=[2])
+    before = descriptors()
+    async with supervised(job) as (supervisor, said):
+        await until(lambda: ready(supervisor) == [True, False])
+        await until(lambda: any("worker 2: it cannot be started: [Errno 2]" in s for s in said))
+        job.broken.clear()
+        await until(lambda: all(ready(supervisor)))
+
+        job.broken.append(2)
+        supervisor.reload()
+        await until(lambda: said[-1].startswith("reload: the new workers do not come up, the old"))
+        assert "go on: they cannot be started: [Errno 2]" in said[-1]
+        assert all(ready(supervisor))
+    assert descriptors() <= before
+
+
+@pytest.mark.parametrize("told", ["nonsense", "{'standing': {}}"])
+async def test_a_worker_that_tells_nonsense_is_ended(told: str) -> None:
+    line = told.replace("'", '"')
+    async with watched(f"line.sendall({line!r}.encode() + b'\\n'); line.recv(100)") as worker:
+        await until(worker.ended.is_set)
+        assert worker.reason is not None
+        assert worker.reason.startswith("what it tells is not understood, it was killed: ")
+
+
+async def test_a_worker_that_dies_again_and_again() -> None:
+    dies = "import os; os.kill(os.getpid(), 9)"
+    async with supervised(Script(target=dies)) as (_, said):
+        again = "worker 1 has ended 2 times in a row: SIGKILL; next try in "
+        await until(lambda: any(sentence.startswith(again) for sentence in said))
+
+
+async def test_what_no_worker_can_run_is_told_once() -> None:
+    said: list[str] = []
+    job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
+    assert await Supervisor(job, 2, said.append, Random(1)).run() == 2
+    assert said == ["error: no such app"]
+
+
+async def test_who_dies_while_it_drains_has_not_drained() -> None:
+    job = Script(target=f"{COMES_UP}if number == 2: import os; os.kill(os.getpid(), 9)")
+    async with supervised(job, code=1) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+    assert said[-1] == "worker 2 died while it drained: SIGKILL"
