@@ -33,6 +33,7 @@ from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, che
 from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
+from asyncconsumer.work.options import refuse_for_loops
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.running import Running
 from asyncconsumer.work.signals import signals
@@ -63,6 +64,7 @@ class ConsumerApp(Embedded):
         self._grace = shutdown_grace_ms / 1000
         self._outside = outside or Outside()
         self._options = options
+        refuse_for_loops(options)
         Consumer(outside=self._outside, **options)  # what is wrong with them is told now
         self._handlers: list[Handler] = []
         self._running: list[Running] = []

@@ -21,6 +21,17 @@ class Ledger:
         self.leader_epoch = kept.leader_epoch
         self._unfinished: dict[int, None] = {}
         self._before: Ranges = decode(kept, kept.metadata)  # finished by whoever had it last
+        self._before_epoch = kept.leader_epoch  # of the log in which it was
+
+    def meet(self, leader_epoch: int) -> None:
+        """What is read next was written under this leader, or earlier ones.
+
+        A leader that came after the commit may have cut the log back and written other records at
+        the offsets that were finished. Better to repeat some than to lose these; so also where it
+        is not known who wrote them.
+        """
+        if not 0 <= leader_epoch <= self._before_epoch:
+            self._before = []
 
     def reach(self, position: int, leader_epoch: int) -> None:
         """All that was read below this offset was begun, or is not there."""
@@ -75,7 +86,8 @@ class Ledger:
             return None
         first = self.first
         metadata = encode(first, merged(chain(self._beyond(), self._before_position())))
-        return Offset(first, leader_epoch=self.leader_epoch, metadata=metadata)
+        epoch = max(self.leader_epoch, self._before_epoch) if self._before else self.leader_epoch
+        return Offset(first, leader_epoch=epoch, metadata=metadata)
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
         """Finished from the first unfinished record up to the position."""

@@ -100,9 +100,10 @@ class Worked(Stream):
             if self._went_back(chunk, seek):
                 continue
             lanes, share = self._shares[chunk.partition]
+            share.ledger.meet(chunk.leader_epoch)
             while await lanes.room(share):
                 try:
-                    more = self._take_in(lanes, share, records)
+                    more = self._take_in(lanes, share, records, chunk.leader_epoch)
                 except CorruptRecords as error:
                     if error.resume is None or not skip_corrupt(chunk.partition):
                         raise
@@ -134,7 +135,7 @@ class Worked(Stream):
         )
         return False
 
-    def _take_in(self, lanes: Lanes, share: Share, records: Records) -> bool:
+    def _take_in(self, lanes: Lanes, share: Share, records: Records, leader_epoch: int) -> bool:
         """Some records; False when there are no more."""
         load = lanes.load
         count = min(_MOST_AT_ONCE, load.max_count - load.count - share.count)
@@ -150,5 +151,5 @@ class Worked(Stream):
         finally:
             if taken:
                 lanes.submit(share, taken, size)
-                share.ledger.reach(taken[-1].offset + 1, share.ledger.leader_epoch)
+                share.ledger.reach(taken[-1].offset + 1, leader_epoch)
         return False

@@ -546,6 +546,37 @@ def test_options_of_the_consumer_are_checked_at_once() -> None:
         ConsumerApp(bootstrap_servers="k:1", group_ids="g")
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("name", "given", "instead"),
+    [
+        ("commit_policy", "manual", "its handlers are done with"),
+        ("commit_policy", "at_most_once", "its handlers are done with"),
+        ("enable_auto_commit", False, "its handlers are done with"),
+        ("on_poison", "skip", "on_error='skip'"),
+        ("dead_letter_topic", "dead", "for each handler"),
+        ("max_records", 2, r"drain\(\)"),
+        ("idle_timeout_ms", 500, r"drain\(\)"),
+        ("consumer_timeout_ms", 500, r"drain\(\)"),
+        ("stop_at", "end", r"drain\(\)"),
+        ("progress", True, r"health\(\)"),
+        ("value_deserializer", "json", "annotate"),
+        ("pattern", "t.*", "@app.handler"),
+        ("partitions", [TopicPartition("t", 0)], "a group"),
+    ],
+)
+def test_what_is_for_loops_is_refused_and_it_is_told_what_to_do_instead(
+    name: str, given: Any, instead: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name}=.* is not for an app: .*{instead}"):
+        ConsumerApp(bootstrap_servers="k:1", group_id="g", **{name: given})
+
+
+@pytest.mark.fast
+def test_what_is_the_default_may_be_said() -> None:
+    ConsumerApp(bootstrap_servers="k:1", group_id="g", commit_policy="auto", on_poison="raise")
+
+
 async def test_an_app_without_handlers_does_not_open() -> None:
     with pytest.raises(ConfigError, match="no handler"):
         async with ConsumerApp(bootstrap_servers="k:1", group_id="g"):

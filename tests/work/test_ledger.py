@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from asyncconsumer.model import Offset
 from asyncconsumer.wire.messages import EARLIEST
 from asyncconsumer.work.ledger import Ledger
+from asyncconsumer.work.metadata import encode
 
 pytestmark = pytest.mark.fast
 
@@ -62,6 +63,43 @@ def test_what_was_finished_before_is_told_again_until_it_was_passed() -> None:
     second.reach(1, 0)
     third = Ledger(committed(second))  # it was killed before it got any further
     assert [n for n in range(10) if third.is_finished(n)] == [2, 3, 7]
+
+
+def beyond(kept_epoch: int, *met: int) -> list[int]:
+    """What counts as finished beyond a commit, once these leaders' records were met."""
+    first = Ledger(0)
+    for offset in range(5):
+        first.begin(offset)
+    first.reach(5, kept_epoch)
+    for offset in (2, 3):
+        first.finish(offset)
+    second = Ledger(committed(first))
+    for epoch in met:
+        second.meet(epoch)
+    return [n for n in range(5) if second.is_finished(n)]
+
+
+def test_what_a_later_leader_wrote_was_not_finished_by_anyone() -> None:
+    assert beyond(3, 1, 3) == [2, 3]
+    assert beyond(3, 3, 4) == []
+    assert beyond(3, 4, 3) == []
+
+
+@pytest.mark.parametrize(("kept", "met"), [(-1, 0), (0, -1), (-1, -1)])
+def test_where_the_leader_is_not_known_records_are_repeated_rather_than_lost(
+    kept: int, met: int
+) -> None:
+    assert beyond(kept, met) == []
+
+
+def test_what_was_finished_before_keeps_its_leader_until_it_was_passed() -> None:
+    ledger = Ledger(Offset(0, leader_epoch=3, metadata=encode(0, [(2, 3)])))
+    ledger.meet(1)
+    ledger.begin(0)
+    ledger.reach(1, 1)
+    assert committed(ledger).leader_epoch == 3
+    ledger.reach(9, 2)
+    assert committed(ledger).leader_epoch == 2
 
 
 OPERATIONS = st.lists(st.tuples(st.sampled_from("rfffkm"), st.integers(0, 40)), max_size=60)

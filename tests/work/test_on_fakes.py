@@ -104,6 +104,37 @@ async def test_what_was_cut_off_is_given_up_and_what_was_not_is_not(still: int) 
 
 
 @simulated(seeds=range(5))
+async def test_what_is_written_where_finished_records_were_cut_off_is_not_skipped() -> None:
+    """Offset 2 is not finished, what follows is; then the log is cut back to 5, and written on."""
+    first: set[int] = set()
+    second: list[Told] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 10, batches=10)
+        before = cluster.view.partition(A).epoch
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t", ordering="none")
+        async def leave_one(record: Record) -> None:
+            if record.offset == 2:
+                await asyncio.Event().wait()
+            first.add(record.offset)
+
+        async with one:
+            await until(lambda: len(first) == 9)
+        cluster.truncate(A, 5)
+        cluster.append("t", 0, 7, batches=7)
+        two = app(cluster, seed=3)
+
+        @two.handler("t", ordering="none")
+        async def handle(value: bytes) -> None:
+            second.append(Told.of(value))
+
+        async with two:
+            await until(lambda: two.consumer._rebalancer.finished().get(A) == 12)
+    assert {told.offset for told in second if told.epoch > before} == set(range(5, 12))
+
+
+@simulated(seeds=range(5))
 async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
     async with cluster_of() as cluster:
         cluster.append("t", 0, 10)

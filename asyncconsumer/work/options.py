@@ -1,0 +1,35 @@
+"""Options of a consumer that are for who reads it in a loop: an app has other ways for them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from asyncconsumer.errors import ConfigError
+
+_DEAD_LETTERS: Final = "say it for each handler, with dead_letter_topic= or on_error='skip'"
+_NO_END: Final = "an app runs until it is told to end: call drain(), or leave its block"
+_ANNOTATE: Final = "annotate the handler's parameter with what it is to be made into"
+
+_INSTEAD: Final[Mapping[str, tuple[object, str]]] = {
+    "commit_policy": ("auto", "an app commits what its handlers are done with"),
+    "enable_auto_commit": (True, "an app commits what its handlers are done with"),
+    "on_poison": ("raise", _DEAD_LETTERS),
+    "dead_letter_topic": (None, _DEAD_LETTERS),
+    "max_records": (None, _NO_END),
+    "idle_timeout_ms": (None, _NO_END),
+    "consumer_timeout_ms": (None, _NO_END),
+    "stop_at": (None, _NO_END),
+    "progress": (False, "look at health() or standing()"),
+    "key_deserializer": (None, _ANNOTATE),
+    "value_deserializer": (None, _ANNOTATE),
+    "pattern": (None, "give it to the handler, with @app.handler(pattern=...)"),
+    "partitions": (None, "an app is a member of a group: name topics with @app.handler(topic)"),
+}
+"""What is harmless, as it is the default; and what to do in place of anything else."""
+
+
+def refuse_for_loops(options: Mapping[str, Any]) -> None:
+    """Raise if one was given that an app would ignore, or that would stop it halfway."""
+    for name, (harmless, instead) in _INSTEAD.items():
+        given = options.get(name, harmless)
+        if given != harmless:
+            raise ConfigError(f"{name}={given!r} is not for an app: {instead}")
