@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
@@ -24,6 +24,9 @@ from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+T = TypeVar("T")
 
 
 class InWork(NamedTuple):
@@ -193,7 +196,7 @@ class Reading(Generic[K, V]):
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         self._refuse_limit("chunks()")
         self._take_back()
-        return self._stream.chunks()
+        return self._until_idle(self._stream.chunks())
 
     def arrow(
         self,
@@ -209,9 +212,21 @@ class Reading(Generic[K, V]):
         """
         self._refuse_limit("arrow()")
         self._take_back()
-        return self._stream.arrow(
-            copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+        return self._until_idle(
+            self._stream.arrow(copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps)
         )
+
+    def _until_idle(self, found: AsyncIterator[T]) -> AsyncIterator[T]:
+        if not self._how.ends_when_idle:
+            return found
+
+        async def take() -> T | None:
+            try:
+                return await anext(found, None)
+            except ConsumerTimeout:
+                return None
+
+        return Taking(take)
 
     # --- how -------------------------------------------------------------------------------------
 

@@ -182,6 +182,15 @@ def test_a_timeout_does_not_end_the_iterator(way: str) -> None:
 
 
 @simulated([1])
+async def test_every_way_to_read_ends_when_nothing_comes() -> None:
+    async with world(3) as cluster:
+        for way in ("batches", "chunks", "arrow"):
+            options = {"group_id": way, "idle_timeout_ms": 1_000}
+            async with consumer(cluster, **options) as one, asyncio.timeout(60):
+                assert len([part async for part in getattr(one, way)()]) == 1
+
+
+@simulated([1])
 async def test_poison_is_not_passed_over_because_its_letter_took_too_long() -> None:
     written: list[int] = []
 
