@@ -11,7 +11,7 @@ asyncio.run(app.run())
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -264,13 +264,17 @@ class ConsumerApp(Embedded):
             if self._state is AppState.RUNNING:
                 self._state = AppState.DRAINING
             drained = await drain([one.lanes for one in self._running], grace)
-            self._cut |= drained.cut_short
+            self._note_cut(drained.cut_short)
             self._drained = Drained(self._cut)
         return self._drained
 
     def _cut_short(self) -> None:
         for one in self._running:
-            self._cut |= one.lanes.cancel()
+            self._note_cut(one.lanes.cancel())
+
+    def _note_cut(self, cut: Mapping[TopicPartition, list[int]]) -> None:
+        for partition, offsets in cut.items():
+            self._cut.setdefault(partition, []).extend(offsets)
 
     # --- how it stands ---------------------------------------------------------------------------
 
