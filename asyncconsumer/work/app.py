@@ -30,7 +30,7 @@ from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.batches import Batch
 from asyncconsumer.work.draining import Drained, drain
 from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, check_apart, declared
-from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of
+from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of, stuck
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.options import refuse_for_loops
@@ -291,7 +291,10 @@ class ConsumerApp(Embedded):
 
     def standing(self) -> Standing:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
-        return standing_of(self.health(), None if (c := self._consumer) is None else c.standing())
+        if (consumer := self._consumer) is None:
+            return standing_of(self.health(), None)
+        held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
+        return standing_of(self.health(), consumer.standing(), held_up)
 
 
 def _companions(handlers: Sequence[Handler]) -> dict[str, str]:
