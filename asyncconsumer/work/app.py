@@ -11,7 +11,7 @@ asyncio.run(app.run())
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -30,7 +30,7 @@ from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.batches import Batch
 from asyncconsumer.work.draining import Drained, drain
 from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, check_apart, declared
-from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of
+from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of, stuck
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.options import refuse_for_loops
@@ -264,13 +264,17 @@ class ConsumerApp(Embedded):
             if self._state is AppState.RUNNING:
                 self._state = AppState.DRAINING
             drained = await drain([one.lanes for one in self._running], grace)
-            self._cut |= drained.cut_short
+            self._note_cut(drained.cut_short)
             self._drained = Drained(self._cut)
         return self._drained
 
     def _cut_short(self) -> None:
         for one in self._running:
-            self._cut |= one.lanes.cancel()
+            self._note_cut(one.lanes.cancel())
+
+    def _note_cut(self, cut: Mapping[TopicPartition, list[int]]) -> None:
+        for partition, offsets in cut.items():
+            self._cut.setdefault(partition, []).extend(offsets)
 
     # --- how it stands ---------------------------------------------------------------------------
 
@@ -287,7 +291,10 @@ class ConsumerApp(Embedded):
 
     def standing(self) -> Standing:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
-        return standing_of(self.health(), None if (c := self._consumer) is None else c.standing())
+        if (consumer := self._consumer) is None:
+            return standing_of(self.health(), None)
+        held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
+        return standing_of(self.health(), consumer.standing(), held_up)
 
 
 def _companions(handlers: Sequence[Handler]) -> dict[str, str]:

@@ -43,7 +43,10 @@ def caller(
         call: Call = _waiting(run, reads, batch=batch)
     else:
         call = _with_batch(run, reads) if batch else _with_record(run, reads)
-    return call if timeout_ms is None else partial(_timed, call, name, timeout_ms)
+    if timeout_ms is None:
+        return call
+    timed = partial(_timed, call, name, timeout_ms)
+    return timed if threads is None else partial(_with_room, timed, threads)
 
 
 def _with_record(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
@@ -87,3 +90,9 @@ async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> None:
         if not timeout.expired():
             raise
         raise HandlerTimedOut(name, milliseconds) from error
+
+
+async def _with_room(call: Call, threads: Threads, item: Item) -> None:
+    """The time that it waits for a thread is not the handler's."""
+    await threads.room()
+    await call(item)

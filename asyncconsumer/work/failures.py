@@ -11,7 +11,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.lanes import Lanes
-from asyncconsumer.work.parking import NotYet, Parked, Parking, attempts_of, original
+from asyncconsumer.work.parking import Foreign, NotYet, Parked, Parking, attempts_of, original
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.share import Item, Share, first_of, records_of
 
@@ -50,6 +50,9 @@ class Failures:
             return False
         if isinstance(error, Parked):
             await self._park(first, error, 0)
+            return True
+        if isinstance(error, Foreign):
+            await self.give_up(first, error, 1)
             return True
         waited = self._parking is not None and first.topic == self._parking.topic
         attempts = share.attempts.pop(first.offset, attempts_of(first) if waited else 0) + 1

@@ -1,9 +1,11 @@
 """How an app stands, for those who ask."""
 
+import asyncio
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
+from asyncconsumer.consumer import HealthState
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.work.running import Running
 
@@ -55,11 +57,24 @@ def health_of(
     )
 
 
-def standing_of(app: AppHealth, reading: Standing | None) -> Standing:
+def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
+    """Which handler was called and has come to no end for so long, if one has."""
+    for one in handlers:
+        if one.lanes.running:
+            seconds = asyncio.get_running_loop().time() - one.lanes.moved
+            if seconds >= timeout_ms / 1000:
+                return f"handler {one.handler.name} has finished nothing for {seconds:.0f} s"
+    return None
+
+
+def standing_of(app: AppHealth, reading: Standing | None, stuck: str | None = None) -> Standing:
     """With what its consumer says of itself, as plain values; while all is well, that counts."""
     if reading is None:
         return Standing(live=True, ready=False, state=app.state, reason="it was not opened yet")
     handlers = {name: asdict(one) for name, one in app.handlers.items()}
+    if app and stuck is not None and reading.ready:
+        state = HealthState.HANDLER_BOUND.value
+        return replace(reading, ready=False, state=state, reason=stuck, handlers=handlers)
     if app:
         return replace(reading, handlers=handlers)
     return replace(

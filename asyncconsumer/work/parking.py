@@ -28,6 +28,10 @@ class Parked(Exception):
     """Another of its key waits in the retry topic: this one waits behind it."""
 
 
+class Foreign(Exception):
+    """It is in the retry topic, and does not tell which record it was: others wrote it there."""
+
+
 class NotYet(Exception):
     """It is not its time yet."""
 
@@ -167,19 +171,27 @@ def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
 
 def attempts_of(record: Record) -> int:
     """How often it was tried before it came to the retry topic."""
-    return int(_told(record).get("attempts", b"0"))
+    told = _told(record).get("attempts", b"")
+    return int(told) if told.isdigit() else 0
 
 
 def original(record: Record) -> Record:
     """The record as it was before it came to the retry topic."""
     told = _told(record)
+    try:
+        partition, offset, timestamp = (
+            int(told[name]) for name in ("partition", "offset", "timestamp")
+        )
+        topic = told["topic"].decode()
+    except (KeyError, ValueError):
+        raise Foreign("its headers do not tell which record it was") from None
     return Record(
-        told["topic"].decode(),
-        int(told["partition"]),
-        int(told["offset"]),
-        int(told["timestamp"]),
+        topic,
+        partition,
+        offset,
+        timestamp,
         key=record.key,
-        value=record.value,
+        value=None if "no_value" in told else record.value,
         headers=[one for one in record.headers if not one[0].startswith(PREFIX)],
     )
 

@@ -13,16 +13,36 @@ if TYPE_CHECKING:
 
 _SECONDS_TO_END: Final = 2.0
 _SECONDS_BETWEEN_LOOKS: Final = 0.01
+_LEAST_SPARE: Final = 16
 
 
 class Threads:
-    """As many as may work at once. A thread cannot be cancelled: it is given up, and told of."""
+    """As many as may work at once. A thread cannot be cancelled: it is given up, and told of.
+
+    Another takes its place, for else a few that hang would leave none for what comes after them.
+    There are so many spare ones; while all of these are used up, nothing more is begun.
+    """
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
-        self._pool = DaemonThreads(count, name)
+        self._spare = max(_LEAST_SPARE, count)
+        self._pool = DaemonThreads(count + self._spare, name)
         self._working: set[Future[Any]] = set()
+        self._given_up: set[Future[Any]] = set()  # of these, nobody waits for them
         self._log = QuietLog(logging.getLogger(__name__))
+        self._log_full = QuietLog(logging.getLogger(__name__))
+
+    async def room(self) -> None:
+        """Return when `run` would begin at once."""
+        if len(self._given_up) < self._spare:
+            return
+        self._log_full.warning(
+            "handler %s: %d threads were given up and do not end; no more is begun until one does",
+            self._name,
+            len(self._given_up),
+        )
+        while len(self._given_up) >= self._spare:  # noqa: ASYNC110 - as in `close`
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
         """What the function returns."""
@@ -34,6 +54,8 @@ class Threads:
             return await asyncio.wrap_future(work, loop=loop)
         except asyncio.CancelledError:
             if work.running():
+                self._given_up.add(work)
+                work.add_done_callback(self._given_up.discard)
                 self._log.warning(
                     "handler %s is given up; its thread goes on, and what it does is ignored",
                     self._name,

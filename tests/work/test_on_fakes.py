@@ -155,6 +155,51 @@ async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
 
 
 @simulated(seeds=range(5))
+async def test_all_that_was_cut_short_is_told_whenever_it_was() -> None:
+    """Some when the second signal came, some when the grace was over."""
+    begun: set[int] = set()
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 3)
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t", ordering="none", concurrency=2)
+        async def handle(record: Record) -> None:
+            begun.add(record.offset)
+            await asyncio.Event().wait()
+
+        async with one:
+            await until(lambda: len(begun) == 2)
+            one._cut_short()
+            await until(lambda: len(begun) == 3)
+            drained = await one.drain()
+    assert {at: sorted(offsets) for at, offsets in drained.cut_short.items()} == {A: [0, 1, 2]}
+
+
+@simulated(seeds=range(5))
+async def test_an_app_whose_handlers_are_stuck_is_behind_and_not_ready() -> None:
+    go = asyncio.Event()
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 50)
+        one = app(cluster, stall_timeout_ms=5_000)
+
+        @one.handler("t", concurrency=2)
+        async def handle(record: Record) -> None:
+            await go.wait()
+
+        async with one:
+            await until(lambda: one.health().handlers[handle.__qualname__].running == 2)
+            assert one.standing().ready
+            await asyncio.sleep(60)
+            stuck = one.standing()
+            assert (stuck.state, stuck.ready, stuck.live) == ("handler_bound", False, True)
+            assert stuck.lag == {"t": {"0": 50}}
+            go.set()
+            await asyncio.sleep(60)
+            well = one.standing()
+            assert (well.state, well.ready, well.lag) == ("idle", True, {"t": {"0": 0}})
+
+
+@simulated(seeds=range(5))
 async def test_nothing_begins_once_the_session_may_be_over() -> None:
     """Brokers that are silent: what runs goes on, and nothing else is begun."""
     async with cluster_of() as cluster:

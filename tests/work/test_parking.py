@@ -6,7 +6,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry, TopicPartition
+from asyncconsumer.dead_letters import Failure
+from asyncconsumer.dead_letters import _told as headers_of
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.work.parking import Foreign, original
 from tests.helpers import until
 from tests.work.real import app, offsets, read
 
@@ -115,6 +118,38 @@ async def test_who_takes_over_knows_what_waits(sales: Sales) -> None:
     async with sales.app(delay_ms=0):
         await until(lambda: len(sales.seen) == 4)
     assert sales.seen == [b"b1", b"b2", b"a1", b"a2"]
+
+
+def parked(record: Record, **told: str) -> Record:
+    """A record as it is in the retry topic, with some headers changed, or left out if empty."""
+    failure = Failure(ValueError("bad"), 2)
+    headers = dict(headers_of(record, failure)) | {f"dlt.{k}": v.encode() for k, v in told.items()}
+    kept = [(name, text) for name, text in headers.items() if text]
+    return Record("r", 0, 7, key=record.key, value=record.value or b"", headers=kept)
+
+
+@pytest.mark.fast
+def test_a_record_of_nothing_comes_back_as_it_was() -> None:
+    assert original(parked(Record("t", 0, 3, 5, key=None, value=None))).value is None
+    assert original(parked(Record("t", 0, 3, 5, key=None, value=b""))).value == b""
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "told", [{"topic": ""}, {"offset": ""}, {"partition": "x"}, {"timestamp": ""}]
+)
+def test_what_others_wrote_to_the_retry_topic_is_known(told: dict[str, str]) -> None:
+    with pytest.raises(Foreign):
+        original(parked(Record("t", 0, 3, 5, key=b"k", value=b"v"), **told))
+
+
+async def test_what_others_wrote_to_the_retry_topic_is_given_up_as_it_is(sales: Sales) -> None:
+    await send_keyed(sales.kafka, sales.waiting, b"a1")
+    await sales.send(b"a2")
+    async with sales.app():
+        (letter,) = await read(sales.kafka, sales.dead, 1)
+        await until(lambda: sales.seen == [b"a2"])
+    assert letter.value == b"a1"
 
 
 @pytest.mark.fast

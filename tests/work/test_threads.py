@@ -1,0 +1,83 @@
+"""Threads that hang: those that are given up take nothing from what comes after them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asyncconsumer import Record
+from asyncconsumer.errors import HandlerTimedOut
+from asyncconsumer.work.arguments import Argument
+from asyncconsumer.work.calling import Call, caller
+from asyncconsumer.work.threads import Threads
+from tests.work.fakes import record
+
+pytestmark = pytest.mark.fast
+SPARE = 16
+
+
+class Hanging:
+    """A handler that hangs with records up to an offset, until a test lets it go."""
+
+    def __init__(self, below: int) -> None:
+        self.began: list[int] = []
+        self.go = threading.Event()
+        self.threads = Threads("h", 2)
+        self._below = below
+
+    def handle(self, record: Record) -> None:
+        self.began.append(record.offset)
+        if record.offset < self._below:
+            self.go.wait()
+
+    @property
+    def call(self) -> Call:
+        whole = Argument(lambda record: record)
+        return caller("h", self.handle, [whole], batch=False, timeout_ms=200, threads=self.threads)
+
+
+@asynccontextmanager
+async def hanging(below: int) -> AsyncIterator[Hanging]:
+    one = Hanging(below)
+    try:
+        yield one
+    finally:
+        one.go.set()
+        await one.threads.close()
+
+
+async def test_those_that_hang_leave_threads_for_others() -> None:
+    async with hanging(below=4) as one:
+        for offset in range(4):
+            with pytest.raises(HandlerTimedOut):
+                await one.call(record(offset))
+        for offset in range(4, 8):
+            await one.call(record(offset))
+        assert one.began == list(range(8))
+
+
+async def test_waiting_for_a_thread_is_not_the_handlers_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hanging(below=SPARE) as one:
+        async with asyncio.TaskGroup() as group:
+            hung = [group.create_task(timed_out(one.call, offset)) for offset in range(SPARE)]
+        assert all(task.result() for task in hung)
+        late = asyncio.get_running_loop().create_task(timed_out(one.call, 99))
+        await asyncio.sleep(0.5)  # more than it may take
+        assert not late.done()
+        assert 99 not in one.began
+        assert "16 threads were given up" in caplog.text
+        one.go.set()
+        assert not await late
+        assert one.began[-1] == 99
+
+
+async def timed_out(call: Call, offset: int) -> bool:
+    try:
+        await call(record(offset))
+    except HandlerTimedOut:
+        return True
+    return False
