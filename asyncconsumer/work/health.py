@@ -1,11 +1,14 @@
 """How an app stands, for those who ask."""
 
+import asyncio
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
+from asyncconsumer.consumer import HealthState
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.work.running import Running
+from asyncconsumer.work.share import State
 
 
 class AppState(enum.StrEnum):
@@ -55,11 +58,38 @@ def health_of(
     )
 
 
-def standing_of(app: AppHealth, reading: Standing | None) -> Standing:
+def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
+    """Which handler was called and has come to no end for so long, if one has."""
+    for one in handlers:
+        if one.lanes.running:
+            seconds = asyncio.get_running_loop().time() - one.lanes.moved
+            if seconds >= timeout_ms / 1000:
+                return f"handler {one.handler.name} has finished nothing for {seconds:.0f} s"
+    return None
+
+
+def with_in_hand(
+    lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[Running]
+) -> dict[str, dict[str, int | None]]:
+    """How far behind it is, if what is in hand and not finished is behind, too."""
+    behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
+    for one in handlers:
+        for (topic, number), share in one.lanes.shares.items():
+            known = behind.get(topic, {}).get(str(number))
+            ledger = share.ledger
+            if known is not None and share.state is not State.OVER and ledger.position is not None:
+                behind[topic][str(number)] = known + ledger.position - ledger.first
+    return behind
+
+
+def standing_of(app: AppHealth, reading: Standing | None, stuck: str | None = None) -> Standing:
     """With what its consumer says of itself, as plain values; while all is well, that counts."""
     if reading is None:
         return Standing(live=True, ready=False, state=app.state, reason="it was not opened yet")
     handlers = {name: asdict(one) for name, one in app.handlers.items()}
+    if app and stuck is not None and reading.ready:
+        state = HealthState.HANDLER_BOUND.value
+        return replace(reading, ready=False, state=state, reason=stuck, handlers=handlers)
     if app:
         return replace(reading, handlers=handlers)
     return replace(

@@ -176,6 +176,30 @@ async def test_all_that_was_cut_short_is_told_whenever_it_was() -> None:
 
 
 @simulated(seeds=range(5))
+async def test_an_app_whose_handlers_are_stuck_is_behind_and_not_ready() -> None:
+    go = asyncio.Event()
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 50)
+        one = app(cluster, stall_timeout_ms=5_000)
+
+        @one.handler("t", concurrency=2)
+        async def handle(record: Record) -> None:
+            await go.wait()
+
+        async with one:
+            await until(lambda: one.health().handlers[handle.__qualname__].running == 2)
+            assert one.standing().ready
+            await asyncio.sleep(60)
+            stuck = one.standing()
+            assert (stuck.state, stuck.ready, stuck.live) == ("handler_bound", False, True)
+            assert stuck.lag == {"t": {"0": 50}}
+            go.set()
+            await asyncio.sleep(60)
+            well = one.standing()
+            assert (well.state, well.ready, well.lag) == ("idle", True, {"t": {"0": 0}})
+
+
+@simulated(seeds=range(5))
 async def test_nothing_begins_once_the_session_may_be_over() -> None:
     """Brokers that are silent: what runs goes on, and nothing else is begun."""
     async with cluster_of() as cluster:
