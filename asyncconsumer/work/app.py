@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
@@ -30,7 +31,14 @@ from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.batches import Batch
 from asyncconsumer.work.draining import Drained, drain
 from asyncconsumer.work.handler import Handler, Handling, OnError, Ordering, check_apart, declared
-from asyncconsumer.work.health import AppHealth, AppState, health_of, standing_of, stuck
+from asyncconsumer.work.health import (
+    AppHealth,
+    AppState,
+    health_of,
+    standing_of,
+    stuck,
+    with_in_hand,
+)
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.options import refuse_for_loops
@@ -294,7 +302,9 @@ class ConsumerApp(Embedded):
         if (consumer := self._consumer) is None:
             return standing_of(self.health(), None)
         held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
-        return standing_of(self.health(), consumer.standing(), held_up)
+        reading = consumer.standing()
+        reading = replace(reading, lag=with_in_hand(reading.lag, self._running))
+        return standing_of(self.health(), reading, held_up)
 
 
 def _companions(handlers: Sequence[Handler]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from asyncconsumer.consumer import HealthState
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.work.running import Running
+from asyncconsumer.work.share import State
 
 
 class AppState(enum.StrEnum):
@@ -65,6 +66,20 @@ def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
             if seconds >= timeout_ms / 1000:
                 return f"handler {one.handler.name} has finished nothing for {seconds:.0f} s"
     return None
+
+
+def with_in_hand(
+    lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[Running]
+) -> dict[str, dict[str, int | None]]:
+    """How far behind it is, if what is in hand and not finished is behind, too."""
+    behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
+    for one in handlers:
+        for (topic, number), share in one.lanes.shares.items():
+            known = behind.get(topic, {}).get(str(number))
+            ledger = share.ledger
+            if known is not None and share.state is not State.OVER and ledger.position is not None:
+                behind[topic][str(number)] = known + ledger.position - ledger.first
+    return behind
 
 
 def standing_of(app: AppHealth, reading: Standing | None, stuck: str | None = None) -> Standing:
