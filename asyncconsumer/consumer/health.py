@@ -107,14 +107,11 @@ def _disconnected(manager: FetchManager) -> str | None:
 
 
 def _lag(rebalancer: Rebalancer, manager: FetchManager) -> dict[TopicPartition, int | None]:
-    """How many offsets each partition is behind; None while that is not known.
-
-    What users have in hand and are not done with is behind, too: it may be stuck there.
-    """
-    progress, finished = manager.progress(), rebalancer.finished()
+    """How many offsets each partition is behind; None while that is not known."""
+    progress = manager.progress()
     lag: dict[TopicPartition, int | None] = {}
     for one in rebalancer.reading:
-        position = finished.get(one, rebalancer.position(one))
+        position = rebalancer.position(one)
         end = progress[one].high_watermark if one in progress else -1
         known = position is not None and end >= 0
         lag[one] = max(0, end - position) if known and position is not None else None
