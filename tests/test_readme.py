@@ -24,8 +24,11 @@ COMMANDS = re.findall(r"\$ asyncconsumer ((?:consume|groups) .*)", CONSOLE)
 
 ORDERS = """
 import asyncio
+import os
+import sys
 import pytest
 from aiokafka import AIOKafkaProducer
+from pyspark.sql import SparkSession
 
 @pytest.fixture
 def orders(kafka):
@@ -38,6 +41,20 @@ def orders(kafka):
         return topic
 
     return asyncio.run(send())
+
+@pytest.fixture(scope="session")
+def spark():
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    session.sparkContext.parallelize([1], 1).map(abs).count()  # opens what Spark keeps open
+    yield session
+    session.stop()
 """
 
 

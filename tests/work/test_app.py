@@ -473,7 +473,7 @@ async def test_draining_commits_while_the_block_goes_on(kafka: KafkaHandle) -> N
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(10), keys=10)
     begun: list[int] = []
-    one = app(kafka, group_id=group, enable_auto_commit=False)
+    one = app(kafka, group_id=group, auto_commit_interval_ms=3_600_000)
 
     @one.handler(topic, concurrency=4)
     async def handle(value: bytes) -> None:
