@@ -26,7 +26,7 @@ from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Listeners, Rebalancer
 from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
 from asyncconsumer.streams.routes import Routes
-from asyncconsumer.streams.stream import Stream
+from asyncconsumer.streams.stream import Idle, Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.zookeeper_group.group import ZooKeeperGroup
 
@@ -208,7 +208,7 @@ class ConsumerConnector:
                 self._manager.channel(),
                 membership,  # what is not certainly ours is not handed out
                 self._outside.clock,
-                timeout_ms=None if timeout < 0 else timeout,
+                None if timeout < 0 else Idle(timeout),
             )
             for _ in range(count)
         ]

@@ -300,7 +300,6 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             ),
             self.commit if reading.commit_policy == "manual" else None,
             self._limit,
-            ends_when_idle=reading.idle_timeout_ms is not None,
             read_again=self._read_again,
         )
         return Reading(stream, how, partition)

@@ -37,12 +37,14 @@ from asyncconsumer.rebalancer.parties import Ends
 from asyncconsumer.streams.at_most_once import AtMostOnce
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.routes import Routes
-from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.streams.stream import Fence, Idle, Stream
 from asyncconsumer.tasks.scope import Scope
 
 Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership
 S = TypeVar("S", bound=Stream)
-StreamKind: TypeAlias = Callable[[Channel, Fence | None, Callable[[], float] | None, int | None], S]
+StreamKind: TypeAlias = Callable[
+    [Channel, Fence | None, Callable[[], float] | None, Idle | None], S
+]
 """A class of streams, or what makes them in the same way."""
 
 
@@ -197,13 +199,13 @@ def _rebalancer(
 def _opener(
     config: ConsumerConfig, given: Given, connected: Connected, membership: Member
 ) -> OpenStream:
-    reading = config.reading
-    timeout_ms = reading.idle_timeout_ms or config.member.consumer_timeout_ms
+    ends, raises = config.reading.idle_timeout_ms, config.member.consumer_timeout_ms
+    idle = Idle(ends, ends=True) if ends else Idle(raises) if raises else None
     # what is not certainly ours is not handed out; by hand nobody takes it away
     fence = None if isinstance(membership, ManualMembership) else membership
 
     def open_stream(kind: StreamKind[S]) -> S:
-        return kind(connected.manager.channel(), fence, given.outside.clock, timeout_ms)
+        return kind(connected.manager.channel(), fence, given.outside.clock, idle)
 
     return open_stream
 

@@ -3,14 +3,13 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.consumer.poison import Poison
 from asyncconsumer.errors import (
     ConfigError,
-    ConsumerTimeout,
     CorruptRecords,
     DeserializationFailed,
 )
@@ -24,9 +23,6 @@ from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-T = TypeVar("T")
 
 
 class InWork(NamedTuple):
@@ -52,7 +48,6 @@ class How(NamedTuple):
     poison: Poison
     commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # what a message's does
     limit: Limit | None
-    ends_when_idle: bool
     read_again: Callable[[Mapping[TopicPartition, int]], None]  # from there on
 
     @property
@@ -68,7 +63,7 @@ class How(NamedTuple):
     @property
     def nothing(self) -> bool:
         """Whether records are handed out as they are, without a call for each."""
-        special = self.interceptors or self.limit or self.ends_when_idle
+        special = self.interceptors or self.limit
         return self.as_it_is and not special and self.poison.policy == "raise"
 
 
@@ -84,6 +79,7 @@ class Reading(Generic[K, V]):
         self._how = how
         self._key = how.key.reader("key")
         self._value = how.value.reader("value")
+        self._as_it_is, self._waits = how.as_it_is, how.waits  # asked for each record
         self._in_work: InWork | None = None  # taken from the stream, not handed out yet
         self._left: list[accel.Record] = []  # the same, of a batch
         self._waiting = False
@@ -109,10 +105,6 @@ class Reading(Generic[K, V]):
                 if self._bad is not None:
                     await self._deal_with(self._bad)
                 message = await self._next()
-            except ConsumerTimeout:
-                if self._how.ends_when_idle:
-                    raise StopAsyncIteration from None
-                raise
             except (CorruptRecords, DeserializationFailed) as error:
                 await self._deal_with(error)
                 continue
@@ -140,7 +132,7 @@ class Reading(Generic[K, V]):
         """The next one; None if it was lost while its deserializers took their time."""
         if self._in_work is None:
             record = self._how.interceptors.on_consume(await anext(aiter(self._stream)))
-            if not self._how.waits:
+            if not self._waits:
                 return self._made(record)
             self._in_work = InWork(record, self._stream.in_hand)
         elif self._waiting:
@@ -172,10 +164,6 @@ class Reading(Generic[K, V]):
             most = max_records if limit is None else min(max_records, limit.left)
             try:
                 self._left = self._left or await self._take(most, seconds)
-            except ConsumerTimeout:
-                if self._how.ends_when_idle:
-                    return None
-                raise
             except CorruptRecords as error:
                 await self._how.poison.met(error)
                 continue
@@ -196,7 +184,7 @@ class Reading(Generic[K, V]):
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         self._refuse_limit("chunks()")
         self._take_back()
-        return self._until_idle(self._stream.chunks())
+        return self._stream.chunks()
 
     def arrow(
         self,
@@ -212,21 +200,9 @@ class Reading(Generic[K, V]):
         """
         self._refuse_limit("arrow()")
         self._take_back()
-        return self._until_idle(
-            self._stream.arrow(copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps)
+        return self._stream.arrow(
+            copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
-
-    def _until_idle(self, found: AsyncIterator[T]) -> AsyncIterator[T]:
-        if not self._how.ends_when_idle:
-            return found
-
-        async def take() -> T | None:
-            try:
-                return await anext(found, None)
-            except ConsumerTimeout:
-                return None
-
-        return Taking(take)
 
     # --- how -------------------------------------------------------------------------------------
 
@@ -253,7 +229,7 @@ class Reading(Generic[K, V]):
 
     def _made(self, record: accel.Record) -> Message[K, V]:
         """A message of a record, where nothing needs to be waited for."""
-        if self._how.as_it_is:
+        if self._as_it_is:
             return cast("Message[K, V]", record)
         key, value = self._key(record), self._value(record)
         return Message.of(record, cast("K | None", key), cast("V | None", value), self._how.commit)
@@ -269,7 +245,7 @@ class Reading(Generic[K, V]):
         """What is left of a batch, without what is poison; what comes before that goes first."""
         self._left = [one for one in self._left if self._stream.batch_has(one)]  # and not lost
         made: list[Message[K, V]] = []
-        waits, poison = self._how.waits, self._how.poison
+        waits, poison = self._waits, self._how.poison
         for at, record in enumerate(self._left):
             try:
                 made.append(await self._waited(record) if waits else self._made(record))

@@ -216,11 +216,10 @@ class SparkFeeder:
                     while (full := self._collector.full()) is not None:
                         await self._send(full)
         except ConsumerTimeout as error:
-            ends = self._consumer.config.reading.idle_timeout_ms is not None
-            await self._finish(ClosedError("nothing came") if ends else error)
+            await self._finish(error)
         except ConsumerError as error:
             self._ending.because(error)
-        else:  # stop_at, or it was closed
+        else:  # stop_at, idle_timeout_ms, or it was closed
             await self._finish(ClosedError("there is no more to read"))
 
     async def _finish(self, reason: ConsumerError) -> None:

@@ -6,7 +6,7 @@ from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.batched import Batched
-from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.streams.stream import Fence, Idle, Stream
 
 Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[object]]
 
@@ -22,11 +22,11 @@ class AtMostOnce(Batched):
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        timeout_ms: int | None = None,
+        idle: Idle | None = None,
         *,
         commit: Commit,
     ) -> None:
-        super().__init__(channel, fence, clock, timeout_ms)
+        super().__init__(channel, fence, clock, idle)
         self._commit = commit
 
     async def _before_first(self, chunk: Chunk) -> None:

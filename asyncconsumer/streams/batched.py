@@ -7,7 +7,7 @@ from typing import Protocol
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.streams.stream import Fence, Idle, Stream
 from asyncconsumer.wire import accel
 
 
@@ -35,9 +35,9 @@ class Batched(Stream):
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        timeout_ms: int | None = None,
+        idle: Idle | None = None,
     ) -> None:
-        super().__init__(channel, fence, clock, timeout_ms)
+        super().__init__(channel, fence, clock, idle)
         self._batch: list[accel.Record] = []  # being collected
         self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in hand
         self._trouble: ConsumerError | None = None  # met while there was something to hand out

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
@@ -29,6 +29,13 @@ class Fence(Protocol):
     @property
     def deadline(self) -> float:
         """Until when, as far as is known now."""
+
+
+class Idle(NamedTuple):
+    """For how long nothing need come; then a stream ends, or else raises ConsumerTimeout."""
+
+    ms: int
+    ends: bool = False
 
 
 class _Reader:
@@ -85,10 +92,10 @@ class Stream:
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        timeout_ms: int | None = None,
+        idle: Idle | None = None,
     ) -> None:
         self.channel = channel
-        self._timeout_ms = timeout_ms
+        self._idle = idle
         self._fence = fence
         self._held: Chunk | None = None
         self._unseen: Chunk | None = None  # what is held, until it is handed out
@@ -306,13 +313,15 @@ class Stream:
         self._reader.asked.set()
 
     async def _next(self) -> Chunk | None:
-        if self._timeout_ms is None:
+        if self._idle is None:
             return await self.channel.pop()
         try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
+            async with asyncio.timeout(self._idle.ms / 1000):
                 return await self.channel.pop()
         except TimeoutError:
-            raise ConsumerTimeout(self._timeout_ms) from None
+            if self._idle.ends:
+                return None
+            raise ConsumerTimeout(self._idle.ms) from None
 
     async def _waited_at_fence(self) -> bool:
         """Wait until things may be handed out; whether the last word on that was out of date."""

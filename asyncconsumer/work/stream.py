@@ -8,7 +8,7 @@ from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.streams.stream import Fence, Idle, Stream
 from asyncconsumer.wire.accel import Record, Records
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.share import Share, size_of
@@ -36,9 +36,9 @@ class Worked(Stream):
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        timeout_ms: int | None = None,
+        idle: Idle | None = None,
     ) -> None:
-        super().__init__(channel, fence, clock, timeout_ms)
+        super().__init__(channel, fence, clock, idle)
         self._lanes_of = lanes_of
         self._shares: dict[TopicPartition, tuple[Lanes, Share]] = {}
 

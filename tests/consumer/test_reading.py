@@ -47,7 +47,6 @@ class World:
             Poison("raise", Events(), lambda offsets: None),
             commit=None,
             limit=None,
-            ends_when_idle=False,
             read_again=lambda offsets: None,
         )
         self.reading: Reading[Any, Any] = Reading(self.stream, how)
