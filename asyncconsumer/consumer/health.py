@@ -8,7 +8,8 @@ from math import isinf
 from typing import Final
 
 from asyncconsumer.embedding.standing import Standing, lag_by_name
-from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.manager import FetchManager, Progress
+from asyncconsumer.fetch.vitals import Vitals
 from asyncconsumer.group.manual import ManualMembership
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
@@ -55,9 +56,10 @@ class Health:
 
 def health_of(membership: Membership, rebalancer: Rebalancer, manager: FetchManager) -> Health:
     """It all in one value."""
-    now = asyncio.get_running_loop().time()
-    lag = _lag(rebalancer, manager)
-    state, reason = _state(membership, rebalancer, manager, lag, now)
+    now, progress = asyncio.get_running_loop().time(), manager.progress()
+    lag = _lag(rebalancer, progress)
+    disconnected = _disconnected(manager.vitals, progress)
+    state, reason = _state(membership, rebalancer, manager, disconnected, lag, now)
     return Health(
         state=state,
         reason=reason,
@@ -73,6 +75,7 @@ def _state(
     membership: Membership,
     rebalancer: Rebalancer,
     manager: FetchManager,
+    disconnected: str | None,
     lag: Mapping[TopicPartition, int | None],
     now: float,
 ) -> tuple[HealthState, str | None]:
@@ -82,13 +85,13 @@ def _state(
     by_hand = isinstance(membership, ManualMembership)
     if not by_hand and rebalancer.reading and (membership.lost or now >= membership.deadline):
         return HealthState.FENCED, "the group may have given its partitions to others"
-    if (reason := _disconnected(manager)) is not None:
-        return HealthState.DISCONNECTED, reason
+    if disconnected is not None:
+        return HealthState.DISCONNECTED, disconnected
     if not rebalancer.idle.is_set():
         return HealthState.REBALANCING, "it changes from one share to another"
     if stalled := manager.stalled():
         first = next(iter(stalled.values()))
-        bound = all("is not read" in one.reason for one in stalled.values())
+        bound = all(one.unread for one in stalled.values())
         return (HealthState.HANDLER_BOUND if bound else HealthState.STALLED), str(first)
     moved = now - manager.vitals.last_moved < _RECENT
     if moved or any(one is None or one > 0 for one in lag.values()):
@@ -96,8 +99,7 @@ def _state(
     return HealthState.IDLE, None if rebalancer.reading else "no partition is its own"
 
 
-def _disconnected(manager: FetchManager) -> str | None:
-    progress, vitals = manager.progress(), manager.vitals
+def _disconnected(vitals: Vitals, progress: Mapping[TopicPartition, Progress]) -> str | None:
     if vitals.asked and vitals.asked <= vitals.silent:
         return f"no answer from {', '.join(map(str, sorted(vitals.asked)))}"
     trouble = [one.trouble for one in progress.values() if one.node_id is None and one.trouble]
@@ -106,15 +108,15 @@ def _disconnected(manager: FetchManager) -> str | None:
     return None
 
 
-def _lag(rebalancer: Rebalancer, manager: FetchManager) -> dict[TopicPartition, int | None]:
+def _lag(
+    rebalancer: Rebalancer, progress: Mapping[TopicPartition, Progress]
+) -> dict[TopicPartition, int | None]:
     """How many offsets each partition is behind; None while that is not known."""
-    progress = manager.progress()
     lag: dict[TopicPartition, int | None] = {}
     for one in rebalancer.reading:
         position = rebalancer.position(one)
         end = progress[one].high_watermark if one in progress else -1
-        known = position is not None and end >= 0
-        lag[one] = max(0, end - position) if known and position is not None else None
+        lag[one] = None if position is None or end < 0 else max(0, end - position)
     return lag
 
 

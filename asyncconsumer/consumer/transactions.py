@@ -51,7 +51,7 @@ class Transactions:
             async with producer.transaction():
                 yield
                 self._check(ours)
-                offsets = self._handed_out()
+                offsets = self._handed_out(self._bases())
                 if offsets:
                     theirs = {structs.TopicPartition(*one): at for one, at in offsets.items()}
                     await producer.send_offsets_to_transaction(theirs, self._group_id)
@@ -85,10 +85,9 @@ class Transactions:
         if gone or self._membership.lost or now >= self._membership.deadline:
             raise TransactionFenced(self._group_id, gone)
 
-    def _handed_out(self) -> dict[TopicPartition, int]:
+    def _handed_out(self, bases: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Up to where, of each partition of which there was something since the last one."""
         found = {one: self._rebalancer.position(one) for one in self._rebalancer.reading}
-        bases = self._bases()
         return {one: at for one, at in found.items() if at is not None and at > bases.get(one, at)}
 
     def _bases(self) -> dict[TopicPartition, int]:
@@ -102,5 +101,5 @@ class Transactions:
     def _go_back(self) -> None:
         """What was handed out since the last one is to come again."""
         bases = self._bases()
-        if again := {one: bases[one] for one in self._handed_out()}:
+        if again := {one: bases[one] for one in self._handed_out(bases)}:
             self._rebalancer.seek(again)

@@ -19,10 +19,7 @@ def wish_of(
     """What was asked for; None if nothing was. Raises for more than one kind."""
     given: list[Wish] = []
     if topics:
-        names: Collection[object] = topics  # users may not check their types
-        for topic in names:
-            if not isinstance(topic, str) or not topic:
-                raise ConfigError(f"{topic!r} is no topic: give names, one argument each")
+        check_names(topics)
         given.append(Topics(topics))
     if pattern is not None:
         given.append(Pattern(pattern))
@@ -31,6 +28,13 @@ def wish_of(
     if len(given) > 1:
         raise SubscriptionConflict(named(given[0]), named(given[1]))
     return given[0] if given else None
+
+
+def check_names(topics: Collection[object]) -> None:
+    """Raise for what is no name; users may not check their types."""
+    for topic in topics:
+        if not isinstance(topic, str) or not topic:
+            raise ConfigError(f"{topic!r} is no topic: give names, one argument each")
 
 
 def named(wish: Wish) -> str:

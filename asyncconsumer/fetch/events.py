@@ -61,6 +61,7 @@ class Stalled(NamedTuple):
     partition: TopicPartition
     seconds: float
     reason: str
+    unread: bool = False  # it is here, and its reader does not take it
 
     def __str__(self) -> str:
         return f"{self.partition} has not moved for {self.seconds:.0f} s: {self.reason}"

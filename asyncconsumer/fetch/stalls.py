@@ -46,13 +46,14 @@ class Stalls:
             cursor = sight.cursor
             partition = cursor.partition
             if (reason := _reason(sight)) is not None:
-                motion = cursor.channel.motion if _unread(cursor) else ()
+                unread = _unread(cursor)
+                motion = cursor.channel.motion if unread else ()
                 sign = cursor.epoch, cursor.offset, motion
                 mark = before.get(partition)
                 if mark is None or mark.sign != sign:
                     mark = _Mark(sign, now)
                 elif now - mark.since >= self._allowed:
-                    self.now[partition] = Stalled(partition, now - mark.since, reason)
+                    self.now[partition] = Stalled(partition, now - mark.since, reason, unread)
                     if partition not in stalled_before:
                         news.append(self.now[partition])
                 self._marks[partition] = mark

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from asyncconsumer.config.checks import one_of, whole_number
+from asyncconsumer.consumer.wishes import check_names
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.work.arguments import Argument, arguments_of
 from asyncconsumer.work.batches import Batch
@@ -115,10 +116,7 @@ def declared(
     handling: Handling,
 ) -> Handler:
     """A handler, or a ConfigError that says what is wrong with it."""
-    for topic in topics:
-        named: object = topic
-        if not isinstance(named, str) or not named:
-            raise ConfigError(f"{topic!r} is no topic: give names, one argument each")
+    check_names(topics)
     if bool(topics) == (pattern is not None):
         raise ConfigError("a handler needs topics, or a pattern, and not both")
     try:
