@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, Record
-from asyncconsumer.connector import Outside
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
 from tests.helpers import until
 
 RECORDS = 9
@@ -146,23 +146,13 @@ WAYS: dict[
 async def run(step: int, way: str) -> bool:
     """Read with one task, cancelled at that step, then with another; whether it came to that."""
     read, options = WAYS[way]
-    loop = asyncio.get_running_loop()
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", PARTITIONS)
         for partition in range(PARTITIONS):
             cluster.append("t", partition, RECORDS // PARTITIONS)
         work = Work()
         cluster.shelf.on_commit = work.commit
-        one: Consumer[Any, Any] = Consumer(
-            "t",
-            bootstrap_servers=cluster.bootstrap_servers,
-            group_id="g",
-            auto_offset_reset="earliest",
-            auto_commit_interval_ms=10,
-            heartbeat_thread=False,
-            outside=Outside(open_broker=cluster.open, clock=loop.time, randomness=Random(2)),
-            **options,
-        )
+        one = consumer(cluster, auto_commit_interval_ms=10, **options)
         async with one, asyncio.TaskGroup() as tasks:
 
             async def watched() -> None:
@@ -201,20 +191,12 @@ def test_whatever_a_reader_waits_for_it_may_be_cancelled(way: str) -> None:
 @pytest.mark.fast
 @simulated([7])
 async def test_a_thousand_cancellations_while_records_keep_coming() -> None:
-    loop, dice = asyncio.get_running_loop(), Random(5)
+    dice = Random(5)
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", PARTITIONS)
         work, sent = Work(), 0
         cluster.shelf.on_commit = work.commit
-        one: Consumer[Any, Any] = Consumer(
-            "t",
-            bootstrap_servers=cluster.bootstrap_servers,
-            group_id="g",
-            auto_offset_reset="earliest",
-            auto_commit_interval_ms=50,
-            heartbeat_thread=False,
-            outside=Outside(open_broker=cluster.open, clock=loop.time, randomness=Random(2)),
-        )
+        one = consumer(cluster)
         async with one:
             for number in range(1_000):
                 cluster.append("t", number % PARTITIONS, 2)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.connector import Outside
 from asyncconsumer.dead_letters import DeadLetters
 from asyncconsumer.errors import ConfigError, CorruptRecords
 from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast
 
@@ -28,22 +28,6 @@ async def world(records: int, *, one_by_one: bool = False) -> AsyncIterator[Grou
         for _ in range(records if one_by_one else 1):
             cluster.append("t", 0, 1 if one_by_one else records)
         yield cluster
-
-
-def consumer(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
-    given: dict[str, Any] = {
-        "bootstrap_servers": cluster.bootstrap_servers,
-        "group_id": "g",
-        "auto_offset_reset": "earliest",
-        "auto_commit_interval_ms": 50,
-        "heartbeat_thread": False,
-        "outside": Outside(
-            open_broker=cluster.open,
-            clock=asyncio.get_running_loop().time,
-            randomness=Random(2),
-        ),
-    }
-    return Consumer("t", **{**given, **options})
 
 
 def damage(cluster: GroupCluster, base: int) -> None:
