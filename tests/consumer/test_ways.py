@@ -5,11 +5,12 @@ import json
 from typing import Any, cast
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, structs
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.consumer.reading import Reading
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, DeserializationFailed
+from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import consumer, next_of, partitions, send, take
@@ -349,6 +350,31 @@ async def test_a_transaction_commits_offsets_with_what_is_sent_or_neither(
     async with consumer(kafka, partitions=partitions(sink, 0), **read) as results:
         made = sorted([number(record) async for record in results])
     assert made == [10 * each for each in range(20)]
+
+
+async def test_who_takes_over_waits_for_offsets_that_a_transaction_is_about_to_move(
+    kafka: KafkaHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(10))
+    (at,) = partitions(topic, 0)
+    answers: list[Any] = []
+    loaded = KafkaOffsets._loaded
+
+    def heard(self: KafkaOffsets, response: Any, wanted: Any) -> Any:
+        answers.append(response)
+        return loaded(self, response, wanted)
+
+    monkeypatch.setattr(KafkaOffsets, "_loaded", heard)
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=group
+    ) as producer:
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({structs.TopicPartition(*at): 5}, group)
+        async with consumer(kafka, topic, group_id=group, commit_policy="manual") as one:
+            await until(lambda: bool(answers))
+            await producer.commit_transaction()
+            assert await next_of(one) == 5
 
 
 async def test_a_transaction_needs_commits_by_hand(kafka: KafkaHandle) -> None:
