@@ -227,11 +227,12 @@ async def test_by_hand_nothing_is_committed_but_what_is_said(kafka: KafkaHandle)
 async def test_a_message_that_is_committed_by_itself_says_so(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(1))
-    options: dict[str, Any] = {"value_deserializer": json, "group_id": kafka.group()}
-    async with consumer(kafka, topic, **options) as one:
-        message = await anext(aiter(one))
-        with pytest.raises(ConfigError, match="commit_policy='manual'"):
-            await message.commit()
+    for options in ({}, {"value_deserializer": json}, {"max_records": 5}):
+        async with consumer(kafka, topic, group_id=kafka.group(), **options) as one:
+            message = await anext(aiter(one))
+            with pytest.raises(ConfigError, match="commit_policy='manual'"):
+                await message.commit()
+            assert message.record.value == b"0"
 
 
 async def test_at_most_once_is_committed_before_it_is_seen_and_a_good_end_loses_nothing(
