@@ -1,11 +1,11 @@
 """The options of the data source. Names and meanings are those of Spark's own Kafka source."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from asyncconsumer.config import refuse_unknown, truth_of, whole_of
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.client_options import PREFIX, kafka_properties
 from asyncconsumer.spark.places import AtOffsets, Everywhere, Limit, Selection, limit, selection
@@ -131,30 +131,20 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in _KNOWN}
-    known["value_format"] = "valueFormat"
-    for name in options:
-        if name in known or name.startswith(PREFIX):
-            continue
-        near = difflib.get_close_matches(name, known, 1, 0.7)
-        hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(_KNOWN)}"
-        raise ConfigError(f"unknown option {name!r}: {hint}")
+    known = {"value_format", *(name.lower() for name in _KNOWN)}
+    refuse_unknown(
+        [name for name in options if name not in known and not name.startswith(PREFIX)],
+        also=_KNOWN,
+    )
 
 
 def _number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
     text = options.get(name.lower(), "").strip()
-    if not text:
-        return None
-    if not text.isdecimal() or not least <= int(text) < 2**63:
-        raise ConfigError(f"{name} must be a whole number from {least}, got {text!r}")
-    return int(text)
+    return whole_of(name, text, least) if text else None
 
 
 def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name.lower(), str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise ConfigError(f"{name} must be true or false, got {text!r}")
-    return text == "true"
+    return truth_of(name, options.get(name.lower(), str(default)))
 
 
 def _word(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:

@@ -65,6 +65,7 @@ def test_names_are_taken_in_any_case() -> None:
     assert options.starting == Everywhere(EARLIEST)
     assert options.max_offsets_per_trigger == 7
     assert not options.fail_on_data_loss
+    assert parsed(maxOffsetsPerTrigger=str(2**63 - 1)).max_offsets_per_trigger == 2**63 - 1
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,7 @@ def test_delays(text: str, milliseconds: int) -> None:
         ({"kafka.isolation.levl": "x"}, "did you mean kafka.isolation.level"),
         ({"kafka.enable.auto.commit": "true"}, "commitToGroup"),
         ({"kafka.isolation.level": "committed"}, "isolation_level must be one of"),
+        ({"kafka.colour": "red"}, "unknown option 'kafka.colour': there are kafka.allow"),
         ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes must be a whole number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false"),
         ({"minPartitions": "0"}, "minPartitions must be a whole number from 1"),
