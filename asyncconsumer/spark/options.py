@@ -7,12 +7,13 @@ from typing import Final
 
 from asyncconsumer.config import refuse_unknown, truth_of, whole_of
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark import protobuf_options
 from asyncconsumer.spark.client_options import PREFIX, kafka_properties
 from asyncconsumer.spark.places import AtOffsets, Everywhere, Limit, Selection, limit, selection
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-VALUE_FORMATS: Final = ("json", "avro")
+VALUE_FORMATS: Final = ("json", "avro", "protobuf")
 _RECORDS_PER_TASK: Final = 20_000
 _DELAY: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _MINUTE: Final = 60_000
@@ -41,6 +42,7 @@ _KNOWN: Final = (
     "valueFormat",
     "valueSchema",
     "mode",
+    *protobuf_options.OPTIONS,
     # taken, and without a meaning here: of Java's consumer, its pool and its group
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
@@ -69,6 +71,7 @@ class SourceOptions:
     commit_to_group: str | None = None
     value_format: str | None = None
     value_schema: str | None = None
+    protobuf: protobuf_options.ProtobufOptions | None = None
     mode: str = "PERMISSIVE"
 
 
@@ -108,10 +111,23 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
         include_headers=_truth(options, "includeHeaders", default=False),
         commit_to_group=options.get("committogroup", "").strip() or None,
-        value_format=_word(options, "valueFormat", VALUE_FORMATS),
+        value_format=_value_format(options),
         value_schema=options.get("valueschema"),
+        protobuf=protobuf_of(options),
         mode=_word(options, "mode", MODES) or "PERMISSIVE",
     )
+
+
+def protobuf_of(given: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
+    """What is told of Protobuf, if the values are that; no other option is looked at."""
+    options = {name.lower(): str(value) for name, value in given.items()}
+    if _value_format(options) == "protobuf":
+        return protobuf_options.protobuf_options(options)
+    return None
+
+
+def _value_format(options: Mapping[str, str]) -> str | None:
+    return _word(options, "valueFormat", VALUE_FORMATS)
 
 
 def _check_batch(starting: Limit, ending: Limit) -> None:

@@ -6,12 +6,13 @@ In one file, which one process runs: a Spark takes long to start.
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asyncconsumer.model import TopicPartition
@@ -20,6 +21,7 @@ from asyncconsumer.spark import lag
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
 from tests.helpers import delete_records, produce
+from tests.spark_source.messages import Line, Order, descriptor_set
 from tests.spark_source.world import OURS, OWN, T0, Rows, World, as_text, fill, frame, made, rows
 
 Options = Callable[[World], dict[str, Any]]
@@ -315,6 +317,57 @@ def test_values_as_columns(spark: SparkSession, kafka: KafkaHandle) -> None:
     assert typed.option("mode", "dropMalformed").load().count() == 5
     with pytest.raises(PySparkException, match="is not the json that the schema says"):
         typed.option("mode", "failFast").load().collect()
+
+
+def test_protobuf_values_as_columns(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, file = asyncio.run(kafka.topic()), tmp_path / "shop.desc"
+    file.write_bytes(descriptor_set())
+    order = Order(id=1, color="RED", lines=[Line(sku="a")], stock={"x": 0}, large=2**64 - 1)
+    order.at.FromSeconds(1_700_000_000)
+    order.took.FromSeconds(90)
+    values = [order.SerializeToString(), b"oops", Order().SerializeToString()]
+    asyncio.run(produce(topic, values, bootstrap_servers=kafka.bootstrap_servers))
+    typed = (
+        spark.read.format(OURS)
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("valueFormat", "protobuf")
+        .option("messageName", "Order")
+        .option("descFilePath", str(file))
+    )
+    assert typed.load().count() == 3
+    file.unlink()  # whoever has a query has all that it needs
+    typed = typed.option("descFilePath", "").option(
+        "messageName", "tests.spark_source.messages.Order"
+    )
+    first, *rest = typed.load().select("offset", "value").collect()
+    assert first.value.asDict() == {
+        **dict.fromkeys(first.value.asDict()),
+        "id": 1,
+        "color": "RED",
+        "lines": [Row(sku="a", count=None)],
+        "numbers": [],
+        "colors": [],
+        "times": [],
+        "byid": {},
+        "stock": {"x": 0},
+        "large": -1,
+        "at": datetime.fromtimestamp(1_700_000_000),  # noqa: DTZ006 - as Spark has it in Python
+        "took": timedelta(seconds=90),
+    }
+    assert [row.value is None for row in rest] == [True, False]
+    declared = typed.schema("value struct<id: bigint, color: int>, _corrupt_record string")
+    found = declared.load().select("value.id", "value.color", "_corrupt_record").collect()
+    assert [tuple(row) for row in found] == [
+        (1, 1, None),
+        (None, None, "oops"),
+        (None, None, None),
+    ]
+    assert declared.option("mode", "dropMalformed").load().count() == 2
+    with pytest.raises(PySparkException, match=r"@1 is not the protobuf that the schema says"):
+        declared.option("mode", "failFast").load().collect()
 
 
 # --- streams -------------------------------------------------------------------------------------
