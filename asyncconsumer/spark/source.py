@@ -18,10 +18,6 @@ class KafkaSource(DataSource):
     A narrower schema than Kafka's is read for less: `.schema("value binary, offset bigint")`. With
     `valueFormat` the value is a struct that the schema declares, decoded on the way; of Protobuf it
     need not be declared, for the descriptors tell it.
-
-    Until the first batch of a stream is finished, Spark's checkpoint has its end and not its
-    beginning: a query that is restarted then asks for `startingOffsets` again, and `latest` is
-    elsewhere by then. Where that matters give offsets as JSON.
     """
 
     @classmethod

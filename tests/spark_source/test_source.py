@@ -20,7 +20,7 @@ from asyncconsumer.simple import SimpleConsumer
 from asyncconsumer.spark import lag
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
-from tests.helpers import delete_records, produce
+from tests.helpers import delete_records, produce, until
 from tests.spark_source.messages import Line, Order, descriptor_set
 from tests.spark_source.world import OURS, OWN, T0, Rows, World, as_text, fill, frame, made, rows
 
@@ -461,6 +461,47 @@ async def test_a_checkpoint_of_sparks_own_source_is_read_on(kafka: KafkaHandle, 
     await fill(kafka, topic, 10, 2, at=20)
     own.source = OURS  # only the format's name changes
     assert len({row[3:5] for row in own.run()}) == len(own.rows()) == 30
+
+
+async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic = await kafka.topic(partitions=2)
+    await fill(kafka, topic, 4, 2)
+
+    def start(source: str, mode: str = "") -> StreamingQuery:
+        reader = spark.readStream.format(source).options(
+            **{"kafka.bootstrap.servers": kafka.bootstrap_servers}, subscribe=topic
+        )
+        if mode:
+            schema = "topic string, partition int, offset bigint, value struct<id: int>"
+            reader = reader.schema(schema).options(valueFormat="json", mode=mode)
+        return (
+            reader.load()  # from the latest, as streams begin
+            .select("topic", "partition", "offset")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+
+    query = start(OURS, "FAILFAST")
+    try:
+        await until(lambda: query.status["message"] == "Waiting for data to arrive")
+        await fill(kafka, topic, 6, 2, at=4)
+        with pytest.raises(StreamingQueryException, match="is not the json"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    for source, mode in ((OURS, "PERMISSIVE"), (OWN, "")):  # which can read on as well
+        await fill(kafka, topic, 2, 2, at=10)
+        query = start(source, mode)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    found = rows(spark.read.parquet(str(tmp_path / "out")))
+    assert [row[1:] for row in found] == [(number, at) for number in (0, 1) for at in range(2, 7)]
 
 
 async def test_what_is_lost_is_told_or_left_out(kafka: KafkaHandle, both: Make) -> None:
