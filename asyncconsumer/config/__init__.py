@@ -7,6 +7,7 @@ from asyncconsumer.config.consumer import ConsumerConfig, MemberConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, split
 from asyncconsumer.config.reading import ReadingConfig
+from asyncconsumer.config.texts import truth_of, whole_of
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 
 __all__ = [
@@ -23,5 +24,7 @@ __all__ = [
     "parse_servers",
     "refuse_unknown",
     "split",
+    "truth_of",
     "whole_number",
+    "whole_of",
 ]

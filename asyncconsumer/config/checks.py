@@ -29,13 +29,20 @@ def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
     raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}{hint}")
 
 
-def refuse_unknown(options: Iterable[str], *kinds: type[object], also: Iterable[str] = ()) -> None:
-    """Raise for the first option left that nobody took, with the nearest right name."""
+def refuse_unknown(
+    options: Iterable[str], *kinds: type[object], also: Iterable[str] = (), prefix: str = ""
+) -> None:
+    """Raise for the first option left that nobody took, with the nearest right name in any case.
+
+    All names have the prefix for their users, and it makes none of them more alike.
+    """
     known = [*also, *(field.name for kind in kinds for field in fields(kind))]  # type: ignore[arg-type] # dataclasses
+    spelled = {name.lower(): f"{prefix}{name}" for name in known}
     for name in options:
-        near = difflib.get_close_matches(name, known, 1, 0.6)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-        raise ConfigError(f"unknown option {name!r}: {hint}")
+        near = difflib.get_close_matches(name.lower(), spelled, 1, 0.6)
+        right = spelled[near[0]] if near else ", ".join(sorted(spelled.values()))
+        hint = f"did you mean {right}?" if near else f"there are {right}"
+        raise ConfigError(f"unknown option {prefix + name!r}: {hint}")
 
 
 def parse_servers(

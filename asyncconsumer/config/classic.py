@@ -13,6 +13,7 @@ from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together
+from asyncconsumer.config.texts import truth_of, whole_of
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError
 
@@ -299,12 +300,5 @@ def _read(name: str, value: object, kind: object) -> object:
         return value
     text = value.strip()
     if kind is bool and text:
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{name} must be true or false, got {value!r}")
-        return text.lower() == "true"
-    if kind is int and text:
-        # int() would also take underscores and other alphabets
-        if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None:
-            raise ConfigError(f"{name} must be a whole number, got {value!r}")
-        return int(text)
-    return text
+        return truth_of(name, text)
+    return whole_of(name, text) if kind is int and text else text

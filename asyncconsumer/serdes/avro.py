@@ -18,7 +18,7 @@ class Avro:
 
     def __init__(self, reader_schema: str | Mapping[str, Any] | None) -> None:
         self._fastavro = package("fastavro", "Avro")
-        self._wanted = None if reader_schema is None else self._parsed_wish(reader_schema)
+        self._wanted = None if reader_schema is None else parsed(reader_schema, "reader_schema")
 
     def reader(self, schema: Schema, make: Callable[[Any], T]) -> Callable[[bytes], T]:
         """Raises if the schema is not sound."""
@@ -53,9 +53,11 @@ class Avro:
             return [whole.get(each, each) if isinstance(each, str) else each for each in written]
         return whole.get(written, written) if isinstance(written, str) else written
 
-    def _parsed_wish(self, schema: str | Mapping[str, Any]) -> Any:  # noqa: ANN401
-        try:
-            given = json.loads(schema) if isinstance(schema, str) else dict(schema)
-            return self._fastavro.parse_schema(given)
-        except Exception as error:
-            raise ConfigError(f"reader_schema is no Avro schema: {error!r}") from error
+
+def parsed(schema: str | Mapping[str, Any], option: str) -> Any:  # noqa: ANN401
+    """A schema that a user gave, as fastavro has it."""
+    parse = package("fastavro", "Avro").parse_schema
+    try:
+        return parse(json.loads(schema) if isinstance(schema, str) else dict(schema))
+    except Exception as error:
+        raise ConfigError(f"{option} is no Avro schema: {error!r}") from error

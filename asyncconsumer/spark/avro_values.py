@@ -1,13 +1,14 @@
 """Avro values, each as its schema's plain encoding: what Spark's `from_avro` reads."""
 
 import io
-import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.serdes.avro import parsed
+from asyncconsumer.serdes.models import package
 from asyncconsumer.spark.typed import Undecodable
 
 if TYPE_CHECKING:
@@ -52,22 +53,13 @@ class AvroDecoder:
 
 
 def _reader(avro_schema: str | None, names: list[str]) -> "Callable[[io.BytesIO], Any]":
-    try:
-        import fastavro
-    except ImportError as error:
-        raise ConfigError(
-            "valueFormat avro needs fastavro: pip install 'asyncconsumer[registry]', on the "
-            "executors as well"
-        ) from error
     if not avro_schema:
         raise ConfigError("valueFormat avro needs valueSchema: the schema of the values as JSON")
-    try:
-        parsed = fastavro.parse_schema(json.loads(avro_schema))
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise ConfigError(f"valueSchema is no Avro schema: {error}") from None
-    fields = parsed.get("fields") if isinstance(parsed, dict) else None
+    written = parsed(avro_schema, "valueSchema")
+    fields = written.get("fields") if isinstance(written, dict) else None
     if fields is None:
         raise ConfigError("valueSchema must be a record: its fields become columns")
     if lacking := [name for name in names if name not in {field["name"] for field in fields}]:
         raise ConfigError(f"valueSchema has no field {', '.join(lacking)}, but the query has")
-    return lambda data: fastavro.schemaless_reader(data, parsed, None)
+    read = package("fastavro", "Avro").schemaless_reader
+    return lambda data: read(data, written, None)

@@ -1,10 +1,16 @@
 """Options that begin with `kafka.`: what a Java consumer is told, as far as it concerns us."""
 
-import difflib
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
-from asyncconsumer.config import ConnectionConfig, FetchConfig, split
+from asyncconsumer.config import (
+    ConnectionConfig,
+    FetchConfig,
+    refuse_unknown,
+    split,
+    truth_of,
+    whole_of,
+)
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark import security
 
@@ -107,7 +113,7 @@ def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]
     options["max_partition_fetch_bytes"] = _FETCH_BYTES
     for theirs, ours in _OURS.items():
         if theirs in kafka:
-            options[ours] = _reader(theirs)(theirs, kafka[theirs].strip())
+            options[ours] = _read(theirs, kafka[theirs].strip())
     if "sasl_kerberos_service_name" in options and options.get("sasl_mechanism") != "GSSAPI":
         del options["sasl_kerberos_service_name"]
     return split(options)
@@ -118,25 +124,10 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"kafka.{name} cannot be set: {_REFUSED[name]}")
     known = {*_OURS, *security.TAKEN, *_WITHOUT_MEANING}
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1, 0.7)
-        hint = f"did you mean kafka.{near[0]}?" if near else "no such property has a meaning here"
-        raise ConfigError(f"unknown option kafka.{name}: {hint}")
+        refuse_unknown([name], also=known, prefix=PREFIX)
 
 
-def _reader(name: str) -> Callable[[str, str], Any]:
+def _read(name: str, text: str) -> str | int:
     if name in _TEXTS:
-        return lambda _, text: text
-    return _truth if name == "check.crcs" else _number
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"kafka.{name} must be a whole number, got {text!r}") from None
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigError(f"kafka.{name} must be true or false, got {text!r}")
-    return text.lower() == "true"
+        return text
+    return (truth_of if name == "check.crcs" else whole_of)(f"{PREFIX}{name}", text)

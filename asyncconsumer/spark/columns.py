@@ -28,9 +28,10 @@ _OURS: Final = {"timestampType": "timestamp_type"}
 _MOST_BYTES: Final = 64 * 2**20  # of one column in one batch
 
 
-def ddl(*, headers: bool) -> str:
-    """The whole schema."""
-    return ", ".join(f"{name} {kind}" for name, kind in TYPES.items() if headers or name != HEADERS)
+def ddl(*, headers: bool, value: str | None = None) -> str:
+    """The whole schema, with another type for the value if there is one."""
+    types = TYPES if value is None else {**TYPES, "value": value}
+    return ", ".join(f"{name} {kind}" for name, kind in types.items() if headers or name != HEADERS)
 
 
 def check_columns(declared: Sequence[tuple[str, str]]) -> None:

@@ -1,8 +1,9 @@
 """From options to offsets, and from offsets to what a micro-batch may read. Decisions; no I/O."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from asyncconsumer.errors import DataLost
 from asyncconsumer.model import TopicPartition
@@ -30,6 +31,26 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
         for topic, numbers in offsets.items()
         for number, offset in numbers.items()
     }
+
+
+_STARTED: Final = "started at "  # no topic has a space in its name
+
+
+def with_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
+    """The end of a query's first micro-batch, which remembers where that began.
+
+    Spark writes down the end alone, and asks again for the start if that batch is to be repeated.
+    It is in the form of a topic without partitions: whoever reads offsets finds none in it.
+    """
+    return {**end, f"{_STARTED}{json.dumps(start)}": {}}
+
+
+def start_in(end: Mapping[str, Any]) -> Offsets | None:
+    """Where the micro-batch began that ends here, if it was the first one."""
+    for name in end:
+        if name.startswith(_STARTED):
+            return from_json(json.loads(name.removeprefix(_STARTED)))
+    return None
 
 
 def limited(start: Offsets, latest: Offsets, begins: Offsets, most: int) -> Offsets:
@@ -89,9 +110,7 @@ def ranges_between(
                 DataLost(
                     "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
                     f"the offset of {one} was changed from {first} to {end[one]}: the query starts "
-                    "beyond the end of the log, or the topic was deleted and created anew, or the "
-                    "query was restarted before its first batch was finished and startingOffsets "
-                    "means another place by now: give offsets as JSON there, not latest",
+                    "beyond the end of the log, or the topic was deleted and created anew",
                 )
             )
         elif end[one] > first:

@@ -1,18 +1,19 @@
 """The options of the data source. Names and meanings are those of Spark's own Kafka source."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from asyncconsumer.config import refuse_unknown, truth_of, whole_of
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark import protobuf_options
 from asyncconsumer.spark.client_options import PREFIX, kafka_properties
 from asyncconsumer.spark.places import AtOffsets, Everywhere, Limit, Selection, limit, selection
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-VALUE_FORMATS: Final = ("json", "avro")
+VALUE_FORMATS: Final = ("json", "avro", "protobuf")
 _RECORDS_PER_TASK: Final = 20_000
 _DELAY: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _MINUTE: Final = 60_000
@@ -41,6 +42,7 @@ _KNOWN: Final = (
     "valueFormat",
     "valueSchema",
     "mode",
+    *protobuf_options.OPTIONS,
     # taken, and without a meaning here: of Java's consumer, its pool and its group
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
@@ -69,6 +71,7 @@ class SourceOptions:
     commit_to_group: str | None = None
     value_format: str | None = None
     value_schema: str | None = None
+    protobuf: protobuf_options.ProtobufOptions | None = None
     mode: str = "PERMISSIVE"
 
 
@@ -108,10 +111,23 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
         include_headers=_truth(options, "includeHeaders", default=False),
         commit_to_group=options.get("committogroup", "").strip() or None,
-        value_format=_word(options, "valueFormat", VALUE_FORMATS),
+        value_format=_value_format(options),
         value_schema=options.get("valueschema"),
+        protobuf=protobuf_of(options),
         mode=_word(options, "mode", MODES) or "PERMISSIVE",
     )
+
+
+def protobuf_of(given: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
+    """What is told of Protobuf, if the values are that; no other option is looked at."""
+    options = {name.lower(): str(value) for name, value in given.items()}
+    if _value_format(options) == "protobuf":
+        return protobuf_options.protobuf_options(options)
+    return None
+
+
+def _value_format(options: Mapping[str, str]) -> str | None:
+    return _word(options, "valueFormat", VALUE_FORMATS)
 
 
 def _check_batch(starting: Limit, ending: Limit) -> None:
@@ -131,30 +147,20 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in _KNOWN}
-    known["value_format"] = "valueFormat"
-    for name in options:
-        if name in known or name.startswith(PREFIX):
-            continue
-        near = difflib.get_close_matches(name, known, 1, 0.7)
-        hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(_KNOWN)}"
-        raise ConfigError(f"unknown option {name!r}: {hint}")
+    known = {"value_format", *(name.lower() for name in _KNOWN)}
+    refuse_unknown(
+        [name for name in options if name not in known and not name.startswith(PREFIX)],
+        also=_KNOWN,
+    )
 
 
 def _number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
     text = options.get(name.lower(), "").strip()
-    if not text:
-        return None
-    if not text.isdecimal() or not least <= int(text) < 2**63:
-        raise ConfigError(f"{name} must be a whole number from {least}, got {text!r}")
-    return int(text)
+    return whole_of(name, text, least) if text else None
 
 
 def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name.lower(), str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise ConfigError(f"{name} must be true or false, got {text!r}")
-    return text == "true"
+    return truth_of(name, options.get(name.lower(), str(default)))
 
 
 def _word(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from asyncconsumer.spark.columns import check_columns, ddl
-from asyncconsumer.spark.options import SourceOptions, parse
+from asyncconsumer.spark.options import SourceOptions, parse, protobuf_of
 from asyncconsumer.spark.values import CORRUPT, check_typed, decoder_of
 
 if TYPE_CHECKING:
@@ -16,11 +16,8 @@ class KafkaSource(DataSource):
     """Kafka for Spark, batch and streaming, with the options of Spark's own source and no jar.
 
     A narrower schema than Kafka's is read for less: `.schema("value binary, offset bigint")`. With
-    `valueFormat` the value is a struct that the schema declares, decoded on the way.
-
-    Until the first batch of a stream is finished, Spark's checkpoint has its end and not its
-    beginning: a query that is restarted then asks for `startingOffsets` again, and `latest` is
-    elsewhere by then. Where that matters give offsets as JSON.
+    `valueFormat` the value is a struct that the schema declares, decoded on the way; of Protobuf it
+    need not be declared, for the descriptors tell it.
     """
 
     @classmethod
@@ -29,8 +26,14 @@ class KafkaSource(DataSource):
         return "asyncconsumer"
 
     def schema(self) -> str:
-        """The columns of Spark's own source."""
-        return ddl(headers=self.options.get("includeHeaders", "").strip().lower() == "true")
+        """The columns of Spark's own source; of Protobuf, the value as `from_protobuf` has it."""
+        headers = self.options.get("includeHeaders", "").strip().lower() == "true"
+        protobuf = protobuf_of(self.options)
+        if protobuf is None:
+            return ddl(headers=headers)
+        from asyncconsumer.spark.protobuf_types import struct_of
+
+        return ddl(headers=headers, value=struct_of(protobuf))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """For `spark.read`."""

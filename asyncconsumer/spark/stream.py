@@ -26,7 +26,9 @@ from asyncconsumer.spark.offsets import (
     from_json,
     limited,
     ranges_between,
+    start_in,
     to_json,
+    with_start,
 )
 from asyncconsumer.spark.options import SourceOptions
 from asyncconsumer.spark.resolve import resolve, those_there
@@ -45,6 +47,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
+        self._initial: dict[str, Any] | None = None  # where the query began, if it has just begun
         self._target: Offsets | None = None  # of an available-now query: where it all ends
         self._latest: Offsets | None = None  # that was seen last
         self._last_trigger = -float("inf")  # when a micro-batch was last let go
@@ -59,7 +62,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partitions = await client.partitions(self._options.selection)
             return await resolve(client, self._options.starting, partitions)
 
-        return to_json(home().run(find()))
+        self._initial = to_json(home().run(find()))
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """What the options limit; Spark hands it back, or all that is available in its place."""
@@ -69,21 +73,26 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends."""
+        """Where the next micro-batch ends; the very start if there is nothing to read."""
         begun = from_json(start)
+        end = self._next_end(begun, limit)
+        if end == begun:
+            return start
+        return with_start(to_json(end), start) if start == self._initial else to_json(end)
+
+    def _next_end(self, begun: Offsets, limit: ReadLimit) -> Offsets:
         latest = self._target if self._target is not None else self._ask_latest()
         self._latest = latest
         if isinstance(limit, ReadAllAvailable):
-            return to_json(latest)
+            return latest
         waits = isinstance(limit, ReadMinRows) and self._target is None
         if waits and self._is_early(backlog(begun, latest)):
-            return start
+            return begun
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         most = most or self._options.max_offsets_per_trigger
         if most is None:
-            return to_json(latest)
-        begins = self._begins(latest.keys() - begun.keys())
-        return to_json(limited(begun, latest, begins, most))
+            return latest
+        return limited(begun, latest, self._begins(latest.keys() - begun.keys()), most)
 
     def _is_early(self, offsets: int) -> bool:
         """Whether to wait for more; not for longer than maxTriggerDelay."""
@@ -106,7 +115,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch."""
-        first, last = from_json(start), from_json(end)
+        last = from_json(end)
+        first = start_in(end)
+        if first is None:  # which is true but for a first batch: `latest` may have moved on since
+            first = from_json(start)
         begins = self._begins(last.keys() - first.keys())
         ranges, losses = ranges_between(first, last, begins)
         self._report(losses)

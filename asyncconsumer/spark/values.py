@@ -37,6 +37,10 @@ def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
         from asyncconsumer.spark.json_values import JsonDecoder
 
         return JsonDecoder(kind)
+    if options.protobuf is not None:
+        from asyncconsumer.spark.protobuf_values import ProtobufDecoder
+
+        return ProtobufDecoder(kind, options.protobuf)
     from asyncconsumer.spark.avro_values import AvroDecoder
 
     return AvroDecoder(kind, options.value_schema)

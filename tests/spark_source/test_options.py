@@ -29,7 +29,9 @@ from asyncconsumer.spark.offsets import (
     from_json,
     limited,
     ranges_between,
+    start_in,
     to_json,
+    with_start,
 )
 from asyncconsumer.spark.options import SourceOptions, parse
 from asyncconsumer.spark.places import AtOffsets, AtTimes, Everywhere, Matching, Subscribed
@@ -65,6 +67,7 @@ def test_names_are_taken_in_any_case() -> None:
     assert options.starting == Everywhere(EARLIEST)
     assert options.max_offsets_per_trigger == 7
     assert not options.fail_on_data_loss
+    assert parsed(maxOffsetsPerTrigger=str(2**63 - 1)).max_offsets_per_trigger == 2**63 - 1
 
 
 @pytest.mark.parametrize(
@@ -81,6 +84,7 @@ def test_delays(text: str, milliseconds: int) -> None:
         ({"kafka.isolation.levl": "x"}, "did you mean kafka.isolation.level"),
         ({"kafka.enable.auto.commit": "true"}, "commitToGroup"),
         ({"kafka.isolation.level": "committed"}, "isolation_level must be one of"),
+        ({"kafka.colour": "red"}, "unknown option 'kafka.colour': there are kafka.allow"),
         ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes must be a whole number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false"),
         ({"minPartitions": "0"}, "minPartitions must be a whole number from 1"),
@@ -204,6 +208,14 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
     assert from_json(to_json(offsets)) == offsets
 
 
+def test_the_end_of_a_first_batch_knows_its_start() -> None:
+    start, end = to_json({A: 1}), to_json({A: 4, B: 2})
+    remembering = with_start(end, start)
+    assert from_json(remembering) == {A: 4, B: 2}
+    assert start_in(remembering) == {A: 1}
+    assert start_in(end) is None
+
+
 def test_a_limit_is_shared_according_to_what_there_is() -> None:
     start, latest = {A: 0, B: 100}, {A: 900, B: 190, C: 10}
     assert limited(start, latest, {C: 0}, 100) == {A: 90, B: 109, C: 1}
@@ -224,7 +236,7 @@ def test_what_there_is_to_read_and_what_is_lost() -> None:
         "PARTITIONS_DELETED",
         "PARTITION_OFFSET_CHANGED",
     ]
-    assert "restarted before its first batch was finished" in str(losses[2])
+    assert "was changed from 9 to 4: the query starts beyond the end" in str(losses[2])
     ranges, losses = ranges_between({}, {A: 4}, {})
     assert (ranges, len(losses)) == ([], 1)
 

@@ -6,12 +6,13 @@ In one file, which one process runs: a Spark takes long to start.
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asyncconsumer.model import TopicPartition
@@ -19,7 +20,8 @@ from asyncconsumer.simple import SimpleConsumer
 from asyncconsumer.spark import lag
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
-from tests.helpers import delete_records, produce
+from tests.helpers import delete_records, produce, until
+from tests.spark_source.messages import Line, Order, descriptor_set
 from tests.spark_source.world import OURS, OWN, T0, Rows, World, as_text, fill, frame, made, rows
 
 Options = Callable[[World], dict[str, Any]]
@@ -317,6 +319,57 @@ def test_values_as_columns(spark: SparkSession, kafka: KafkaHandle) -> None:
         typed.option("mode", "failFast").load().collect()
 
 
+def test_protobuf_values_as_columns(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, file = asyncio.run(kafka.topic()), tmp_path / "shop.desc"
+    file.write_bytes(descriptor_set())
+    order = Order(id=1, color="RED", lines=[Line(sku="a")], stock={"x": 0}, large=2**64 - 1)
+    order.at.FromSeconds(1_700_000_000)
+    order.took.FromSeconds(90)
+    values = [order.SerializeToString(), b"oops", Order().SerializeToString()]
+    asyncio.run(produce(topic, values, bootstrap_servers=kafka.bootstrap_servers))
+    typed = (
+        spark.read.format(OURS)
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("valueFormat", "protobuf")
+        .option("messageName", "Order")
+        .option("descFilePath", str(file))
+    )
+    assert typed.load().count() == 3
+    file.unlink()  # whoever has a query has all that it needs
+    typed = typed.option("descFilePath", "").option(
+        "messageName", "tests.spark_source.messages.Order"
+    )
+    first, *rest = typed.load().select("offset", "value").collect()
+    assert first.value.asDict() == {
+        **dict.fromkeys(first.value.asDict()),
+        "id": 1,
+        "color": "RED",
+        "lines": [Row(sku="a", count=None)],
+        "numbers": [],
+        "colors": [],
+        "times": [],
+        "byid": {},
+        "stock": {"x": 0},
+        "large": -1,
+        "at": datetime.fromtimestamp(1_700_000_000),  # noqa: DTZ006 - as Spark has it in Python
+        "took": timedelta(seconds=90),
+    }
+    assert [row.value is None for row in rest] == [True, False]
+    declared = typed.schema("value struct<id: bigint, color: int>, _corrupt_record string")
+    found = declared.load().select("value.id", "value.color", "_corrupt_record").collect()
+    assert [tuple(row) for row in found] == [
+        (1, 1, None),
+        (None, None, "oops"),
+        (None, None, None),
+    ]
+    assert declared.option("mode", "dropMalformed").load().count() == 2
+    with pytest.raises(PySparkException, match=r"@1 is not the protobuf that the schema says"):
+        declared.option("mode", "failFast").load().collect()
+
+
 # --- streams -------------------------------------------------------------------------------------
 
 
@@ -408,6 +461,47 @@ async def test_a_checkpoint_of_sparks_own_source_is_read_on(kafka: KafkaHandle, 
     await fill(kafka, topic, 10, 2, at=20)
     own.source = OURS  # only the format's name changes
     assert len({row[3:5] for row in own.run()}) == len(own.rows()) == 30
+
+
+async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic = await kafka.topic(partitions=2)
+    await fill(kafka, topic, 4, 2)
+
+    def start(source: str, mode: str = "") -> StreamingQuery:
+        reader = spark.readStream.format(source).options(
+            **{"kafka.bootstrap.servers": kafka.bootstrap_servers}, subscribe=topic
+        )
+        if mode:
+            schema = "topic string, partition int, offset bigint, value struct<id: int>"
+            reader = reader.schema(schema).options(valueFormat="json", mode=mode)
+        return (
+            reader.load()  # from the latest, as streams begin
+            .select("topic", "partition", "offset")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+
+    query = start(OURS, "FAILFAST")
+    try:
+        await until(lambda: query.status["message"] == "Waiting for data to arrive")
+        await fill(kafka, topic, 6, 2, at=4)
+        with pytest.raises(StreamingQueryException, match="is not the json"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    for source, mode in ((OURS, "PERMISSIVE"), (OWN, "")):  # which can read on as well
+        await fill(kafka, topic, 2, 2, at=10)
+        query = start(source, mode)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    found = rows(spark.read.parquet(str(tmp_path / "out")))
+    assert [row[1:] for row in found] == [(number, at) for number in (0, 1) for at in range(2, 7)]
 
 
 async def test_what_is_lost_is_told_or_left_out(kafka: KafkaHandle, both: Make) -> None:
