@@ -1,9 +1,9 @@
 """A stream as its user reads it: records, batches, chunks or Arrow, and what is done to them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
@@ -23,6 +23,21 @@ from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Source(AsyncIterable[T_co], Protocol[T_co]):
+    """What a loop iterates over."""
+
+    def __anext__(self) -> Awaitable[T_co]:
+        """The next one."""
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether something was handed out, and nothing asked for since."""
 
 
 class InWork(NamedTuple):
@@ -83,14 +98,15 @@ class Reading(Generic[K, V]):
         self._in_work: InWork | None = None  # taken from the stream, not handed out yet
         self._left: list[accel.Record] = []  # the same, of a batch
         self._waiting = False
+        self.in_hand = False  # a message was handed out, and none asked for since
         self._bad: DeserializationFailed | CorruptRecords | None = None  # not dealt with yet
         stream.keep_back(self._not_handed_out)
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         self._take_back()
         if self._how.nothing:
-            return cast("AsyncIterator[Message[K, V]]", aiter(self._stream))
-        return self
+            return cast("AsyncIterator[Message[K, V]]", self._loop(aiter(self._stream)))
+        return self._loop(self)
 
     async def __anext__(self) -> Message[K, V]:
         """The next one. Who gives up waiting for it, or is timed out, can ask again.
@@ -98,6 +114,7 @@ class Reading(Generic[K, V]):
         So can who was told that a deserializer failed in a way that time may mend: the same record
         comes again. After another failure the next one comes, for it is the record that is bad.
         """
+        self.in_hand = False
         if self._is_used_up():
             raise StopAsyncIteration
         while True:
@@ -112,6 +129,7 @@ class Reading(Generic[K, V]):
                 continue
             if self._how.limit is not None:
                 self._how.limit.left -= 1
+            self.in_hand = True
             return message
 
     async def _deal_with(self, error: DeserializationFailed | CorruptRecords) -> None:
@@ -156,7 +174,7 @@ class Reading(Generic[K, V]):
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
         self._take_back(in_batches=True)
-        return Taking(partial(self._next_batch, max_records, max_wait_ms / 1000))
+        return self._loop(Taking(partial(self._next_batch, max_records, max_wait_ms / 1000)))
 
     async def _next_batch(self, max_records: int, seconds: float) -> list[Message[K, V]] | None:
         limit = self._how.limit
@@ -184,7 +202,7 @@ class Reading(Generic[K, V]):
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         self._refuse_limit("chunks()")
         self._take_back()
-        return self._stream.chunks()
+        return self._loop(self._stream.chunks())
 
     def arrow(
         self,
@@ -200,11 +218,20 @@ class Reading(Generic[K, V]):
         """
         self._refuse_limit("arrow()")
         self._take_back()
-        return self._stream.arrow(
-            copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+        return self._loop(
+            self._stream.arrow(copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps)
         )
 
     # --- how -------------------------------------------------------------------------------------
+
+    def _loop(self, source: Source[T]) -> AsyncIterator[T]:
+        """For one ``async for``: if an error ends it, what it had in hand is not finished."""
+
+        def failed() -> None:
+            if source.in_hand:
+                self._stream.is_given_up()
+
+        return accel.Loop(source, failed)
 
     def _take_back(self, *, in_batches: bool = False) -> None:
         """What a task had in hand when it was cancelled is read again by the one that goes on."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -45,11 +45,12 @@ class _Reader:
         self.owner: asyncio.Task[Any] | None = None  # who began to read; it may have others ask
         self.task: asyncio.Task[Any] | None = None
         self.asked = asyncio.Event()
+        self._failed = False  # an error ended its loop, and it has not asked since
 
     @property
-    def died(self) -> bool:
+    def gave_up(self) -> bool:
         """Whether it was cancelled, or failed: it cannot have finished what it had."""
-        return any(
+        return self._failed or any(
             task is not None and task.done() and (task.cancelled() or task.exception() is not None)
             for task in (self.owner, self.task)
         )
@@ -62,11 +63,18 @@ class _Reader:
         """What there was to know of it is known."""
         task = self.task
         self.owner = self.task = None
+        self._failed = False
         return task
 
     def comes(self) -> None:
         """It is this task."""
         self.task = asyncio.current_task()
+        self._failed = False
+
+    def fails(self) -> None:
+        """Its loop was ended by an error; the task may live on."""
+        self._failed = True
+        self.asked.set()  # who waits for that need not
 
     def asks(self) -> None:
         """And is done with what it had."""
@@ -76,6 +84,8 @@ class _Reader:
     @property
     def will_ask(self) -> bool:
         """Not if it is over, or is itself the one that would wait for that."""
+        if self._failed:
+            return False
         current, them = asyncio.current_task(), (self.owner, self.task)
         return current not in them and any(task is not None and not task.done() for task in them)
 
@@ -111,7 +121,7 @@ class Stream:
     def __aiter__(self) -> accel.AsyncRecords:
         return self._records
 
-    def chunks(self) -> AsyncIterator[accel.Records]:
+    def chunks(self) -> Taking[accel.Records]:
         """What each fetch brought of a partition, to iterate over with a plain ``for``."""
         return Taking(partial(self._refill, again=False))
 
@@ -122,7 +132,7 @@ class Stream:
         max_rows: int | None = None,
         columns: Sequence[str] = COLUMNS,
         timestamps: Timestamps = "ms",
-    ) -> AsyncIterator["pa.RecordBatch"]:
+    ) -> Taking["pa.RecordBatch"]:
         """Arrow batches, each of one partition, made without an object per record.
 
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
@@ -156,15 +166,19 @@ class Stream:
         """This task begins to read it."""
         self._reader.is_owned()
 
+    def is_given_up(self) -> None:
+        """An error ended the loop that reads it, in the midst of what was handed out."""
+        self._reader.fails()
+
     def unfinished(self) -> dict[TopicPartition, int]:
-        """What was handed out to a task that died over it: from where on to read it again."""
-        if not self._reader.died:
+        """What was handed out to who gave up over it: from where on to read it again."""
+        if not self._reader.gave_up:
             return {}
         task, finished = self._reader.goes(), self.finished()
         taken = {one: Stream.position(self, one) for one in finished}
         again = {one: at for one, at in finished.items() if at < (taken[one] or at)}
         if again:
-            _log.warning("%r ended in the midst of %s: it is read again", task, again)
+            _log.warning("%r gave up in the midst of %s: it is read again", task, again)
         return again
 
     def begin(self, partition: TopicPartition, start: int) -> None:

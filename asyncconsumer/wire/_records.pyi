@@ -3,6 +3,7 @@ from typing_extensions import Buffer
 
 from asyncconsumer.wire.records import AsyncRecords as AsyncRecords
 from asyncconsumer.wire.records import FetchAnswer as FetchAnswer
+from asyncconsumer.wire.records import Loop as Loop
 from asyncconsumer.wire.records import PartitionAnswer as PartitionAnswer
 from asyncconsumer.wire.records import Record as Record
 from asyncconsumer.wire.records import Records as Records

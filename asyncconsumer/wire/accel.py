@@ -60,6 +60,7 @@ name, decoder = load(os.environ.get(_VARIABLE) or None)
 if TYPE_CHECKING:  # the pure twin is the reference, also for the types
     from asyncconsumer.wire.records import AsyncRecords as AsyncRecords
     from asyncconsumer.wire.records import FetchAnswer as FetchAnswer
+    from asyncconsumer.wire.records import Loop as Loop
     from asyncconsumer.wire.records import PartitionAnswer as PartitionAnswer
     from asyncconsumer.wire.records import Record as Record
     from asyncconsumer.wire.records import Records as Records
@@ -69,6 +70,7 @@ if TYPE_CHECKING:  # the pure twin is the reference, also for the types
 else:
     AsyncRecords = decoder.AsyncRecords
     FetchAnswer = decoder.FetchAnswer
+    Loop = decoder.Loop
     PartitionAnswer = decoder.PartitionAnswer
     Record = decoder.Record
     Records = decoder.Records

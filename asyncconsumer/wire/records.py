@@ -3,6 +3,7 @@
 from asyncconsumer.wire.answers import FetchAnswer, PartitionAnswer, fetch_answer
 from asyncconsumer.wire.checksum import crc32c
 from asyncconsumer.wire.ends import record_set_end
+from asyncconsumer.wire.loop import Loop
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
 from asyncconsumer.wire.stream import AsyncRecords
@@ -10,6 +11,7 @@ from asyncconsumer.wire.stream import AsyncRecords
 __all__ = [
     "AsyncRecords",
     "FetchAnswer",
+    "Loop",
     "PartitionAnswer",
     "Record",
     "Records",

@@ -30,6 +30,7 @@ class AsyncRecords:
         "_waiting",
         "current",
         "deadline",
+        "in_hand",
         "last_offset",
     )
 
@@ -48,6 +49,8 @@ class AsyncRecords:
         """The Records in hand, also while more is awaited; None before the first and at the end."""
         self.last_offset = -1
         """Offset of the record handed out last, with which the user may still be busy; or -1."""
+        self.in_hand = False
+        """Whether a record was handed out, and none asked for since."""
         self.deadline = inf
         """When the clock has passed it, `refill` is asked before another record is handed out.
 
@@ -61,11 +64,13 @@ class AsyncRecords:
     async def __anext__(self) -> Record:
         if self._waiting:
             raise RuntimeError("another task already waits for the next record")
+        self.in_hand = False
         late = self.deadline < inf and self._clock() >= self.deadline
         while not self._ended:
             if self.current is not None and not late:
                 for record in self.current:
                     self.last_offset = record.offset
+                    self.in_hand = True
                     return record
             await self._ask_for_more()
             late = False  # it was asked once: what it gives may be handed out

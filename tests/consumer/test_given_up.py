@@ -14,6 +14,7 @@ from asyncconsumer.errors import ConfigError, CorruptRecords
 from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.wire import accel
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast
@@ -260,3 +261,67 @@ async def test_several_readers_have_no_end_and_no_transaction_in_common() -> Non
             other.stream(2)
             with pytest.raises(ConfigError, match="one reader has in hand"):
                 other.transaction(Producer())
+
+
+# --- the loop that everybody writes --------------------------------------------------------------
+
+
+async def records(one: Consumer[Any, Any], work: Callable[[int], Any]) -> None:
+    async for record in one:
+        await work(record.offset)
+
+
+async def batches(one: Consumer[Any, Any], work: Callable[[int], Any]) -> None:
+    async for batch in one.batches(max_records=1):
+        for record in batch:
+            await work(record.offset)
+
+
+async def chunks(one: Consumer[Any, Any], work: Callable[[int], Any]) -> None:
+    async for chunk in one.chunks():
+        for record in chunk:
+            await work(record.offset)
+
+
+@pytest.mark.skipif(accel.name == "pure", reason="needs the compiled loop")
+@pytest.mark.parametrize("read", [records, batches, chunks])
+@pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
+@pytest.mark.parametrize("failure", ["error", "timeout"])
+@simulated([1, 2])
+async def test_a_body_that_fails_gets_it_again_in_the_same_task(
+    read: Callable[..., Any], options: dict[str, Any], failure: str
+) -> None:
+    done: list[int] = []
+    failed = 0
+
+    async def work(offset: int) -> None:
+        nonlocal failed
+        if offset == 2 and failed < 2:
+            failed += 1
+            if failure == "error":
+                raise OSError("the database is away")
+            await asyncio.sleep(100)
+        done.append(offset)
+
+    async with world(5, one_by_one=True) as cluster, consumer(cluster, **options) as one:
+        while 4 not in done:
+            try:
+                async with asyncio.timeout(1):
+                    await read(one, work)
+            except (OSError, TimeoutError):
+                assert 2 not in done or failed == 2
+    assert done[-3:] == [2, 3, 4]
+    assert done[:2] == [0, 1]
+    assert read is chunks or len(done) == 5  # of a chunk all comes again
+    assert cluster.shelf.offsets["g"][AT]["offset"] in (4, 5)
+
+
+@simulated([1, 2])
+async def test_a_break_says_that_it_is_done() -> None:
+    async with world(5) as cluster, consumer(cluster) as one:
+        seen: list[int] = []
+        while len(seen) < 5:
+            async for record in one:
+                seen.append(record.offset)
+                break
+    assert seen == [0, 1, 2, 3, 4]

@@ -43,7 +43,7 @@ PyMODINIT_FUNC PyInit__records(void)
     if (module == NULL)
         return NULL;
     if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0
-        || stream_prepare(module) < 0 || answer_prepare(module) < 0)
+        || stream_prepare(module) < 0 || loop_prepare(module) < 0 || answer_prepare(module) < 0)
         Py_CLEAR(module);
     return module;
 }

@@ -107,9 +107,10 @@ int records_prepare(PyObject *module);
 /* The next Record as an object; NULL without an exception at the end. Steals nothing. */
 PyObject *records_next(Records *self);
 
-/* --- stream.c, columns.c, answer.c, ends.c -------------------------------------------------- */
+/* --- stream.c, loop.c, columns.c, answer.c, ends.c -------------------------------------------------- */
 
 int stream_prepare(PyObject *module);
+int loop_prepare(PyObject *module);
 PyObject *records_take_columns(Records *self, PyObject *args);
 int answer_prepare(PyObject *module);
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);

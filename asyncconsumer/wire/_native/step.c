@@ -83,8 +83,10 @@ static inline PyObject *in_hand(AsyncRecords *stream)
     Py_INCREF(current);
     PyObject *record = records_next(current);
     Py_DECREF(current);
-    if (record != NULL)
+    if (record != NULL) {
         stream->last_offset = ((Record *)record)->offset;
+        stream->in_hand = true;
+    }
     return record;
 }
 

@@ -12,6 +12,7 @@
 static PyObject *stream_anext(AsyncRecords *self)
 {
     Step *step = self->spare;
+    self->in_hand = false;
     if (step == NULL || Py_REFCNT(step) > 1) {
         step = step_new();
         if (step == NULL)
@@ -79,6 +80,8 @@ static PyMemberDef stream_members[] = {
      "Offset of the record handed out last, which the user may still be busy with; -1 before."},
     {"deadline", T_DOUBLE, offsetof(AsyncRecords, deadline), 0,
      "When the clock has passed it, refill() is asked before another record is handed out."},
+    {"in_hand", T_BOOL, offsetof(AsyncRecords, in_hand), READONLY,
+     "Whether a record was handed out, and none asked for since."},
     {NULL, 0, 0, 0, NULL},
 };
 

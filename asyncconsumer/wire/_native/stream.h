@@ -17,6 +17,7 @@ typedef struct {
     double deadline;       /* by the clock: after it, refill() is asked before each record */
     PyObject *clock;       /* a function, or NULL for the system's */
     bool ended;
+    bool in_hand;          /* a record was handed out, and none asked for since */
 } AsyncRecords;
 
 enum State { FRESH, WAITING, DONE };
