@@ -82,9 +82,9 @@ static inline PyObject *in_hand(AsyncRecords *stream)
         return NULL;
     Py_INCREF(current);
     PyObject *record = records_next(current);
-    Py_DECREF(current);
     if (record != NULL)
-        stream->last_offset = ((Record *)record)->offset;
+        stream->last_offset = current->given;
+    Py_DECREF(current);
     return record;
 }
 
