@@ -5,6 +5,7 @@ from asyncconsumer.wire.checksum import crc32c
 from asyncconsumer.wire.ends import record_set_end
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
+from asyncconsumer.wire.room import room_for
 from asyncconsumer.wire.stream import AsyncRecords
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "crc32c",
     "fetch_answer",
     "record_set_end",
+    "room_for",
 ]
