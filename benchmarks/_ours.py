@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from asyncconsumer import SimpleConsumer
-from benchmarks._engine_ours import engine, stream
 from benchmarks._peers import run_one, tell
 
 
@@ -62,6 +61,8 @@ async def arrow(servers: str, topic: str, count: int, *, copy: bool) -> None:
 
 async def many(servers: str, topic: str, count: int) -> None:
     """`async for` over one stream of all partitions, from the fetch engine."""
+    from benchmarks._engine_ours import engine, stream  # the others do not need its memory
+
     started, cpu = time.perf_counter(), time.process_time()
     seen = 0
     async with SimpleConsumer(servers) as consumer:

@@ -6,6 +6,7 @@ from asyncconsumer.wire.ends import record_set_end
 from asyncconsumer.wire.loop import Loop
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
+from asyncconsumer.wire.room import room_for
 from asyncconsumer.wire.stream import AsyncRecords
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "crc32c",
     "fetch_answer",
     "record_set_end",
+    "room_for",
 ]

@@ -32,6 +32,17 @@ def feed(frames: Frames, data: bytes, pieces: list[int]) -> list[bytes]:
     return found
 
 
+def feed_kept(frames: Frames, data: bytes) -> list[memoryview]:
+    """The frames themselves."""
+    found: list[memoryview] = []
+    while data:
+        room = frames.room()
+        piece, data = data[: len(room)], data[len(room) :]
+        room[: len(piece)] = piece
+        found += frames.received(len(piece))
+    return found
+
+
 @given(lengths=st.lists(LENGTHS, max_size=6), pieces=st.lists(st.integers(1, 9000), max_size=9))
 @example(lengths=[4, 8000], pieces=[11])  # a piece that ends in the middle of a length
 def test_frames_come_out_whole_and_in_order(lengths: list[int], pieces: list[int]) -> None:
@@ -46,6 +57,16 @@ def test_a_frame_is_not_written_to_again() -> None:
         frames.room()[: len(data)] = data
         kept += frames.received(len(data))
     assert [bytes(frame) for frame in kept] == [bytes([number]) * 10 for number in range(50)]
+
+
+def test_a_large_frame_that_is_kept_is_not_written_to_again() -> None:
+    frames, kept = Frames(200_000), []
+    for number in range(20):
+        (body,) = feed_kept(frames, framed(bytes([number]) * (100_000 + number)))
+        if number % 3 == 0:
+            kept.append((number, body))
+        del body  # whose memory the next ones may get
+    assert all(bytes(body) == bytes([n]) * (100_000 + n) for n, body in kept)
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 3, 101, 2**31 - 1])

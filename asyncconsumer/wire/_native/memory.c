@@ -5,6 +5,7 @@ enum {
     LEAST_KEPT = 16 << 10,  /* smaller ones malloc keeps warm by itself */
     MOST_KEPT = 8 << 20,    /* bytes in all */
     MOST_BLOCKS = 16,
+    ROUNDED_TO = 64 << 10,  /* rooms: frames of about the same size fit each other's */
 };
 
 typedef struct {
@@ -91,7 +92,33 @@ PyObject *buffer_finish(Buffer *buffer)
         }
     }
     slab->memory = *buffer;
+    slab->writable = false;
     *buffer = (Buffer){NULL, 0, 0};
+    return (PyObject *)slab;
+}
+
+PyObject *room_for(PyObject *module, PyObject *size)
+{
+    Buffer memory = {NULL, 0, 0};
+    Py_ssize_t wanted = PyLong_AsSsize_t(size), rounded = wanted;
+    if (wanted == -1 && PyErr_Occurred())
+        return NULL;
+    if (wanted < 0) {
+        PyErr_SetString(PyExc_ValueError, "the size must not be negative");
+        return NULL;
+    }
+    if (wanted >= LEAST_KEPT && wanted <= PY_SSIZE_T_MAX - ROUNDED_TO)
+        rounded = (wanted + ROUNDED_TO - 1) / ROUNDED_TO * ROUNDED_TO;
+    if (buffer_grow(&memory, rounded) < 0)
+        return NULL;
+    Slab *slab = PyObject_New(Slab, &Slab_Type);
+    if (slab == NULL) {
+        buffer_drop(&memory);
+        return NULL;
+    }
+    memory.used = wanted;
+    slab->memory = memory;
+    slab->writable = true;
     return (PyObject *)slab;
 }
 
@@ -105,7 +132,7 @@ static int slab_get_buffer(Slab *self, Py_buffer *view, int flags)
 {
     static char nothing;
     char *start = self->memory.start ? self->memory.start : &nothing;
-    return PyBuffer_FillInfo(view, (PyObject *)self, start, self->memory.used, 1, flags);
+    return PyBuffer_FillInfo(view, (PyObject *)self, start, self->memory.used, !self->writable, flags);
 }
 
 static PyBufferProcs slab_as_buffer = {.bf_getbuffer = (getbufferproc)slab_get_buffer};

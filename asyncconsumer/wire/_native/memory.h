@@ -1,4 +1,4 @@
-/* Memory for columns that is used again while it is still warm.
+/* Memory for columns and for frames that is used again while it is still warm.
 
    A fresh megabyte costs more in page faults than decoding into it costs in time (measured: 56 of
    93 ns a record). So blocks of arrays that were let go are kept, a few and not too many bytes. */
@@ -8,6 +8,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdbool.h>
 
 typedef struct {
     char *start;
@@ -42,8 +43,10 @@ static inline int buffer_append(Buffer *buffer, const void *data, Py_ssize_t len
 typedef struct {
     PyObject_HEAD
     Buffer memory;
+    bool writable;
 } Slab;
 
 int memory_prepare(void);
+PyObject *room_for(PyObject *module, PyObject *size);
 
 #endif

@@ -26,6 +26,8 @@ static PyMethodDef methods[] = {
      "See asyncconsumer.wire.records.fetch_answer, the same in Python."},
     {"record_set_end", record_set_end, METH_VARARGS,
      "record_set_end(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise`, and the leader epoch of that batch, or -1."},
+    {"room_for", room_for, METH_O,
+     "room_for(size, /)\n--\n\nRoom to write so many bytes to, with anything in it: memory of what is gone."},
     {"_crc32c_portable", crc32c_tables, METH_O,
      "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
     {NULL, NULL, 0, NULL},

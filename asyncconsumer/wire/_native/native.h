@@ -14,8 +14,7 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *topic, *partition, *key, *value, *headers;
-    long long offset, timestamp;
+    PyObject *topic, *partition, *offset, *timestamp, *key, *value, *headers; /* Python reads slots fastest */
     signed char timestamp_type;
 } Record;
 
@@ -46,6 +45,7 @@ typedef struct {
     const uint8_t *at, *end;          /* the entries not looked at yet */
     int64_t floor;                    /* next_offset: nothing below it is handed out */
     int64_t ceiling;                  /* nor anything from here on */
+    int64_t given;                    /* the offset of the record handed out last */
 
     /* the batch in hand */
     const uint8_t *record, *body_end; /* its records not looked at yet */

@@ -2,29 +2,26 @@
    fields are exactly str, int, bytes and tuples of those, which the constructor makes sure of). */
 
 #include "native.h"
+#include "parts.h"
 
 #include <stddef.h>
 #include <structmember.h>
 
 static PyObject *no_headers; /* the one empty tuple */
 
-/* Memory of records that are gone. A loop over records lets one go for each it gets. */
+/* Records that are gone, with those of their parts that the next one may be made of. */
 enum { MOST_SPARE = 16 };
 static Record *spare[MOST_SPARE];
 static int spare_count;
 
 static inline Record *new_record(void)
 {
-    if (spare_count == 0)
-        return PyObject_New(Record, &Record_Type);
-    return (Record *)PyObject_Init((PyObject *)spare[--spare_count], &Record_Type);
-}
-
-static PyObject *bytes_or_none(const uint8_t *at, int32_t length)
-{
-    if (at == NULL)
-        Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize((const char *)at, length);
+    if (spare_count > 0)
+        return (Record *)PyObject_Init((PyObject *)spare[--spare_count], &Record_Type);
+    Record *self = PyObject_New(Record, &Record_Type);
+    if (self != NULL)
+        self->offset = self->timestamp = self->key = self->value = NULL;
+    return self;
 }
 
 /* Headers were bounds-checked when the record was sighted; keys are valid UTF-8. */
@@ -40,7 +37,7 @@ static PyObject *headers_from(const Sight *sight)
         PyObject *key = PyUnicode_DecodeUTF8((const char *)r.at, (Py_ssize_t)length, NULL);
         r.at += length;
         read_varint(&r, &length);
-        PyObject *value = bytes_or_none(length < 0 ? NULL : r.at, (int32_t)length);
+        PyObject *value = bytes_from(NULL, length < 0 ? NULL : r.at, (int32_t)length);
         if (length > 0)
             r.at += length;
         PyObject *pair = key && value ? PyTuple_Pack(2, key, value) : NULL;
@@ -64,13 +61,14 @@ PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight)
         return NULL;
     self->topic = Py_NewRef(topic);
     self->partition = Py_NewRef(partition);
-    self->offset = sight->offset;
-    self->timestamp = sight->timestamp;
+    self->offset = int_from(self->offset, sight->offset);
+    self->timestamp = int_from(self->timestamp, sight->timestamp);
     self->timestamp_type = sight->timestamp_type;
-    self->key = bytes_or_none(sight->key, sight->key_length);
-    self->value = bytes_or_none(sight->value, sight->value_length);
+    self->key = bytes_from(self->key, sight->key, sight->key_length);
+    self->value = bytes_from(self->value, sight->value, sight->value_length);
     self->headers = sight->header_count ? headers_from(sight) : Py_NewRef(no_headers);
-    if (self->key == NULL || self->value == NULL || self->headers == NULL) {
+    if (self->offset == NULL || self->timestamp == NULL || self->key == NULL || self->value == NULL
+        || self->headers == NULL) {
         Py_DECREF(self);
         return NULL;
     }
@@ -81,13 +79,18 @@ static void record_dealloc(Record *self)
 {
     Py_XDECREF(self->topic);
     Py_XDECREF(self->partition);
+    Py_XDECREF(self->headers);
+    if (spare_count < MOST_SPARE) {
+        self->key = worth_keeping(self->key);
+        self->value = worth_keeping(self->value);
+        spare[spare_count++] = self;
+        return;
+    }
+    Py_XDECREF(self->offset);
+    Py_XDECREF(self->timestamp);
     Py_XDECREF(self->key);
     Py_XDECREF(self->value);
-    Py_XDECREF(self->headers);
-    if (spare_count < MOST_SPARE)
-        spare[spare_count++] = self;
-    else
-        PyObject_Free(self);
+    PyObject_Free(self);
 }
 
 /* --- made in Python --------------------------------------------------------------------------- */
@@ -153,13 +156,14 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return NULL;
     self->topic = PyUnicode_FromObject(topic); /* a subclass could hold a cycle */
     self->partition = PyLong_FromLong(partition);
-    self->offset = offset;
-    self->timestamp = timestamp;
+    self->offset = int_from(self->offset, offset);
+    self->timestamp = int_from(self->timestamp, timestamp);
     self->timestamp_type = (signed char)timestamp_type;
-    self->key = self->value = self->headers = NULL;
-    if (self->topic == NULL || self->partition == NULL || (self->key = exact_bytes(key, "key")) == NULL
-        || (self->value = exact_bytes(value, "value")) == NULL
-        || (self->headers = exact_headers(headers)) == NULL)
+    Py_XSETREF(self->key, exact_bytes(key, "key"));
+    Py_XSETREF(self->value, self->key ? exact_bytes(value, "value") : NULL);
+    self->headers = self->value ? exact_headers(headers) : NULL;
+    if (self->topic == NULL || self->partition == NULL || self->offset == NULL || self->timestamp == NULL
+        || self->headers == NULL)
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -172,11 +176,11 @@ static PyObject *record_compare(PyObject *left, PyObject *right, int operator)
         || !Py_IS_TYPE(left, &Record_Type))
         Py_RETURN_NOTIMPLEMENTED;
     Record *a = (Record *)left, *b = (Record *)right;
-    int same = a->offset == b->offset && a->timestamp == b->timestamp
-            && a->timestamp_type == b->timestamp_type;
-    PyObject *pairs[][2] = {{a->topic, b->topic}, {a->partition, b->partition}, {a->key, b->key},
-                            {a->value, b->value}, {a->headers, b->headers}};
-    for (int i = 0; same == 1 && i < 5; i++)
+    int same = a->timestamp_type == b->timestamp_type;
+    PyObject *pairs[][2] = {{a->offset, b->offset}, {a->timestamp, b->timestamp}, {a->topic, b->topic},
+                            {a->partition, b->partition}, {a->key, b->key}, {a->value, b->value},
+                            {a->headers, b->headers}};
+    for (int i = 0; same == 1 && i < 7; i++)
         same = PyObject_RichCompareBool(pairs[i][0], pairs[i][1], Py_EQ);
     if (same < 0)
         return NULL;
@@ -185,7 +189,7 @@ static PyObject *record_compare(PyObject *left, PyObject *right, int operator)
 
 static Py_hash_t record_hash(Record *self)
 {
-    PyObject *identity = Py_BuildValue("(OOL)", self->topic, self->partition, self->offset);
+    PyObject *identity = Py_BuildValue("(OOO)", self->topic, self->partition, self->offset);
     if (identity == NULL)
         return -1;
     Py_hash_t hash = PyObject_Hash(identity);
@@ -195,7 +199,7 @@ static Py_hash_t record_hash(Record *self)
 
 static PyObject *fields_of(Record *self)
 {
-    return Py_BuildValue("(OOLLiOOO)", self->topic, self->partition, self->offset, self->timestamp,
+    return Py_BuildValue("(OOOOiOOO)", self->topic, self->partition, self->offset, self->timestamp,
                          (int)self->timestamp_type, self->key, self->value, self->headers);
 }
 
@@ -255,8 +259,8 @@ static PyGetSetDef record_getters[] = {
 static PyMemberDef record_members[] = {
     {"topic", T_OBJECT_EX, offsetof(Record, topic), READONLY, "The topic's name, one str for all its records."},
     {"partition", T_OBJECT_EX, offsetof(Record, partition), READONLY, "The number of the partition."},
-    {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, "The place in the partition."},
-    {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, "Milliseconds since 1970, or -1."},
+    {"offset", T_OBJECT_EX, offsetof(Record, offset), READONLY, "The place in the partition."},
+    {"timestamp", T_OBJECT_EX, offsetof(Record, timestamp), READONLY, "Milliseconds since 1970, or -1."},
     {"timestamp_type", T_BYTE, offsetof(Record, timestamp_type), READONLY,
      "0: when it was made; 1: when the broker appended it; -1: the old format has no time."},
     {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, "bytes or None."},

@@ -18,6 +18,7 @@ PyObject *records_next(Records *self)
     Sight sight;
     if (refuse_second_user(self) < 0 || walk_next(self, &sight) <= 0)
         return NULL;
+    self->given = sight.offset;
     return record_from(self->topic, self->partition, &sight);
 }
 

@@ -82,11 +82,11 @@ static inline PyObject *in_hand(AsyncRecords *stream)
         return NULL;
     Py_INCREF(current);
     PyObject *record = records_next(current);
-    Py_DECREF(current);
     if (record != NULL) {
-        stream->last_offset = ((Record *)record)->offset;
+        stream->last_offset = current->given;
         stream->in_hand = true;
     }
+    Py_DECREF(current);
     return record;
 }
 

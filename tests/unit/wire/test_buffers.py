@@ -175,3 +175,21 @@ def test_a_cycle_with_the_memoryview_that_is_read_is_collected(name: str) -> Non
     command = [sys.executable, "-c", CYCLES_WITH_MEMORYVIEWS, name]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("size", [0, 1, 5000, 70_000, 3_000_000])
+def test_room_is_of_the_size_asked_for_and_keeps_what_is_written(
+    decoder: ModuleType, size: int
+) -> None:
+    for letter in (b"a", b"b"):
+        room = memoryview(decoder.room_for(size))
+        assert len(room) == size
+        room[:] = letter * size
+        other = memoryview(decoder.room_for(size))
+        other[:] = b"-" * size
+        assert bytes(room) == letter * size
+
+
+def test_there_is_no_negative_room(decoder: ModuleType) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        decoder.room_for(-1)

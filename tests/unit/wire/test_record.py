@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer.errors import ConfigError
+from tests.unit.wire.encoder import Row, batch
 
 pytestmark = pytest.mark.fast
 
@@ -129,3 +130,58 @@ def test_it_can_be_taken_for_a_message_and_says_why_it_is_not_committed(
         record.commit()
     with pytest.raises(AttributeError):
         record.record = record
+
+
+LARGE_AND_SMALL = (
+    -1,
+    0,
+    256,
+    257,
+    2**30 - 1,
+    2**30,
+    2**45,
+    2**60 - 1,
+    2**60,
+    2**62,
+    255,
+    2**31,
+    300,
+)
+
+
+def of_one_length(decoder: ModuleType) -> Any:
+    """Records that could be made of the parts of each other."""
+    many = [Row(i + 500, b"value%03d" % i, b"k%d" % (i % 10), 2**41 + i) for i in range(100)]
+    return decoder.Records(batch(many), topic="t", partition=0)
+
+
+def test_what_was_taken_from_a_record_stays_when_the_next_one_comes(decoder: ModuleType) -> None:
+    kept = [
+        (record.offset, record.timestamp, record.key, record.value)
+        for record in of_one_length(decoder)
+    ]
+    wanted = [(i + 500, 2**41 + i, b"k%d" % (i % 10), b"value%03d" % i) for i in range(100)]
+    assert kept == wanted
+
+
+def test_each_value_has_its_own_hash(decoder: ModuleType) -> None:
+    for record in of_one_length(decoder):
+        assert hash(record.value) == hash(bytes(bytearray(record.value)))
+        assert {record.value: 1}.get(bytes(bytearray(record.value))) == 1
+
+
+def test_numbers_of_any_size_follow_each_other(decoder: ModuleType) -> None:
+    for before in LARGE_AND_SMALL:
+        for number in LARGE_AND_SMALL:
+            decoder.Record("t", 0, before, before)
+            record = decoder.Record("t", 0, number, number)
+            assert (record.offset, record.timestamp) == (number, number)
+            assert str(record.offset) == str(number)
+
+
+def test_what_a_user_gave_is_not_written_over(decoder: ModuleType) -> None:
+    value = bytes(bytearray(b"valueXYZ"))
+    decoder.Record("t", 0, 1, value=value)
+    for _ in of_one_length(decoder):
+        pass
+    assert value == b"valueXYZ"

@@ -1,0 +1,70 @@
+/* The parts of a record: bytes and ints, made anew or of those of a record that is gone.
+
+   A loop over records lets one go for each that it gets. What nobody else holds any more is written
+   over, which saves an allocation and a release each (measured: half of the time of a record). */
+
+#ifndef ASYNCCONSUMER_PARTS_H
+#define ASYNCCONSUMER_PARTS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LARGEST_KEPT = 512, LARGEST_SHARED_INT = 256 };
+
+/* Whether we hold the only reference. Without the lock that guards them, counts tell nothing. */
+static inline bool is_ours(PyObject *part)
+{
+#ifdef Py_GIL_DISABLED
+    return false;
+#else
+    return part != NULL && Py_REFCNT(part) == 1;
+#endif
+}
+
+/* The bytes at a place, or None; steals `old`, which is NULL or bytes. */
+static inline PyObject *bytes_from(PyObject *old, const uint8_t *at, int32_t length)
+{
+    if (at != NULL && is_ours(old) && PyBytes_GET_SIZE(old) == length) {
+        memcpy(PyBytes_AS_STRING(old), at, (size_t)length);
+        _Py_COMP_DIAG_PUSH
+        _Py_COMP_DIAG_IGNORE_DEPR_DECLS
+        ((PyBytesObject *)old)->ob_shash = -1; /* not known yet */
+        _Py_COMP_DIAG_POP
+        return old;
+    }
+    Py_XDECREF(old);
+    return at == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)at, length);
+}
+
+/* Steals `old`, which is NULL or an int. */
+static inline PyObject *int_from(PyObject *old, int64_t value)
+{
+#if PY_VERSION_HEX < 0x030C0000 && PyLong_SHIFT == 30
+    if (is_ours(old) && value > LARGEST_SHARED_INT && value < INT64_C(1) << 60) {
+        digit *digits = ((PyLongObject *)old)->ob_digit;
+        Py_ssize_t count = value >> PyLong_SHIFT ? 2 : 1;
+        if (Py_SIZE(old) == count) {
+            digits[0] = (digit)(value & PyLong_MASK);
+            if (count == 2)
+                digits[1] = (digit)(value >> PyLong_SHIFT);
+            return old;
+        }
+    }
+#endif
+    Py_XDECREF(old);
+    return PyLong_FromLongLong(value);
+}
+
+/* Bytes that the next record may be made of, or NULL; steals them. Large ones are no use waiting. */
+static inline PyObject *worth_keeping(PyObject *part)
+{
+    if (is_ours(part) && PyBytes_CheckExact(part) && PyBytes_GET_SIZE(part) <= LARGEST_KEPT)
+        return part;
+    Py_XDECREF(part);
+    return NULL;
+}
+
+#endif
