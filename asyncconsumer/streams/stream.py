@@ -45,6 +45,7 @@ class _Reader:
         self.owner: asyncio.Task[Any] | None = None  # who began to read; it may have others ask
         self.task: asyncio.Task[Any] | None = None
         self.asked = asyncio.Event()
+        self.at_end = False  # it was told that nothing more comes
 
     @property
     def died(self) -> bool:
@@ -67,6 +68,11 @@ class _Reader:
     def comes(self) -> None:
         """It is this task."""
         self.task = asyncio.current_task()
+        self.at_end = False
+
+    def ends(self) -> None:
+        """It is told so."""
+        self.at_end = True
 
     def asks(self) -> None:
         """And is done with what it had."""
@@ -151,6 +157,11 @@ class Stream:
     def is_read(self) -> bool:
         """Whether anybody ever asked for something."""
         return self._reader.task is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its reader has come to its end, and may not ask again."""
+        return self._reader.at_end
 
     def is_taken_up(self) -> None:
         """This task begins to read it."""
@@ -297,6 +308,7 @@ class Stream:
                 self._unseen = None
                 return chunk.records
             self._put_aside(chunk)
+        self._reader.ends()
         return None
 
     async def _before_first(self, chunk: Chunk) -> None:
