@@ -13,7 +13,7 @@ from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
-from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
+from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,6 +134,8 @@ class Stream:
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
         of the fetch and keep them alive, beyond the budget; Spark takes only copied ones.
         """
+        # told now, and not when the first record comes
+        checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
         convert = partial(
             to_arrow, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )

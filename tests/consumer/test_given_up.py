@@ -239,6 +239,15 @@ def test_a_timeout_does_not_end_the_iterator(way: str) -> None:
 
 
 @simulated([1])
+async def test_what_arrow_cannot_be_asked_for_is_told_before_anything_comes() -> None:
+    async with world(0) as cluster, consumer(cluster) as one:
+        with pytest.raises(ConfigError, match="no_such"):
+            one.arrow(columns=("offset", "no_such"))
+        with pytest.raises(ConfigError, match="max_rows=0"):
+            one.arrow(max_rows=0)
+
+
+@simulated([1])
 async def test_every_way_to_read_ends_when_nothing_comes() -> None:
     async with world(3) as cluster:
         for way in ("batches", "chunks", "arrow"):
