@@ -93,7 +93,7 @@ class DeadLetters:
         place = record.topic, record.partition, record.offset
         letter = self._letters.get(place)
         if letter is None:
-            headers = [*_kept(record.headers), *_told(record, failure)]
+            headers = [*_kept(record.headers), *told_of(record, failure)]
             letter = self._letters[place] = _Letter(record, headers, partition)
             self._asked.set()
         await letter.written.wait()
@@ -236,7 +236,8 @@ def _kept(headers: Headers) -> Headers:
     return tuple(one for one in headers if not one[0].startswith(PREFIX))
 
 
-def _told(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
+def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
+    """The headers that tell where a record was, and what went wrong."""
     error = failure.error
     told: dict[str, object] = {
         "topic": record.topic,

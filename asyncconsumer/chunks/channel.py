@@ -99,6 +99,8 @@ class Channel:
 
         Harmless when done before: the first reason stays.
         """
+        if error is None:
+            self.reopen()  # for good is more than for now
         if self._ending is None:
             self._ending = error or ClosedError("the channel was closed")
             self._readable.set()
@@ -151,13 +153,21 @@ class Channel:
             if (chunk := self.pop_now()) is not None:
                 self._since_breath += chunk.size + _BYTES_BETWEEN_BREATHS // _POPS_BETWEEN_BREATHS
                 return chunk
-            if isinstance(self._ending, ClosedError):
+            finished = isinstance(self._ending, _Finished)
+            if isinstance(self._ending, ClosedError) and not (finished and self._keeps_back()):
                 return None
-            if self._ending is not None:
+            if self._ending is not None and not finished:
                 raise copy.copy(self._ending) from self._ending
             self._readable.clear()
             await self._readable.wait()
             self._since_breath = 0
+
+    def _keeps_back(self) -> bool:
+        """Whether something of what is on hold waits: the end comes after it."""
+        held = self._held
+        return not held.isdisjoint(self._waiting) or any(
+            wanted and chunk.partition in held for chunk, wanted in self._in_hand.items()
+        )
 
     def push_back(self, chunk: Chunk) -> None:
         """Have what was popped, and not used up, be the next of its partition again."""

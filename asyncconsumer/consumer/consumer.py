@@ -16,6 +16,7 @@ from asyncconsumer.consumer.connected import Connected, connect
 from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.joined import Given, Joined, S, StreamKind, join
+from asyncconsumer.consumer.listener import checked_listener
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
 from asyncconsumer.consumer.poison import Poison
@@ -23,7 +24,7 @@ from asyncconsumer.consumer.progress_bar import check_terminal
 from asyncconsumer.consumer.reading import How, Limit, Reading
 from asyncconsumer.consumer.steering import Steering
 from asyncconsumer.consumer.transactions import TransactionalProducer
-from asyncconsumer.consumer.wishes import Wish, named, wish_of
+from asyncconsumer.consumer.wishes import Wish, by_hand, named, wish_of
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
@@ -32,6 +33,7 @@ from asyncconsumer.fetch.manager import Progress
 from asyncconsumer.following import Following
 from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.own import checked_store
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Streams
@@ -69,11 +71,10 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         companions: Mapping[str, str] | None = None,
         **options: Any,  # noqa: ANN401 - checked by the configs
     ) -> None:
-        told = [] if listener is None else [listener]
-        config, intercepted = ConsumerConfig.of(options), Interceptors(interceptors)
-        super().__init__(
-            config, Given(told, offsets, intercepted, outside or Outside(), companions or {})
-        )
+        config, store = ConsumerConfig.of(options), checked_store(offsets)
+        told = [] if listener is None else [checked_listener(listener)]
+        given = Given(told, store, Interceptors(interceptors), outside or Outside())
+        super().__init__(config, given._replace(companions=companions or {}))
         self._wish = wish_of(topics, pattern, partitions)
         if self._wish is not None:
             self._check(self._wish)
@@ -128,7 +129,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
 
     def listen(self, listener: object) -> None:
         """Tell this one as well, from the next change on, after those that were there before."""
-        self._given.listeners.append(listener)
+        self._given.listeners.append(checked_listener(listener))
 
     async def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
         """Read these topics, or those whose names match, in place of what was subscribed before."""
@@ -139,7 +140,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, in place of those before; no group divides them."""
-        await self._want(frozenset(partitions))
+        await self._want(by_hand(partitions))
 
     async def unsubscribe(self) -> None:
         """Stop reading, commit what is finished, leave the group. Another wish may follow."""
@@ -247,12 +248,18 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         )
 
     def stream(self, number: int) -> list[Reading[K, V]]:
-        """So many streams that divide what is ours, to be read by as many tasks."""
+        """So many streams that divide what is ours, to be read by as many tasks.
+
+        With `stop_at` those without any end with the last, for a rebalance may bring one.
+        """
         whole_number("the number of streams", number, 1)
         self.config.reading.refuse("stream()", "max_records")
         there = self._there
         streams = [there.open_stream(there.kind) for _ in range(number)]
         self._route(Spread(streams))
+        if isinstance(there.wish, frozenset) and self.config.reading.stop_at is not None:
+            for without in streams[len(there.wish) :]:  # nothing more will come
+                without.channel.finish()
         return [self._reading_of(one) for one in streams]
 
     def partitions(self) -> AsyncIterator[Reading[K, V]]:

@@ -24,10 +24,20 @@ def wish_of(
     if pattern is not None:
         given.append(Pattern(pattern))
     if partitions is not None:
-        given.append(frozenset(partitions))
+        given.append(by_hand(partitions))
     if len(given) > 1:
         raise SubscriptionConflict(named(given[0]), named(given[1]))
     return given[0] if given else None
+
+
+def by_hand(partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+    """These partitions, if that is what they are; users may not check their types."""
+    wanted = frozenset(partitions)
+    given: Iterable[object] = wanted
+    for one in given:
+        if not isinstance(one, TopicPartition):
+            raise ConfigError(f"{one!r} is no partition: give TopicPartition(topic, number)")
+    return wanted
 
 
 def check_names(topics: Collection[object]) -> None:

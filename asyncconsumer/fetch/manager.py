@@ -123,6 +123,7 @@ class FetchManager:
                 self._last_ends[partition] = cursor.high_watermark
                 self._placing.take_away(cursor)
                 cursor.channel.drop(partition)
+                cursor.channel.reopen()  # what was dropped may come back
         new: list[Cursor] = []
         for partition, want in wanted.items():
             there = self._cursors.get(partition)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from asyncconsumer.errors import ConsumerError, StoreFailed
+from asyncconsumer.errors import ConfigError, ConsumerError, StoreFailed
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore
 
@@ -42,3 +42,11 @@ class OwnStore:
             raise
         except Exception as error:
             raise StoreFailed("commit", repr(error)) from error
+
+
+def checked_store(store: OffsetStore | None) -> OffsetStore | None:
+    """Raise for one that cannot be asked; users may not check their types."""
+    for name in () if store is None else ("load", "commit"):
+        if not callable(getattr(store, name, None)):
+            raise ConfigError(f"offsets={store!r} is no store: it has no `async def {name}`")
+    return store

@@ -43,7 +43,10 @@ class Routes:
 
 
 class Spread(Routes):
-    """Some streams that share what there is: a new partition goes to the one with the fewest."""
+    """Some streams that share what there is: a new partition goes to the one with the fewest.
+
+    Not to one whose reader has come to its end, as long as there is another.
+    """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         super().__init__(streams)
@@ -53,7 +56,9 @@ class Spread(Routes):
         """Where it is, or from now on will be."""
         if partition not in self._places:
             taken = list(self._places.values())
-            self._places[partition] = min(self.all(), key=taken.count)
+            self._places[partition] = min(
+                self.all(), key=lambda stream: (stream.is_over, taken.count(stream))
+            )
         return self._places[partition]
 
     def end(self, partition: TopicPartition) -> None:

@@ -13,7 +13,7 @@ from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
-from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
+from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +46,7 @@ class _Reader:
         self.task: asyncio.Task[Any] | None = None
         self.asked = asyncio.Event()
         self._failed = False  # an error ended its loop, and it has not asked since
+        self.at_end = False  # it was told that nothing more comes
 
     @property
     def gave_up(self) -> bool:
@@ -69,12 +70,16 @@ class _Reader:
     def comes(self) -> None:
         """It is this task."""
         self.task = asyncio.current_task()
-        self._failed = False
+        self._failed = self.at_end = False
 
     def fails(self) -> None:
         """Its loop was ended by an error; the task may live on."""
         self._failed = True
         self.asked.set()  # who waits for that need not
+
+    def ends(self) -> None:
+        """It is told so."""
+        self.at_end = True
 
     def asks(self) -> None:
         """And is done with what it had."""
@@ -138,6 +143,8 @@ class Stream:
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
         of the fetch and keep them alive, beyond the budget; Spark takes only copied ones.
         """
+        # told now, and not when the first record comes
+        checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
         convert = partial(
             to_arrow, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
@@ -161,6 +168,11 @@ class Stream:
     def is_read(self) -> bool:
         """Whether anybody ever asked for something."""
         return self._reader.task is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its reader has come to its end, and may not ask again."""
+        return self._reader.at_end
 
     def is_taken_up(self) -> None:
         """This task begins to read it."""
@@ -311,6 +323,7 @@ class Stream:
                 self._unseen = None
                 return chunk.records
             self._put_aside(chunk)
+        self._reader.ends()
         return None
 
     async def _before_first(self, chunk: Chunk) -> None:

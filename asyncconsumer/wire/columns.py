@@ -73,9 +73,7 @@ def to_arrow(
 
     Before a corrupt place the rows that are good come out; the call after that raises it.
     """
-    if max_rows is not None and max_rows < 1:
-        raise ConfigError(f"max_rows={max_rows}: take 1 or more, or None for all")
-    schema = schema_of(tuple(columns), copy=copy, timestamps=timestamps)
+    schema = checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
     wanted = sum(_FLAGS.get(name, 0) for name in columns) | (0 if copy else _AS_VIEWS)
     scale = 1000 if timestamps == "us" else 1
     taken = records.take_columns(wanted, 2**62 if max_rows is None else max_rows, max_bytes, scale)
@@ -84,6 +82,15 @@ def to_arrow(
     table = _Table(*taken)
     arrays = [_array(field, table, records) for field in schema]
     return _pyarrow().RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def checked_schema(
+    columns: Sequence[str], *, copy: bool, max_rows: int | None, timestamps: Timestamps
+) -> "pa.Schema":
+    """Of what `to_arrow` makes with these arguments; raises for what it cannot be asked for."""
+    if max_rows is not None and max_rows < 1:
+        raise ConfigError(f"max_rows={max_rows}: take 1 or more, or None for all")
+    return schema_of(tuple(columns), copy=copy, timestamps=timestamps)
 
 
 @functools.cache

@@ -74,6 +74,8 @@ class ConsumerApp(Embedded):
         self._options = options
         refuse_for_loops(options)
         Consumer(outside=self._outside, **options)  # what is wrong with them is told now
+        if options.get("group_id") is None:
+            raise ConfigError("an app is a member of a group: name it with group_id")
         self._handlers: list[Handler] = []
         self._running: list[Running] = []
         self._consumer: Consumer | None = None
@@ -105,6 +107,8 @@ class ConsumerApp(Embedded):
         Its parameters say what it is given: a `Record` is the record, `key` the key, `headers` the
         headers, anything else the value, made into the type that is annotated.
         """
+        if topics and callable(topics[0]):
+            raise ConfigError("name the topics of a handler: @app.handler('topic')")
         if self._state is not AppState.NEW:
             raise ConfigError("handlers are declared before the app is opened")
         how = Handling(

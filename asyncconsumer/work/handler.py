@@ -1,5 +1,6 @@
 """A handler as it was declared: a function, its topics, and how it is to be called."""
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -90,6 +91,8 @@ class Handler:
         function = self.function
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         object.__setattr__(self, "name", name)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"handler {name} has a `yield`: nobody would iterate over it")
         arguments = arguments_of(name, function, batch=self.handling.batch is not None)
         object.__setattr__(self, "arguments", arguments)
         for topic in self.handling.writes_to:

@@ -41,6 +41,8 @@ class Retry:
         kinds: object = self.on
         if isinstance(kinds, type):
             object.__setattr__(self, "on", (kinds,))
+        if not isinstance(self.on, tuple):
+            raise ConfigError(f"on must be a tuple of kinds of Exception, got {kinds!r}")
         every: tuple[object, ...] = self.on
         for kind in every:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):

@@ -1,6 +1,7 @@
 """A consumer on a fake cluster, on virtual time."""
 
 import asyncio
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -9,7 +10,9 @@ from asyncconsumer.connector import Outside
 from asyncconsumer.testing.cluster.groups import GroupCluster
 
 
-def consumer(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
+def consumer(
+    cluster: GroupCluster, topics: Iterable[str] = ("t",), **options: Any
+) -> Consumer[Any, Any]:
     """Of the topic t, in the group g, from the beginning."""
     given: dict[str, Any] = {
         "bootstrap_servers": cluster.bootstrap_servers,
@@ -23,4 +26,4 @@ def consumer(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
             randomness=Random(2),
         ),
     }
-    return Consumer("t", **{**given, **options})
+    return Consumer(*topics, **{**given, **options})

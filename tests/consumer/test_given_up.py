@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.consumer.reading import Reading
 from asyncconsumer.dead_letters import DeadLetters
 from asyncconsumer.errors import ConfigError, CorruptRecords
 from asyncconsumer.serdes import deserializer_of
@@ -122,6 +123,24 @@ async def test_a_job_whose_transaction_is_aborted_reads_it_again() -> None:
         assert producer.sent == list(range(10))
 
 
+@simulated(seeds=range(3))
+async def test_a_job_that_is_paused_ends_after_it_was_resumed() -> None:
+    async with world(5, one_by_one=True) as cluster:
+        got: list[int] = []
+        async with consumer(cluster, stop_at="end") as one, asyncio.TaskGroup() as tasks:
+            async for record in one:
+                got.append(record.offset)
+                if record.offset == 1:
+                    one.pause(AT)
+                    tasks.create_task(_resume_later(one))
+        assert got == [*range(5)]
+
+
+async def _resume_later(one: Consumer[Any, Any]) -> None:
+    await asyncio.sleep(60)
+    one.resume(AT)
+
+
 @simulated([1])
 async def test_a_job_whose_task_died_is_read_to_its_end_by_another() -> None:
     async with world(10) as cluster:
@@ -142,6 +161,60 @@ async def test_a_job_whose_task_died_is_read_to_its_end_by_another() -> None:
                 except* ValueError:
                     pass  # the next one goes on
         assert got == list(range(10))
+
+
+@simulated(seeds=range(3))
+async def test_what_comes_late_is_read_by_a_stream_that_has_a_reader() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 3)
+        for number, count in enumerate((2, 40, 5)):
+            for _ in range(count):
+                cluster.append("t", number, 1)
+        got: list[tuple[int, int]] = []
+        ended = asyncio.Event()
+
+        async def read(stream: Reading[Any, Any], pause: float) -> None:
+            async for record in stream:
+                await asyncio.sleep(pause)
+                got.append((record.partition, record.offset))
+            ended.set()
+
+        ours = consumer(cluster, stop_at="end")
+        async with ours as one, asyncio.TaskGroup() as tasks, consumer(cluster) as two:
+            await two.assigned()
+            while len(one.assignment) != 2:
+                await asyncio.sleep(0.1)
+            for number, stream in enumerate(one.stream(2)):
+                tasks.create_task(read(stream, number * 2.0))
+            await ended.wait()
+        assert sorted(got) == [
+            *((0, n) for n in range(2)), *((1, n) for n in range(40)), *((2, n) for n in range(5)),
+        ]  # fmt: skip
+
+
+@simulated([1])
+async def test_a_stream_for_which_there_is_no_partition_ends_at_once() -> None:
+    async with world(2_000, one_by_one=True) as cluster:
+        given: dict[str, Any] = {"partitions": [AT], "group_id": None, "stop_at": "end"}
+        little = {"max_buffered_bytes": 2**16, "max_partition_fetch_bytes": 2**12}
+        async with consumer(cluster, topics=(), **given, **little) as one:
+            streams = one.stream(3)
+            for stream in reversed(streams):
+                found = [record.offset async for record in stream]
+                assert len(found) == (2_000 if stream is streams[0] else 0)
+
+
+@simulated(seeds=range(3))
+async def test_a_job_goes_on_when_all_was_fetched_and_a_rebalance_takes_it_for_a_moment() -> None:
+    async with world(10) as cluster:
+        got: list[int] = []
+        async with consumer(cluster, stop_at="end") as one:
+            async for record in one:
+                got.append(record.offset)
+                if got.count(4) == 1 and record.offset == 4:  # all is given up, and comes back
+                    async with consumer(cluster) as other:
+                        await other.assigned()
+        assert got == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]  # that was not finished in time
 
 
 # --- a wait that was given up --------------------------------------------------------------------
@@ -167,10 +240,19 @@ def test_a_timeout_does_not_end_the_iterator(way: str) -> None:
 
 
 @simulated([1])
+async def test_what_arrow_cannot_be_asked_for_is_told_before_anything_comes() -> None:
+    async with world(0) as cluster, consumer(cluster) as one:
+        with pytest.raises(ConfigError, match="no_such"):
+            one.arrow(columns=("offset", "no_such"))
+        with pytest.raises(ConfigError, match="max_rows=0"):
+            one.arrow(max_rows=0)
+
+
+@simulated([1])
 async def test_every_way_to_read_ends_when_nothing_comes() -> None:
     async with world(3) as cluster:
         for way in ("batches", "chunks", "arrow"):
-            options = {"group_id": way, "idle_timeout_ms": 1_000}
+            options: dict[str, Any] = {"group_id": way, "idle_timeout_ms": 1_000}
             async with consumer(cluster, **options) as one, asyncio.timeout(60):
                 assert len([part async for part in getattr(one, way)()]) == 1
 

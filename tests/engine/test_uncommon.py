@@ -135,6 +135,23 @@ async def test_a_stream_of_ranges_ends_behind_the_last() -> None:
 
 
 @simulated(range(2))
+async def test_what_was_fetched_to_its_end_and_is_taken_away_is_no_end() -> None:
+    async with FakeCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("a", 1)
+        cluster.append(*A0, 10)
+        async with engine_on(cluster) as manager:
+            channel = manager.channel()
+            manager.reconcile({A0: Wanted(channel, 0, end=5)})
+            await asyncio.sleep(20)
+            assert [channel.closed] == [True]
+            manager.reconcile({})
+            assert [channel.closed] == [False]  # nobody has read it
+            manager.reconcile({A0: Wanted(channel, 2, epoch=1, end=5)})
+            async with asyncio.timeout(20):
+                assert [record.offset async for record in Stream(channel)] == [2, 3, 4]
+
+
+@simulated(range(2))
 async def test_a_range_that_is_gone_from_the_log_is_over_at_once() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)

@@ -56,6 +56,11 @@ class Handled:
             if line.ended:
                 self.done.append(line)
 
+    def count(self) -> int:
+        """How many were done."""
+        self.read()
+        return len(self.done)
+
     def knows(self, life: str) -> bool:
         """Whether that one has done something."""
         self.read()
@@ -147,6 +152,8 @@ async def keep_order(
         producing = tasks.create_task(work)
         with Process("steady", path, group_instance_id="steady", **options):
             for number in range(rounds):
+                share = records * number // rounds
+                await until(lambda: handled.count() >= share, 1_800)  # noqa: B023
                 life = f"second{number}"
                 with Process(life, path, group_instance_id="second", **options) as second:
                     await until(lambda: handled.knows(life), 120)  # noqa: B023

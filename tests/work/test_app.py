@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -570,6 +571,28 @@ def test_what_is_for_loops_is_refused_and_it_is_told_what_to_do_instead(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^{name}=.* is not for an app: .*{instead}"):
         ConsumerApp(bootstrap_servers="k:1", group_id="g", **{name: given})
+
+
+@pytest.mark.fast
+def test_what_would_never_be_called_is_refused() -> None:
+    one = ConsumerApp(bootstrap_servers="k:1", group_id="g")
+
+    async def many(value: bytes) -> AsyncIterator[int]:
+        yield 1
+
+    def some(value: bytes) -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(ConfigError, match="many has a `yield`"):
+        one.handler("t")(many)
+    with pytest.raises(ConfigError, match="some has a `yield`"):
+        one.handler("t")(some)
+    with pytest.raises(ConfigError, match="name the topics of a handler"):
+        one.handler(some)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="group_id"):
+        ConsumerApp(bootstrap_servers="k:1")
+    with pytest.raises(ConfigError, match="on must be a tuple"):
+        Retry(on=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.fast

@@ -6,8 +6,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry, TopicPartition
-from asyncconsumer.dead_letters import Failure
-from asyncconsumer.dead_letters import _told as headers_of
+from asyncconsumer.dead_letters import Failure, told_of
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.work.parking import Foreign, original
 from tests.helpers import until
@@ -123,7 +122,7 @@ async def test_who_takes_over_knows_what_waits(sales: Sales) -> None:
 def parked(record: Record, **told: str) -> Record:
     """A record as it is in the retry topic, with some headers changed, or left out if empty."""
     failure = Failure(ValueError("bad"), 2)
-    headers = dict(headers_of(record, failure)) | {f"dlt.{k}": v.encode() for k, v in told.items()}
+    headers = dict(told_of(record, failure)) | {f"dlt.{k}": v.encode() for k, v in told.items()}
     kept = [(name, text) for name, text in headers.items() if text]
     return Record("r", 0, 7, key=record.key, value=record.value or b"", headers=kept)
 
