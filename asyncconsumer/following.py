@@ -11,6 +11,7 @@ from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.scope import Scope
 
 _log: Final = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ class Following:
             self._fail(error)
 
     async def _commit_now_and_then(self, seconds: float) -> None:
+        log = QuietLog(_log)
         while True:
             await asyncio.sleep(seconds)
             if self._membership.lost:
@@ -130,7 +132,7 @@ class Following:
             try:
                 await self.commit()
             except ConsumerError as error:
-                _log.warning("%s, auto-commit: %s", self._who, error)
+                log.warning("%s, auto-commit: %s", self._who, error)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

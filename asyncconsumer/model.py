@@ -41,6 +41,10 @@ class Offset(int):
         """It as one, whatever it was."""
         return offset if isinstance(offset, Offset) else Offset(offset)
 
+    def within(self, longest: int) -> "Offset":
+        """The same with a text of at most so many characters, if that may be cut: this may not."""
+        return self
+
 
 class Identity(NamedTuple):
     """As whom a member speaks to its group's coordinator."""

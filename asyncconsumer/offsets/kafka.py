@@ -1,6 +1,7 @@
 """A group's offsets in Kafka, kept by its coordinator. Nothing here joins the group."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final, TypeVar
@@ -13,18 +14,21 @@ from asyncconsumer.errors import (
     FencedMemberEpoch,
     IllegalGeneration,
     NothingClaimed,
+    OffsetMetadataTooLarge,
     UnknownMemberId,
 )
 from asyncconsumer.model import OUTSIDER, Identity, Offset, TopicPartition
 from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.offsets.store import commit_error
+from asyncconsumer.offsets.store import commit_error, failed_by
 from asyncconsumer.tasks.patience import Patience
 from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
 
 T = TypeVar("T")
 
+_log: Final = logging.getLogger(__name__)
 _NONE: Final = -1
+_MOST_CHARACTERS: Final = 2**15 - 1  # that the protocol can carry
 _GONE_ON: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
@@ -50,6 +54,7 @@ class KafkaOffsets:
         self._randomness = randomness
         self._identity = identity
         self._stable_only = stable_only
+        self._longest_text = _MOST_CHARACTERS
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The committed offset of each partition; None where there is none."""
@@ -62,12 +67,45 @@ class KafkaOffsets:
         return await self._ask(lambda: message, lambda response: self._loaded(response, wanted))
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit, for each partition, the offset of the next record to read."""
-        if not offsets:
-            return
+        """Commit, for each partition, the offset of the next record to read.
+
+        Brokers differ in how much text they take beside it; one that is our own is cut until they
+        do, for the offset matters more.
+        """
+        while offsets:
+            kept = {one: Offset.of(at).within(self._longest_text) for one, at in offsets.items()}
+            try:
+                await self._commit(kept)
+            except ConsumerError as error:
+                if not self._cut_texts(kept, failed_by(kept, error)):
+                    raise
+            else:
+                return
+
+    def _cut_texts(
+        self, kept: Mapping[TopicPartition, Offset], failed: Mapping[TopicPartition, ConsumerError]
+    ) -> bool:
+        """Whether texts were too long, and can be shorter."""
+        too_long = [
+            len(kept[one].metadata)
+            for one, error in failed.items()
+            if isinstance(error, OffsetMetadataTooLarge) and kept[one].within(0) is not kept[one]
+        ]
+        if not too_long:
+            return False
+        self._longest_text = min(too_long) // 2
+        _log.warning(
+            "group %s: the broker takes no %d characters beside an offset; at most %d from now on, "
+            "so more may be repeated after a restart (offset.metadata.max.bytes)",
+            self.group,
+            min(too_long),
+            self._longest_text,
+        )
+        return True
+
+    async def _commit(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         rows: dict[str, list[Commit]] = {}
-        for (topic, partition), offset in offsets.items():
-            kept = Offset.of(offset)
+        for (topic, partition), kept in offsets.items():
             row = Commit(partition, int(kept), kept.leader_epoch, kept.metadata)
             rows.setdefault(topic, []).append(row)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 
 from asyncconsumer.model import Offset
-from asyncconsumer.work.metadata import Ranges, decode, encode, merged
+from asyncconsumer.work.metadata import Ranges, WithRanges, decode, encode, merged
 
 
 class Ledger:
@@ -87,7 +87,7 @@ class Ledger:
         first = self.first
         metadata = encode(first, merged(chain(self._beyond(), self._before_position())))
         epoch = max(self.leader_epoch, self._before_epoch) if self._before else self.leader_epoch
-        return Offset(first, leader_epoch=epoch, metadata=metadata)
+        return WithRanges(first, leader_epoch=epoch, metadata=metadata)
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
         """Finished from the first unfinished record up to the position."""

@@ -2,7 +2,8 @@
 
 A version, then base64 of: how it is written, the committed offset, and the finished ranges, as the
 lengths of gaps and runs or as a bitmap, whichever is shorter, deflated if that helps. Brokers take
-4,096 bytes (`offset.metadata.max.bytes`); what does not fit is left out, and done again.
+4,096 bytes unless told otherwise (`offset.metadata.max.bytes`); what does not fit is left out, and
+done again.
 """
 
 import base64
@@ -10,6 +11,8 @@ import binascii
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
+
+from asyncconsumer.model import Offset
 
 Ranges: TypeAlias = Sequence[tuple[int, int]]
 """Offsets from the first up to, not including, the second; in order, none touches the next."""
@@ -20,6 +23,18 @@ _VERSION: Final = "asyncconsumer:1:"
 _RUNS, _BITS, _DEFLATED = 0, 1, 2  # the last may be added to the others
 _MOST_RANGES: Final = 4_096  # that anybody tries to write
 _MOST_BYTES: Final = 2**16  # that anybody reads
+
+
+class WithRanges(Offset):
+    """An offset whose text is ours: where a broker takes less of it, less is told."""
+
+    def within(self, longest: int) -> Offset:
+        """As many of the first ranges as fit."""
+        text = self.metadata
+        if len(text) <= longest:
+            return self
+        shorter = encode(self, decode(self, text), longest)
+        return WithRanges(self, leader_epoch=self.leader_epoch, metadata=shorter)
 
 
 def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
