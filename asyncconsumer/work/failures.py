@@ -46,6 +46,7 @@ class Failures:
         """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
         first = first_of(item)
         if isinstance(error, NotYet):
+            share.attempts[first.offset] = attempts_of(first)  # it will have waited
             self._lanes.again(share, item, error.seconds)
             return False
         if isinstance(error, Parked):

@@ -7,21 +7,25 @@ reads that up to its end before it begins with the other: so it knows which keys
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.dead_letters import PREFIX, DeadLetters, Failure
-from asyncconsumer.errors import ClosedError, NotAssigned
+from asyncconsumer.errors import ClosedError, ConsumerError, NotAssigned
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.calling import Call
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.order import ByKey, Ready
 from asyncconsumer.work.share import Item, Share
 
+_log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
+_SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class Parked(Exception):
@@ -65,6 +69,7 @@ class Parking:
         self.lanes: Final = Lanes(*limits, lambda wake: ByKeyWithParking(self))
         self._writer = writer
         self._now_ms = now_ms
+        self._log = QuietLog(_log)
         self._keys: dict[int, tuple[Share | None, dict[bytes, _Waiting]]] = {}
 
     def call(self, handle: Call) -> Call:
@@ -72,15 +77,22 @@ class Parking:
 
         def begin(record: Any) -> Any:  # noqa: ANN401 - as Call
             if record.topic == self.topic:
-                due = record.timestamp + self.delay * 1000 if attempts_of(record) else 0
-                if (wait := due - self._now_ms()) > 0:
-                    raise NotYet(wait / 1000)
+                if (wait := self._wait(record)) > 0:
+                    raise NotYet(wait)
                 return handle(original(record))
             if record.key is not None and record.key in self._waiting(record.partition):
                 raise Parked
             return handle(record)
 
         return begin
+
+    def _wait(self, record: Record) -> float:
+        """Seconds until it may be tried. Once at most its delay: whoever wrote it has a clock."""
+        share = self._share(record.partition)
+        if not attempts_of(record) or (share is not None and record.offset in share.attempts):
+            return 0
+        due = record.timestamp / 1000 + self.delay
+        return min(due - self._now_ms() / 1000, self.delay)
 
     async def park(self, record: Record, failure: Failure) -> None:
         """Have it wait in the retry topic."""
@@ -113,14 +125,27 @@ class Parking:
             _tidy(keys, record.key)
 
     async def caught_up(self, at: TopicPartition, consumer: Consumer) -> None:
-        """Return when it is known which keys wait, or a partition is not ours any more."""
+        """Return when it is known which keys wait, or a partition is not ours any more.
+
+        However long the retry topic is out of reach: any other topic would be waited for, too.
+        """
         companion = TopicPartition(self.topic, at.partition)
-        try:
-            end = (await consumer.end_offsets([companion]))[companion]
-            while await consumer.position(companion) < end:  # noqa: ASYNC110 - no event tells
-                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-        except (NotAssigned, ClosedError):
-            return
+        while True:
+            try:
+                end = (await consumer.end_offsets([companion]))[companion]
+                while await consumer.position(companion) < end:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            except (NotAssigned, ClosedError):
+                return
+            except ConsumerError as error:
+                if not error.retriable:
+                    raise
+                self._log.warning(
+                    "%s waits until it is known what %s holds: %s", at, companion, error
+                )
+                await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+            else:
+                return
 
     def _share(self, partition: int) -> Share | None:
         return self.lanes.shares.get(TopicPartition(self.topic, partition))

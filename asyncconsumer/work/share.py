@@ -40,7 +40,7 @@ class Share:
         self.size = 0  # their bytes
         self.lanes: dict[Any, Any] = {}  # what waits for its turn, as the order likes to keep it
         self.parked: deque[Item] = deque()  # whose turn came while it was held
-        self.attempts: dict[int, int] = {}  # that failed, by the first offset
+        self.attempts: dict[int, int] = {}  # that failed, by the first offset; of what waited, too
         self.timers: set[asyncio.TimerHandle] = set()
         self.bell = asyncio.Event()  # rung when there is room, or something was finished
         self.former = former  # the same partition, when it was ours before, not at its end yet

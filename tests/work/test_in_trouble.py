@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer import Record, TopicPartition
+from asyncconsumer import Record, Retry, TopicPartition
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
 from asyncconsumer.errors import OffsetMetadataTooLarge
 from asyncconsumer.model import Offset
+from asyncconsumer.outside import Outside
+from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.work.handler import Handler, Handling
 from asyncconsumer.work.metadata import decode
+from asyncconsumer.work.running import Running
+from tests.work.fakes import submit
 from tests.work.world import app, until
 
 pytestmark = pytest.mark.fast
@@ -77,3 +84,59 @@ async def test_a_text_of_the_users_is_not_cut() -> None:
             with pytest.raises(OffsetMetadataTooLarge):
                 await one.consumer.commit({A: Offset(5, metadata="x" * 101)})
             assert "g" not in cluster.shelf.offsets
+
+
+# --- retry topics --------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(1))
+async def test_a_retry_topic_without_a_leader_is_waited_for() -> None:
+    """For longer than a question is asked again and again, as any topic would be."""
+    async with GroupCluster(Random(1), brokers=2) as cluster:
+        for topic in ("t", "r"):
+            cluster.add_topic(topic, 1, replicas=1)
+        cluster.append("t", 0, 20)
+        leader = cluster.leader(TopicPartition("r", 0))
+        if cluster.coordinator("g") == leader:
+            cluster.move_coordinator("g", 3 - leader)
+        seen: list[int] = []
+        one = app(cluster)
+
+        @one.handler("t", retry=Retry(3, topic="r"))
+        async def handle(record: Record) -> None:
+            seen.append(record.offset)
+
+        cluster.kill(leader)
+        async with one:
+            await asyncio.sleep(120)
+            assert one.health()
+            cluster.start(leader)
+            await until(lambda: len(seen) == 20)
+
+
+@pytest.mark.parametrize(("ahead_ms", "wait"), [(-500, 0.5), (0, 1.0), (3_600_000, 1.0)])
+@simulated(seeds=range(1))
+async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -> None:
+    """Though the clock of the host that wrote it to the retry topic is an hour ahead."""
+    clock = asyncio.get_running_loop().time
+    begun: list[tuple[int, float]] = []
+
+    async def handle(record: Record) -> None:
+        begun.append((record.timestamp, clock() - start))
+
+    handler = Handler(handle, frozenset("t"), None, Handling(retry=Retry(topic="r", delay_ms=1000)))
+    writer = DeadLetters("r", ConnectionConfig(bootstrap_servers="k:1"), randomness=Random(1))
+    outside = Outside(randomness=Random(1), now_ms=lambda: int(clock() * 1000))
+    one = Running(handler, group="g", dead_letters={"r": writer}, outside=outside)
+    share = one.lanes.open(TopicPartition("r", 0), 0, None)
+    told = told_of(Record("t", 0, 0, 7, key=b"k"), Failure(ValueError()))
+    async with Scope("workers") as scope:
+        one.start(scope.start)
+        start = clock()
+        written = Record("r", 0, 0, round(start * 1000) + ahead_ms, key=b"k", headers=told)
+        submit(one.lanes, share, [written])
+        await until(lambda: bool(begun))
+        assert share.count == len(share.attempts) == 0
+    [(timestamp, seconds)] = begun
+    assert timestamp == 7
+    assert seconds == pytest.approx(wait, abs=0.01)
