@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
@@ -45,6 +45,11 @@ class _Letter:
     partition: int | None = None
     written: asyncio.Event = field(default_factory=asyncio.Event)
     offset: int = -1
+    waiting: int = 0  # those who want to know that it is written
+
+
+_Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
+"""By what a record is known: a topic that was made anew has others at the same places."""
 
 
 class DeadLetters:
@@ -62,8 +67,8 @@ class DeadLetters:
         self._connection = connection
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
-        # those that somebody waits for, or gave up waiting for: asked again, they are not new ones
-        self._letters: dict[tuple[str, int, int], _Letter] = {}
+        # not written yet, or somebody waits for them: asked for again, they are not new ones
+        self._letters: dict[_Same, _Letter] = {}
         self._asked = asyncio.Event()
         self._producer: AIOKafkaProducer | None = None
         self._log = QuietLog(_log)
@@ -90,15 +95,24 @@ class DeadLetters:
         To a partition that its key chooses, if none is given; returns the offset it has there.
         """
         self._scope.check_open()
-        place = record.topic, record.partition, record.offset
-        letter = self._letters.get(place)
+        same = _same(record)
+        letter = self._letters.get(same)
         if letter is None:
             headers = [*_kept(record.headers), *told_of(record, failure)]
-            letter = self._letters[place] = _Letter(record, headers, partition)
+            letter = self._letters[same] = _Letter(record, headers, partition)
             self._asked.set()
-        await letter.written.wait()
-        self._letters.pop(place, None)
+        letter.waiting += 1
+        try:
+            await letter.written.wait()
+        finally:
+            letter.waiting -= 1
+            self._tidy(letter)
         return letter.offset
+
+    def _tidy(self, letter: _Letter) -> None:
+        """Forget it, if it is written and nobody waits to hear so."""
+        if letter.written.is_set() and not letter.waiting:
+            self._letters.pop(_same(letter.record), None)
 
     async def _run(self) -> None:
         delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
@@ -160,6 +174,7 @@ class DeadLetters:
             return False
         self.written += 1
         letter.written.set()
+        self._tidy(letter)  # who wanted it may have given up
         return True
 
     async def _opened(self) -> AIOKafkaProducer:
@@ -253,6 +268,11 @@ def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
     if record.key is None and record.value is None:
         told["no_value"] = "true"
     return [(f"{PREFIX}{name}", str(text).encode()) for name, text in told.items()]
+
+
+def _same(record: Record) -> _Same:
+    at = record.topic, record.partition, record.offset
+    return *at, record.timestamp, record.key, record.value
 
 
 def _place(record: Record) -> str:

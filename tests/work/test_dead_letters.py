@@ -122,6 +122,41 @@ async def test_closing_does_not_wait_for_what_cannot_be_written() -> None:
             await one.write(letter(b"y"), WRONG)
 
 
+@pytest.mark.fast
+@simulated(seeds=range(2))
+async def test_letters_that_nobody_waits_for_any_more_are_written_and_forgotten() -> None:
+    """Their partition was taken away. Later another topic of that name has others there."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with letters(patch) as one:
+            Producer.down = True
+            for _ in range(2):
+                for n in range(3):
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(1):
+                            await one.write(letter(b"%d" % n, n), WRONG)
+            Producer.down = False
+            await asyncio.sleep(60)
+            assert sorted(Producer.written) == [b"0", b"1", b"2"]
+            assert not one._letters
+            await one.write(letter(b"another", 1), WRONG)
+            assert Producer.written[3:] == [b"another"]
+            assert not one._letters
+
+
+@pytest.mark.fast
+@simulated(seeds=range(2))
+async def test_two_records_of_one_place_are_two_letters() -> None:
+    """The topic was made anew while the letter of the first was not written yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with letters(patch) as one, asyncio.TaskGroup() as group:
+            Producer.down = True
+            for value in (b"old", b"new", b"new"):
+                group.create_task(one.write(letter(value), WRONG))
+            await asyncio.sleep(1)
+            Producer.down = False
+        assert Producer.written == [b"old", b"new"]
+
+
 async def test_a_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) -> None:
     dead = await kafka.topic()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
