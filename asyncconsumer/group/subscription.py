@@ -3,10 +3,13 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.filters import INTERNAL_TOPICS
+
+_FLAGS: Final = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+_FLAGS_AT_THE_START: Final = re.compile(r"\A(?:\s*\(\?[aimsux]+\))+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Pattern:
             raise ConfigError(
                 f"Pattern({expression!r}) is no regular expression: {error}"
             ) from None
-        object.__setattr__(self, "text", self.expression.pattern if text is None else text)
+        object.__setattr__(self, "text", with_flags(self.expression) if text is None else text)
 
     def __str__(self) -> str:
         return f"topics that match {self.expression.pattern!r}"
@@ -55,6 +58,16 @@ class Pattern:
             if self.expression.fullmatch(name)
             and not (exclude_internal and name in INTERNAL_TOPICS)
         )
+
+
+def with_flags(expression: re.Pattern[str]) -> str:
+    """As text that means the same wherever it stands, also where it is a part of another one."""
+    flags = "".join(letter for letter, flag in _FLAGS.items() if expression.flags & flag)
+    text = _FLAGS_AT_THE_START.sub("", expression.pattern)  # those of ASCII: as names are
+    if not flags:
+        return text
+    end = "\n" if "x" in flags else ""  # of what may be a comment
+    return f"(?{flags}:{text}{end})"
 
 
 Subscription: TypeAlias = Topics | Pattern

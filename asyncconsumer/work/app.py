@@ -24,6 +24,7 @@ from asyncconsumer.dead_letters import DeadLetters
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
+from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.outside import Outside
 from asyncconsumer.streams.routes import PerPartition
@@ -329,5 +330,5 @@ def _wanted(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Patter
         return topics, None
     if len(patterns) == 1 and not topics:
         return (), patterns[0]
-    each = [*map(re.escape, topics), *(pattern.pattern for pattern in patterns)]
+    each = [*map(re.escape, topics), *map(with_flags, patterns)]
     return (), "|".join(f"(?:{one})" for one in each)

@@ -1,6 +1,8 @@
 """Apps on a fake Kafka, on virtual time: what they must bear from brokers, hosts and users."""
 
 import asyncio
+import re
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -10,6 +12,7 @@ from asyncconsumer import Record, Retry, TopicPartition
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
 from asyncconsumer.errors import OffsetMetadataTooLarge
+from asyncconsumer.group.subscription import Pattern
 from asyncconsumer.model import Offset
 from asyncconsumer.outside import Outside
 from asyncconsumer.tasks.scope import Scope
@@ -140,3 +143,47 @@ async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -
     [(timestamp, seconds)] = begun
     assert timestamp == 7
     assert seconds == pytest.approx(wait, abs=0.01)
+
+
+# --- patterns with flags -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?i)orders",
+        re.compile("orders", re.IGNORECASE),
+        re.compile("  (?s)(?i) or ders  # all of them", re.VERBOSE),
+        "(?i:orders)",
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"group_protocol": "consumer"}])
+@simulated(seeds=range(1))
+async def test_flags_of_a_pattern_count_also_beside_other_handlers(
+    pattern: str | re.Pattern[str], options: dict[str, Any]
+) -> None:
+    seen: Counter[str] = Counter()
+    async with GroupCluster(Random(1)) as cluster:
+        for topic in ("ORDERS", "x", "X"):
+            cluster.add_topic(topic, 1)
+            cluster.append(topic, 0, 1)
+        one = app(cluster, **options)
+
+        @one.handler(pattern=pattern)
+        async def match(record: Record) -> None:
+            seen[record.topic] += 1
+
+        @one.handler("x")
+        async def name(record: Record) -> None:
+            seen[record.topic] += 10
+
+        async with one:
+            await until(lambda: len(seen) == 2)
+    assert seen == {"ORDERS": 1, "x": 10}
+
+
+def test_who_matches_elsewhere_is_told_of_flags() -> None:
+    assert Pattern("orders.*").text == "orders.*"
+    assert Pattern(re.compile("a|b", re.IGNORECASE)).text == "(?i:a|b)"
+    assert Pattern("(?i)a|b").text == "(?i:a|b)"
+    assert Pattern("(?a)orders").text == "orders"
