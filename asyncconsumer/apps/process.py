@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -49,7 +49,7 @@ class WorkerProcess:
         self.started: Final = asyncio.get_running_loop().time()
         self.up_or_ended = asyncio.Event()
         self.ended = asyncio.Event()
-        self.up = False
+        self._first_words: Mapping[str, Any] | None = None  # when it was up
         self.standing: Standing | None = None
         self.silent = 0  # seconds, as counted by who waits for it
         self.reason: str | None = None  # for its end
@@ -103,7 +103,7 @@ class WorkerProcess:
         self.silent = 0
         match told:
             case {"up": True}:
-                self.up = True
+                self._first_words = told
                 self._say(f"worker {self.number} is up: process {self.pid}")
                 self.up_or_ended.set()
             case {"standing": dict(standing)}:
@@ -114,6 +114,16 @@ class WorkerProcess:
                 self.reason = reason
             case {"cut_short": records}:
                 self.cut_short = records
+
+    @property
+    def up(self) -> bool:
+        """Whether it has come as far as to read something."""
+        return self._first_words is not None
+
+    @property
+    def static(self) -> bool:
+        """Whether its name in the group is its own: there cannot be two of it at the same time."""
+        return self._first_words is not None and bool(self._first_words.get("static"))
 
     @property
     def unusable(self) -> bool:

@@ -14,6 +14,7 @@ from asyncconsumer.embedding.standing import Standing
 # Seconds without a report: its event loop is blocked, or it is frozen.
 _SILENT: Final = 10
 _FROZEN: Final = 60  # by now others in the group have its partitions, and it does not get well
+_SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 Start = Callable[[int], Awaitable[WorkerProcess]]
 
@@ -72,6 +73,12 @@ class Slot:
         has = "has ended" if times == 1 else f"has ended {times} times in a row"
         self._say(f"worker {self.number} {has}: {worker.reason}; next try in {wait:.1f} s")
         return wait
+
+    async def after(self, worker: WorkerProcess) -> WorkerProcess:
+        """Whoever comes after one that has ended."""
+        while self.worker is None or self.worker is worker:  # noqa: ASYNC110 - it is rare
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return self.worker
 
     def replace(self, worker: WorkerProcess) -> WorkerProcess | None:
         """Have another one, that is up; who was there before."""

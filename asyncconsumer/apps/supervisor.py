@@ -124,7 +124,10 @@ class Supervisor:
         while True:
             await self._reload.wait()
             self._reload.clear()
-            await self._replace_all()
+            if any(slot.worker is not None and slot.worker.static for slot in self._slots):
+                await self._replace_each()
+            else:
+                await self._replace_all()
 
     async def _replace_all(self) -> None:
         self._say(f"reload: {len(self._slots)} new workers are started")
@@ -142,6 +145,24 @@ class Supervisor:
         old = [slot.replace(one) for slot, one in zip(self._slots, fresh, strict=True)]
         self._say("reload: the new workers are up, the old ones drain")
         await self._end([one for one in old if one is not None])
+        self._say("reload: done")
+
+    async def _replace_each(self) -> None:
+        """New static members would fence the old ones, which could then not commit any more."""
+        self._say("reload: static members are replaced one by one, each drains first")
+        for slot in self._slots:
+            if (old := slot.worker) is None:
+                continue
+            await self._end([old])
+            try:
+                async with asyncio.timeout(_SECONDS_TO_COME_UP):
+                    fresh = await slot.after(old)
+                reason = await self._why_not_up([fresh])
+            except TimeoutError:
+                reason = "it is not started"
+            if reason is not None:
+                self._say(f"reload: worker {slot.number} does not come up, others stay: {reason}")
+                return
         self._say("reload: done")
 
     async def _why_not_up(self, workers: Collection[WorkerProcess]) -> str | None:

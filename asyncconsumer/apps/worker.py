@@ -45,7 +45,8 @@ class Worker:
                     scope.start(self._report(), "report")
                     await app.consumer.assigned()
                     self._opening = None
-                    self._line.tell(up=True)
+                    static = app.consumer.config.member.group_instance_id is not None
+                    self._line.tell(up=True, static=static)
                     await self._asked.wait()
                     drained = await app.drain(self._grace_ms)
         if not drained:
@@ -104,6 +105,7 @@ def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) ->
     end = socket.socket(fileno=int(descriptor))
     try:
         app = load(target)
+        app.is_worker(int(number))
     except ConfigError as error:
         tell_at_once(end, unusable=str(error))
         return UNUSABLE

@@ -133,6 +133,11 @@ class ConsumerApp(Embedded):
 
         return declare
 
+    def is_worker(self, number: int) -> None:
+        """It is one of several processes: as a static member, each has a name of its own."""
+        if (name := self._options.get("group_instance_id")) is not None:
+            self._options["group_instance_id"] = f"{name}-{number}"
+
     def _handler_of(self, topic: str) -> Running:
         """Whoever names a topic has it; else the first whose pattern matches."""
         named = [

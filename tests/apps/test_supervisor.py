@@ -157,3 +157,38 @@ async def test_who_dies_while_it_drains_has_not_drained() -> None:
     async with supervised(job, code=1) as (supervisor, said):
         await until(lambda: all(ready(supervisor)))
     assert "worker 2 died while it drained: SIGKILL" in said
+
+
+async def test_static_members_are_reloaded_one_by_one_and_none_is_there_twice(
+    tmp_path: Path,
+) -> None:
+    """Each has a file of its own while it lives, and dies if there is one already."""
+    alone = f"""
+import os
+mine = {str(tmp_path)!r} + f"/{{number}}"
+os.close(os.open(mine, os.O_CREAT | os.O_EXCL))
+{COMES_UP.replace('"up": true', '"up": true, "static": true')}
+os.remove(mine)
+"""
+    async with supervised(Script(target=alone)) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+        supervisor.reload()
+        await until(lambda: "reload: done" in said)
+        await until(lambda: all(ready(supervisor)))
+    assert sum("exit code 1" in sentence for sentence in said) == 0
+    assert sum(" is up: process" in sentence for sentence in said) == 4
+
+
+async def test_a_static_member_that_does_not_come_up_keeps_the_others_from_being_replaced(
+    tmp_path: Path,
+) -> None:
+    new = tmp_path / "new"
+    static = COMES_UP.replace('"up": true', '"up": true, "static": true')
+    job = Script(target=f"import os\nif os.path.exists({str(new)!r}): os.abort()\n{static}")
+    async with supervised(job) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+        new.touch()
+        supervisor.reload()
+        await until(lambda: begins("reload: worker 1 does not come up, others stay: SIGABRT", said))
+        assert ready(supervisor) == [False, True]
+        assert not begins("worker 2 has ended", said)

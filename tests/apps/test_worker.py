@@ -85,6 +85,29 @@ async def test_to_be_asked_twice_is_to_be_asked_once(
             assert (running.reason, running.cut_short) == ("exit code 0", None)
 
 
+TELLS_ITS_NAME = """
+from asyncconsumer import ConfigError, ConsumerApp
+
+class App(ConsumerApp):
+    async def __aenter__(self):
+        raise ConfigError(self._options["group_instance_id"])
+
+app = App(bootstrap_servers="k:1", group_id="g", group_instance_id="billing")
+"""
+
+
+async def test_workers_of_a_static_member_have_a_name_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one name for all of them each would fence the others, for ever."""
+    (tmp_path / "named.py").write_text(TELLS_ITS_NAME)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    job = Job(target="named:app", grace=1, uvloop=False)
+    running = await WorkerProcess.start(7, job, lambda _: None)
+    await running.watch()
+    assert running.reason == "billing-7"
+
+
 def _lag_of(running: WorkerProcess) -> int | None:
     """Once it knows its partitions."""
     standing = running.standing

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer import Record, Retry, TopicPartition
+from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
 from asyncconsumer.errors import OffsetMetadataTooLarge
@@ -187,3 +187,29 @@ def test_who_matches_elsewhere_is_told_of_flags() -> None:
     assert Pattern(re.compile("a|b", re.IGNORECASE)).text == "(?i:a|b)"
     assert Pattern("(?i)a|b").text == "(?i:a|b)"
     assert Pattern("(?a)orders").text == "orders"
+
+
+@simulated(seeds=range(1))
+async def test_two_workers_of_one_static_member_do_not_fence_each_other() -> None:
+    seen: Counter[tuple[int, int]] = Counter()
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 2)
+
+        def worker(number: int) -> ConsumerApp:
+            one = app(cluster, seed=number, group_instance_id="billing")
+            one.is_worker(number)
+
+            @one.handler("t")
+            async def handle(record: Record) -> None:
+                seen[number, record.partition] += 1
+
+            return one
+
+        async with worker(1) as one, worker(2) as two:
+            await until(lambda: len(one.consumer.assignment) == len(two.consumer.assignment) == 1)
+            for number in range(2):
+                cluster.append("t", number, 5)
+            await until(lambda: seen.total() == 10)
+            assert one.health()
+            assert two.health()
+    assert sorted(seen.values()) == [5, 5]
