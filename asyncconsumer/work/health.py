@@ -59,12 +59,11 @@ def health_of(
 
 
 def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
-    """Which handler was called and has come to no end for so long, if one has."""
+    """Which handler was called and has come, or lately came, to no end for so long, if one has."""
+    now = asyncio.get_running_loop().time()
     for one in handlers:
-        if one.lanes.running:
-            seconds = asyncio.get_running_loop().time() - one.lanes.moved
-            if seconds >= timeout_ms / 1000:
-                return f"handler {one.handler.name} has finished nothing for {seconds:.0f} s"
+        if one.lanes.running and (seconds := one.lanes.pace.longest(now)) >= timeout_ms / 1000:
+            return f"handler {one.handler.name} finished nothing for {seconds:.0f} s"
     return None
 
 
@@ -91,7 +90,10 @@ def standing_of(app: AppHealth, reading: Standing | None, stuck: str | None = No
         state = HealthState.HANDLER_BOUND.value
         return replace(reading, ready=False, state=state, reason=stuck, handlers=handlers)
     if app:
-        return replace(reading, handlers=handlers)
+        busy = any(one.in_flight for one in app.handlers.values())
+        idle = reading.state == HealthState.IDLE
+        state = HealthState.CONSUMING.value if idle and busy else reading.state
+        return replace(reading, state=state, handlers=handlers)
     return replace(
         reading,
         live=app.state is AppState.DRAINING,

@@ -10,6 +10,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.order import Order
+from asyncconsumer.work.pace import Pace
 from asyncconsumer.work.share import Item, Share, State, first_of, records_of, size_of
 
 _WOKEN_AT_ONCE: Final = 2  # each wakes as many again, so all are awake soon, and never for nothing
@@ -42,7 +43,7 @@ class Lanes:
         self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled, for an item's sake
         self.shares: Final[dict[TopicPartition, Share]] = {}
         self.stopped = False  # nothing more is begun
-        self.moved = 0.0  # when something came to its end, or might be begun while nothing ran
+        self.pace: Final = Pace()
         self.order: Final = order(self.wake)  # which may make something ready later
         self._idle: list[asyncio.Future[None]] = []
         self._waiting: set[Share] = set()  # for room
@@ -161,7 +162,7 @@ class Lanes:
     def wake(self) -> None:
         """Let idle workers look at what is ready."""
         if not self.running:
-            self.moved = asyncio.get_running_loop().time()
+            self.pace.begin(asyncio.get_running_loop().time())
         idle = self._idle
         for _ in range(min(_WOKEN_AT_ONCE, len(self.ready), len(idle))):
             idle.pop().set_result(None)
@@ -220,7 +221,7 @@ class Lanes:
     def stop_running(self, task: asyncio.Task[Any], share: Share) -> None:
         """A worker is done with its item, whether that is finished or not."""
         del self.running[task]
-        self.moved = asyncio.get_running_loop().time()
+        self.pace.end(asyncio.get_running_loop().time())
         if share.state is not State.OPEN:
             share.bell.set()
         if self.stopped:

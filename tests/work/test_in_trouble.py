@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections import Counter
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -213,3 +214,35 @@ async def test_two_workers_of_one_static_member_do_not_fence_each_other() -> Non
             assert one.health()
             assert two.health()
     assert sorted(seen.values()) == [5, 5]
+
+
+# --- handlers that take long ---------------------------------------------------------------------
+
+
+@simulated(seeds=range(1))
+async def test_a_handler_that_is_too_slow_is_so_until_it_is_quicker() -> None:
+    """And not well again at each end; nor is it idle while it works."""
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.append("t", 0, 15)
+        one = app(cluster, stall_timeout_ms=10_000)
+        takes = 12.0
+
+        @one.handler("t", ordering="partition")
+        async def handle(record: Record) -> None:
+            await asyncio.sleep(takes)
+
+        def working() -> bool:
+            return one.health().handlers[handle.__qualname__].running > 0
+
+        states: list[str] = []
+        async with one:
+            await until(working)
+            for second in range(100):
+                states.append(one.standing().state)
+                assert one.standing().ready == (states[-1] != "handler_bound")
+                takes = 12.0 if second < 70 else 1.0
+                await asyncio.sleep(1)
+            assert (one.standing().state, one.standing().ready) == ("idle", True)
+    changes = [state for state, _ in groupby(states)]
+    assert changes == ["consuming", "handler_bound", "consuming", "idle"]
