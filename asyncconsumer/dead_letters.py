@@ -47,6 +47,19 @@ class _Letter:
     offset: int = -1
     waiting: int = 0  # those who want to know that it is written
 
+    def has(self, offset: int) -> None:
+        """It is written, and has this offset there."""
+        self.offset = offset
+        self.written.set()
+
+    async def heard(self) -> None:
+        """Return once it is written."""
+        self.waiting += 1
+        try:
+            await self.written.wait()
+        finally:
+            self.waiting -= 1
+
 
 _Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
 """By what a record is known: a topic that was made anew has others at the same places."""
@@ -101,11 +114,9 @@ class DeadLetters:
             headers = [*_kept(record.headers), *told_of(record, failure)]
             letter = self._letters[same] = _Letter(record, headers, partition)
             self._asked.set()
-        letter.waiting += 1
         try:
-            await letter.written.wait()
+            await letter.heard()
         finally:
-            letter.waiting -= 1
             self._tidy(letter)
         return letter.offset
 
@@ -168,12 +179,11 @@ class DeadLetters:
         if told is None:
             return False
         try:
-            letter.offset = (await told).offset
+            letter.has((await told).offset)
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
             return False
         self.written += 1
-        letter.written.set()
         self._tidy(letter)  # who wanted it may have given up
         return True
 
