@@ -137,33 +137,23 @@ async def from_memory(servers: str, topic: str, kind: str, count: int, each: int
 
 async def create_and_append(servers: str, topic: str, count: int, each: int) -> Figures:
     """What one would write without a feeder: a Spark job a batch, in a thread."""
-    from pyspark.sql import SparkSession
+    from asyncconsumer.testing.servers.spark import THOROUGH, spark_session
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
     keep = Keep()
-    try:
-        with folder() as path:
+    with spark_session(config=THOROUGH) as spark, folder() as path:
 
-            def append(batch: Batch, to: str) -> None:
-                spark.createDataFrame(batch.table).write.mode("append").parquet(to)
+        def append(batch: Batch, to: str) -> None:
+            spark.createDataFrame(batch.table).write.mode("append").parquet(to)
 
-            async with feeder(servers, topic, each, keep) as one:
-                await fed(one, count)
-            append(keep.batches[0], f"{path}-warm")
-            async with watched() as stalls:
-                watch = Watch()
-                for batch in keep.batches:
-                    await asyncio.to_thread(append, batch, path)
-                figures = watch.figures(count)
-        return figures | stalls.figures()
-    finally:
-        spark.stop()
+        async with feeder(servers, topic, each, keep) as one:
+            await fed(one, count)
+        append(keep.batches[0], f"{path}-warm")
+        async with watched() as stalls:
+            watch = Watch()
+            for batch in keep.batches:
+                await asyncio.to_thread(append, batch, path)
+            figures = watch.figures(count)
+    return figures | stalls.figures()
 
 
 async def nothing(servers: str, topic: str, count: int, each: int) -> Figures:

@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
     servers: str
     topic: str
     diary: int
-    options: dict[str, Any]  # group_id, strategy, session_ms, heartbeat_ms, heartbeat_thread
+    options: dict[str, Any]  # group_id, strategy, session_ms, maybe heartbeat_ms, ...
 
     def deliver(self, partition: int, offset: int, timestamp_ms: int) -> None:
         entry = ENTRY.pack(partition, offset, timestamp_ms * 10**6, time.time_ns())
@@ -52,10 +52,13 @@ class Wanted(NamedTuple):
             "bootstrap_servers": self.servers,
             "group_id": self.options["group_id"],
             "session_timeout_ms": self.options["session_ms"],
-            "heartbeat_interval_ms": self.options["heartbeat_ms"],
             "auto_offset_reset": "earliest",
             "auto_commit_interval_ms": 1000,
-        }
+        } | self.heartbeats("heartbeat_interval_ms")
+
+    def heartbeats(self, name: str) -> dict[str, Any]:
+        """How often, by that name, unless each is to do as it does by itself."""
+        return {name: given} if (given := self.options.get("heartbeat_ms")) else {}
 
 
 def tell(event: str, partitions: Iterable[Partition] = ()) -> None:
@@ -183,7 +186,7 @@ async def confluent(wanted: Wanted) -> None:
             "bootstrap.servers": wanted.servers,
             "group.id": wanted.options["group_id"],
             "session.timeout.ms": wanted.options["session_ms"],
-            "heartbeat.interval.ms": wanted.options["heartbeat_ms"],
+            **wanted.heartbeats("heartbeat.interval.ms"),
             "partition.assignment.strategy": wanted.options["strategy"],
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": 1000,

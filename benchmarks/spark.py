@@ -9,9 +9,7 @@ processes. "marginal" is what the further records of a longer run cost: start-up
 
 import asyncio
 import json
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ import psutil
 from pyspark.sql import DataFrame, SparkSession
 
 from asyncconsumer.testing.servers import Kafka
-from asyncconsumer.testing.servers.spark import kafka_source_jars
+from asyncconsumer.testing.servers.spark import THOROUGH, kafka_source_jars, spark_session
 from benchmarks._harness import arguments, note
 from benchmarks._topics import Load, fill, kilobyte, plain
 
@@ -151,26 +149,13 @@ def timed(work: Callable[[], object], records: int) -> Sample:
 
 @contextmanager
 def session(jars: Sequence[Path]) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars)))
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    from asyncconsumer.spark import KafkaSource
+    kept = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    config = {**THOROUGH, **kept, "spark.driver.memory": "2g"}
+    with spark_session(config=config, jars=jars) as spark:
+        from asyncconsumer.spark import KafkaSource
 
-    spark.dataSource.register(KafkaSource)
-    try:
+        spark.dataSource.register(KafkaSource)
         yield spark
-    finally:
-        spark.stop()
 
 
 def runs_of(queries: Queries) -> dict[str, Callable[[str, Load], object]]:

@@ -24,11 +24,9 @@ COMMANDS = re.findall(r"\$ asyncconsumer ((?:consume|groups) .*)", CONSOLE)
 
 ORDERS = """
 import asyncio
-import os
-import sys
 import pytest
 from aiokafka import AIOKafkaProducer
-from pyspark.sql import SparkSession
+from asyncconsumer.testing.servers.spark import spark_session
 
 @pytest.fixture
 def orders(kafka):
@@ -44,17 +42,9 @@ def orders(kafka):
 
 @pytest.fixture(scope="session")
 def spark():
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
-    session.sparkContext.parallelize([1], 1).map(abs).count()  # opens what Spark keeps open
-    yield session
-    session.stop()
+    with spark_session("local[1]") as session:
+        session.sparkContext.parallelize([1], 1).map(abs).count()  # opens what Spark keeps open
+        yield session
 """
 
 

@@ -1,12 +1,9 @@
 """The end of the demo: a feeder lands what a group reads, and Spark asks about it."""
 
 import asyncio
-import os
-import sys
 import tempfile
 import time
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -54,27 +51,10 @@ async def _feed(console: Console, kafka: Kafka, topic: str, folder: str, records
 
 
 def _ask(folder: str, servers: str, topic: str) -> tuple[list[Any], int, float]:
-    from pyspark.sql import SparkSession
-
     from asyncconsumer.spark import KafkaSource
+    from asyncconsumer.testing.servers.spark import spark_session
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    quiet = Path(folder) / ".log4j2.properties"  # it says much as it starts
-    quiet.write_text("rootLogger.level = off\n", encoding="utf-8")
-    flags = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={quiet}"
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", flags)
-        .getOrCreate()
-    )
-    try:
-        spark.sparkContext.setLogLevel("OFF")
+    with spark_session() as spark:
         started = time.monotonic()
         landed = spark.read.parquet(folder).selectExpr("cast(key as string) customer")
         best = landed.groupBy("customer").count().orderBy("count", "customer", ascending=False)
@@ -88,8 +68,6 @@ def _ask(folder: str, servers: str, topic: str) -> tuple[list[Any], int, float]:
             .count()
         )
         return rows, straight, time.monotonic() - started
-    finally:
-        spark.stop()
 
 
 def _show(console: Console, rows: list[Any], straight: int, passed: float) -> None:

@@ -66,6 +66,9 @@ class MemberConfig:
     being given up; ``listener_timeout_ms`` how long a listener may. With ``heartbeat_thread`` a
     thread keeps the session while the event loop is blocked, for ``max_blocked_ms`` at the most.
     ``commit_timeout_ms`` is how long offsets are tried to be committed or loaded.
+
+    A member learns of a rebalance by the answer to a heartbeat: with one a second it does so within
+    half a second on average. Other clients send one every three.
     """
 
     group_id: str | None = None
@@ -74,7 +77,7 @@ class MemberConfig:
     group_remote_assignor: str | None = None
     partition_assignment_strategy: Any = ("range", "cooperative-sticky")
     session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
+    heartbeat_interval_ms: int = 1_000
     rebalance_timeout_ms: int = 300_000
     exclude_internal_topics: bool = True
     enable_auto_commit: bool = True

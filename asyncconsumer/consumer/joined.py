@@ -252,7 +252,8 @@ def _store(
         patience_ms=config.member.commit_timeout_ms,
         randomness=given.outside.randomness,
         identity=lambda: membership.identity,
-        stable_only=config.fetch.committed_only,
+        # by hand may mean by transactions: one that is about to be committed moves them
+        stable_only=config.fetch.committed_only or config.reading.commit_policy == "manual",
     )
 
 

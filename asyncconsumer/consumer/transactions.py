@@ -36,8 +36,10 @@ class Transactions:
         self._membership = membership
         self._rebalancer = rebalancer
         self._manager = manager
-        self._done: dict[TopicPartition, tuple[int, int]] = {}  # since when it is ours, up to where
-        self._had: dict[TopicPartition, int] | None = None  # when the last one ended
+        self._done: dict[
+            tuple[TopicPartition, int], int
+        ] = {}  # up to where, by since when it is ours
+        self._any = False  # whether there was one
 
     @asynccontextmanager
     async def transaction(self, producer: TransactionalProducer) -> AsyncIterator[None]:
@@ -45,43 +47,52 @@ class Transactions:
 
         What a rebalance took while it was open is read by another: then it is aborted.
         """
-        ours = self._ours() if self._had is None else self._had
+        self._any = True
         self._bases()
         try:
             async with producer.transaction():
                 yield
-                self._check(ours)
+                self._check()
                 offsets = self._handed_out(self._bases())
+                done = {(one, self._ours()[one]): at for one, at in offsets.items()}
                 if offsets:
                     theirs = {structs.TopicPartition(*one): at for one, at in offsets.items()}
                     await producer.send_offsets_to_transaction(theirs, self._group_id)
-                self._check(ours)
+                self._check()
         except BaseException:
             self._go_back()
             raise
         finally:
-            self._had = self._ours()
-        self._done |= {one: (since, offsets[one]) for one, since in ours.items() if one in offsets}
+            self._rebalancer.forget_given_up()
+        self._done = {
+            place: at for place, at in self._done.items() if place in self._ours().items()
+        }
+        self._done |= done
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """From where to read again: what is in no transaction yet is not done, however it looks."""
         bases = self._bases()
-        if self._had is None:  # there are none
+        if not self._any:
             return dict(offsets)
         return {one: min(at, bases.get(one, at)) for one, at in offsets.items()}
 
     def moved(self, partitions: Iterable[TopicPartition]) -> None:
         """Their reader wants to read elsewhere: where it goes is where the next one begins."""
+        ours = self._ours()
         for one in partitions:
-            self._done.pop(one, None)
+            self._done.pop((one, ours[one]), None)
 
     def _ours(self) -> dict[TopicPartition, int]:
         return {one: routed.since for one, routed in self._rebalancer.reading.items()}
 
-    def _check(self, ours: Mapping[TopicPartition, int]) -> None:
+    def _check(self) -> None:
         """Nothing that we may have made something of belongs to another by now."""
-        now, present = asyncio.get_running_loop().time(), self._ours()
-        gone = [one for one, since in ours.items() if present.get(one) != since]
+        now = asyncio.get_running_loop().time()
+        gone = [
+            one
+            for one, (since, position) in self._rebalancer.given_up.items()
+            if position > self._done.get((one, since), -1)
+        ]
         if gone or self._membership.lost or now >= self._membership.deadline:
             raise TransactionFenced(self._group_id, gone)
 
@@ -92,11 +103,10 @@ class Transactions:
 
     def _bases(self) -> dict[TopicPartition, int]:
         """Up to where each partition is done with: the last transaction, or where it began."""
-        begun = self._manager.begun()
-        for one, since in self._ours().items():
-            if one in begun and (one not in self._done or self._done[one][0] != since):
-                self._done[one] = since, begun[one]
-        return {one: self._done[one][1] for one in self._ours() if one in self._done}
+        begun, ours = self._manager.begun(), self._ours()
+        for one in ours.keys() & begun.keys():
+            self._done.setdefault((one, ours[one]), begun[one])
+        return {place[0]: self._done[place] for place in ours.items() if place in self._done}
 
     def _go_back(self) -> None:
         """What was handed out since the last one is to come again."""

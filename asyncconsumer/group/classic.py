@@ -52,7 +52,7 @@ class ClassicGroupConfig:
     group_instance_id: str | None = None
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
-    heartbeat_interval_ms: int = 3_000
+    heartbeat_interval_ms: int = 1_000
     client_rack: str = ""
     exclude_internal_topics: bool = True
     metadata_refresh_ms: int = 5_000

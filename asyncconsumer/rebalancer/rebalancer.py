@@ -28,6 +28,21 @@ class Routed(NamedTuple):
     since: int  # a number that is another whenever it becomes ours
 
 
+class GivenUp(NamedTuple):
+    """A partition that was read, and is not ours any more."""
+
+    since: int  # as above
+    position: int  # up to where it was handed out
+
+
+class _Ours(dict[TopicPartition, Routed]):
+    """What is read now; and what was, of which something was handed out, the last time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_up: dict[TopicPartition, GivenUp] = {}
+
+
 class _Policy(NamedTuple):
     """What is decided once."""
 
@@ -73,7 +88,7 @@ class Rebalancer:
         self._policy = _Policy(auto_offset_reset, auto_commit, grace, listeners, ends, rewind)
         self._change = _Change()
         self._paused: set[TopicPartition] = set()  # also while they are not ours
-        self._reading: dict[TopicPartition, Routed] = {}
+        self._reading = _Ours()
         self._told: dict[TopicPartition, int] = {}  # as finished, the last time
         self._epoch = 0
 
@@ -86,6 +101,15 @@ class Rebalancer:
     def releasing(self) -> Mapping[TopicPartition, int]:
         """What may be committed though it is read no more: a listener is just told of it."""
         return self._change.releasing
+
+    @property
+    def given_up(self) -> Mapping[TopicPartition, GivenUp]:
+        """What is not ours any more though something of it was handed out, the last time it was."""
+        return self._reading.given_up
+
+    def forget_given_up(self) -> None:
+        """What was given up so far does not matter any more."""
+        self._reading.given_up.clear()
 
     def finished(self) -> dict[TopicPartition, int]:
         """How far users are done with what they were given, of what is ours: to be committed.
@@ -224,10 +248,7 @@ class Rebalancer:
         lost = frozenset(gone if self._membership.lost else gone & assignment.lost)
         await self._settle(gone - lost)
         done = {one: offset for one, offset in self.finished().items() if one in gone}
-        for one in gone:
-            self._reading.pop(one).stream.forget(one)
-            self.streams.end(one)
-        self._reconcile()
+        self._give_up(gone)
         if lost:
             self._offsets.forget(lost)
             await _tell("lost", self._policy.listeners.lost(lost))
@@ -242,6 +263,17 @@ class Rebalancer:
                 self._change = _Change()
             self._offsets.forget(revoked)
         return lost
+
+    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        begun = self._manager.begun()
+        for one in partitions:
+            position = self.position(one)
+            routed = self._reading.pop(one)
+            if position is not None and position != begun.get(one):
+                self._reading.given_up[one] = GivenUp(routed.since, position)
+            routed.stream.forget(one)
+            self.streams.end(one)
+        self._reconcile()
 
     async def _settle(self, partitions: Collection[TopicPartition]) -> None:
         """Let users finish what they have in hand of these, so that nobody reads it again."""

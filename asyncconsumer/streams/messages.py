@@ -5,9 +5,9 @@ from typing import Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
-from asyncconsumer.errors import ConfigError
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire import accel
+from asyncconsumer.wire.record import refuse_commit
 
 K = TypeVar("K", default=bytes)
 V = TypeVar("V", default=bytes)
@@ -43,10 +43,7 @@ class Message(NamedTuple, Generic[K, V]):
     async def commit(self) -> None:
         """Commit that it and all before it of its partition are done; for who commits by hand."""
         if self.committing is None:
-            raise ConfigError(
-                f"{self.topic}[{self.partition}]@{self.offset} is committed by itself, when the "
-                "next is asked for; to say when, set commit_policy='manual'"
-            )
+            refuse_commit(self.topic, self.partition, self.offset)
         await self.committing(self)
 
     @property

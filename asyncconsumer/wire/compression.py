@@ -2,9 +2,11 @@
 
 Before anything is inflated its format is asked for the size: snappy and gzip carry it, lz4 and zstd
 carry it or are made of blocks of a known largest size. So room is mostly taken once, and a bomb is
-refused at once or when it has filled `limit` bytes.
+refused at once or when it has filled `limit` bytes. Fresh memory costs more time than inflating
+into it does, so none is taken for what can be told beforehand, and none is tried for little.
 """
 
+import re
 import struct
 from collections.abc import Callable
 from struct import Struct
@@ -17,7 +19,9 @@ LZ4_WITHOUT_HEADER_CHECK: Final = 11
 
 _BEGIN: Final = 64 * 1024  # room taken without further thought
 _USUAL_RATIO: Final = 16  # more is tried only when this was not enough
+_WORTH_A_TRY: Final = 4  # times less room than the most there can be, or that is taken at once
 _MOST_BLOCKS: Final = 4096  # counted in advance; a stream of more is not worth the time
+_MOST_SEQUENCES: Final = 10_000  # the same; those of a bomb are long and few
 
 _INT = Struct(">i")
 _LITTLE_INT = Struct("<I")
@@ -26,6 +30,10 @@ _LITTLE_LONG = Struct("<Q")
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = 16  # magic, version, oldest version that can read it
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_LENGTH: Final = 0x7FFFFFFF  # the other bit says that a block is stored as it is
+_LZ4_LEAST_MATCH: Final = 4
+_LZ4_LONG: Final = 15  # a length that goes on in the bytes that follow
+_ALL_ONES: Final = re.compile(b"\xff*")
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK: Final = 128 * 1024
 _DEFLATE_RATIO: Final = 1032
@@ -44,7 +52,7 @@ class Size(NamedTuple):
 
 class _Codec(NamedTuple):
     name: str
-    size: Callable[[memoryview], Size]
+    size: Callable[[memoryview, int], Size]
     into: Callable[[memoryview, memoryview], int]
 
 
@@ -52,15 +60,15 @@ def inflate(codec: int, source: memoryview, room: bytearray, limit: int) -> int:
     """Inflate `source` to the front of `room`, which grows as needed; returns the bytes used."""
     name, size, into = _CODECS[codec]
     try:
-        declared, most = size(source)
+        declared, most = size(source, limit)
         if declared is not None and declared > limit:
             raise BadCompression(
                 f"{name} data of {declared} bytes, more than max_inflated ({limit})"
             )
-        first = declared if declared is not None else max(_BEGIN, _USUAL_RATIO * len(source))
-        for wanted in sorted({min(first, most, limit), min(most, limit)}):
+        for wanted in _rooms(declared, min(most, limit), len(source)):
             if len(room) < wanted:
-                room.extend(bytes(wanted - len(room)))
+                room.clear()  # or growing would copy what nobody reads
+                room.extend(bytes(wanted))
             with memoryview(room) as whole, whole[:limit] as allowed:
                 try:
                     return into(source, allowed)
@@ -70,17 +78,31 @@ def inflate(codec: int, source: memoryview, room: bytearray, limit: int) -> int:
     except (cramjam.DecompressionError, IndexError, ValueError, struct.error):
         raise BadCompression(f"bad {name} data") from None
     if most > limit:
-        raise BadCompression(f"{name} data of more than max_inflated ({limit}) bytes")
+        raise _too_much(name, limit)
     raise BadCompression(f"bad {name} data")
 
 
-def _gzip_size(source: memoryview) -> Size:
+def _too_much(name: str, limit: int) -> BadCompression:
+    return BadCompression(f"{name} data of more than max_inflated ({limit}) bytes")
+
+
+def _rooms(declared: int | None, most: int, length: int) -> list[int]:
+    """How much room to try, the last of it all that there may be."""
+    if declared is not None:
+        return sorted({min(declared, most), most})
+    first = max(_BEGIN, _USUAL_RATIO * length)
+    return [first, most] if first <= most // _WORTH_A_TRY else [most]
+
+
+def _gzip_size(source: memoryview, _limit: int) -> Size:
     most = _DEFLATE_RATIO * len(source)
     declared: int = _LITTLE_INT.unpack_from(source, len(source) - 4)[0]
-    return Size(declared if declared <= most else None, most)
+    if declared > most:
+        raise ValueError("a size that is not true")
+    return Size(declared, most)
 
 
-def _snappy_size(source: memoryview) -> Size:
+def _snappy_size(source: memoryview, _limit: int) -> Size:
     total = 0
     for block in _snappy_blocks(source):
         total += cramjam.snappy.decompress_raw_len(block)
@@ -109,23 +131,66 @@ def _snappy_blocks(source: memoryview) -> list[memoryview]:
     return blocks
 
 
-def _lz4_size(source: memoryview) -> Size:
+def _lz4_size(source: memoryview, limit: int) -> Size:
     if bytes(source[:4]) != _LZ4_MAGIC:
         raise ValueError("no lz4 frame")
     flags, descriptor = source[4], source[5]
-    head = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
-    declared = _LITTLE_LONG.unpack_from(source, 6)[0] if flags & 8 else None
+    declared: int | None = _LITTLE_LONG.unpack_from(source, 6)[0] if flags & 8 else None
     largest = 1 << (8 + 2 * (descriptor >> 4 & 7))
+    blocks, is_all = _lz4_blocks(source)
+    most = largest * len(blocks) if is_all else 255 * len(source)
+    if declared is None and most > limit:
+        declared = _lz4_measured(source, blocks, limit)
+        if declared is not None and declared > limit:
+            raise _too_much("lz4", limit)
+    return Size(declared, most)
+
+
+def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
+    """Where blocks begin, with their lengths as they are written; and whether these are all."""
+    flags = source[4]
+    at = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
     between = 8 if flags & 16 else 4  # a block's length and, maybe, its checksum
-    at, blocks = head, 0
-    while at + 4 <= len(source) and blocks < _MOST_BLOCKS:
-        length = _LITTLE_INT.unpack_from(source, at)[0] & 0x7FFFFFFF
-        if length == 0:
+    blocks: list[tuple[int, int]] = []
+    while at + 4 <= len(source) and len(blocks) < _MOST_BLOCKS:
+        (length,) = _LITTLE_INT.unpack_from(source, at)
+        if length & _LZ4_LENGTH == 0:
             break
-        blocks += 1
-        at += between + length
-    is_all = blocks < _MOST_BLOCKS and at + (8 if flags & 4 else 4) >= len(source)
-    return Size(declared, largest * blocks if is_all else 255 * len(source))
+        blocks.append((at + 4, length))
+        at += between + (length & _LZ4_LENGTH)
+    is_all = len(blocks) < _MOST_BLOCKS and at + (8 if flags & 4 else 4) >= len(source)
+    return blocks, is_all
+
+
+def _lz4_measured(source: memoryview, blocks: list[tuple[int, int]], limit: int) -> int | None:
+    """What the blocks inflate to, as far as it takes to see that it is too much; or None."""
+    size, sequences = 0, 0
+    for at, length in blocks:
+        if length > _LZ4_LENGTH:  # stored as it is
+            size += length & _LZ4_LENGTH
+            continue
+        end = at + length
+        while at < end and size <= limit:
+            sequences += 1
+            if sequences > _MOST_SEQUENCES:
+                return None
+            token = source[at]
+            literals, at = _lz4_length(source, token >> 4, at + 1)
+            at += literals
+            size += literals
+            if at < end:  # the last sequence of a block has no match
+                match, at = _lz4_length(source, token & 15, at + 2)
+                size += match + _LZ4_LEAST_MATCH
+    return size
+
+
+def _lz4_length(source: memoryview, length: int, at: int) -> tuple[int, int]:
+    """A length, and the place behind it."""
+    if length < _LZ4_LONG:
+        return length, at
+    ones = _ALL_ONES.match(source, at)
+    last = ones.end() if ones else at
+    return length + 255 * (last - at) + source[last], last + 1
 
 
 def _lz4_repaired_into(source: memoryview, room: memoryview) -> int:
@@ -152,7 +217,7 @@ def _xxh32_of_few(data: bytes) -> int:
     return value ^ value >> 16
 
 
-def _zstd_size(source: memoryview) -> Size:
+def _zstd_size(source: memoryview, _limit: int) -> Size:
     unknown = Size(None, 1 << 62)
     if bytes(source[:4]) != _ZSTD_MAGIC:
         return unknown  # a skippable frame, or nothing that zstd knows

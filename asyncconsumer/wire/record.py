@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from operator import index
-from typing import Final, final
+from typing import Final, NoReturn, final
+
+from asyncconsumer.errors import ConfigError
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -65,6 +67,15 @@ class Record:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a Record does not change: cannot delete {name!r}")
+
+    @property
+    def record(self) -> "Record":
+        """Itself, as a Message has its record."""
+        return self
+
+    def commit(self) -> NoReturn:
+        """Only a Message has one: says what to do."""
+        refuse_commit(self.topic, self.partition, self.offset)
 
     def _fields(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in self.__match_args__)
@@ -135,6 +146,15 @@ def show(
         f"Record(topic={topic!r}, partition={partition}, offset={offset}, timestamp={timestamp}, "
         f"timestamp_type={timestamp_type}, key={_short(key)}, value={_short(value)}, "
         f"headers=({pairs}{more}))"
+    )
+
+
+def refuse_commit(topic: str, partition: int, offset: int) -> NoReturn:
+    """What was handed out is not to be committed by hand, as far as its consumer knows."""
+    raise ConfigError(
+        f"{topic}[{partition}]@{offset} is not committed by hand: a consumer commits it by itself, "
+        "when the next is asked for. To say when, set commit_policy='manual', or call "
+        "consumer.commit(record)"
     )
 
 

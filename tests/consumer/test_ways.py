@@ -5,11 +5,12 @@ import json
 from typing import Any, cast
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, structs
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.consumer.reading import Reading
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, DeserializationFailed
+from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import consumer, next_of, partitions, send, take
@@ -226,11 +227,12 @@ async def test_by_hand_nothing_is_committed_but_what_is_said(kafka: KafkaHandle)
 async def test_a_message_that_is_committed_by_itself_says_so(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(1))
-    options: dict[str, Any] = {"value_deserializer": json, "group_id": kafka.group()}
-    async with consumer(kafka, topic, **options) as one:
-        message = await anext(aiter(one))
-        with pytest.raises(ConfigError, match="commit_policy='manual'"):
-            await message.commit()
+    for options in ({}, {"value_deserializer": json}, {"max_records": 5}):
+        async with consumer(kafka, topic, group_id=kafka.group(), **options) as one:
+            message = await anext(aiter(one))
+            with pytest.raises(ConfigError, match="commit_policy='manual'"):
+                await message.commit()
+            assert message.record.value == b"0"
 
 
 async def test_at_most_once_is_committed_before_it_is_seen_and_a_good_end_loses_nothing(
@@ -349,6 +351,31 @@ async def test_a_transaction_commits_offsets_with_what_is_sent_or_neither(
     async with consumer(kafka, partitions=partitions(sink, 0), **read) as results:
         made = sorted([number(record) async for record in results])
     assert made == [10 * each for each in range(20)]
+
+
+async def test_who_takes_over_waits_for_offsets_that_a_transaction_is_about_to_move(
+    kafka: KafkaHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(10))
+    (at,) = partitions(topic, 0)
+    answers: list[Any] = []
+    loaded = KafkaOffsets._loaded
+
+    def heard(self: KafkaOffsets, response: Any, wanted: Any) -> Any:
+        answers.append(response)
+        return loaded(self, response, wanted)
+
+    monkeypatch.setattr(KafkaOffsets, "_loaded", heard)
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=group
+    ) as producer:
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({structs.TopicPartition(*at): 5}, group)
+        async with consumer(kafka, topic, group_id=group, commit_policy="manual") as one:
+            await until(lambda: bool(answers))
+            await producer.commit_transaction()
+            assert await next_of(one) == 5
 
 
 async def test_a_transaction_needs_commits_by_hand(kafka: KafkaHandle) -> None:

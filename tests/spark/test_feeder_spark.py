@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -10,23 +9,15 @@ from pyspark.sql import DataFrame, SparkSession
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.servers.spark import spark_session
 from tests.consumer.real import send
 from tests.spark.lake import SCHEMA, feeder
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+def spark() -> Iterator[SparkSession]:
+    with spark_session("local[1]") as session:
+        yield session
 
 
 async def test_a_file_stream_picks_up_what_landed(

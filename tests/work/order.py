@@ -2,14 +2,13 @@
 
 Two hundred handlers at once with random delays, in processes that join, leave and are killed while
 records keep coming. When a record is begun, all before it of its key were finished, and no two of a
-key are worked on at the same time.
+key are worked on at the same time. Who is killed is frozen first: only with records in hand counts.
 """
 
 import argparse
 import asyncio
-import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -17,9 +16,9 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.testing.servers import Kafka
 from tests.helpers import until
 from tests.work.member import Process
+from tests.work.program import Say, nothing, on_a_broker
 
 PARTITIONS = 4
 
@@ -31,12 +30,39 @@ class Line(NamedTuple):
     key: str
     number: int  # of the record among those of its key
     began: int
-    ended: int
+    ended: int  # 0 when it was begun just now
 
     @classmethod
     def of(cls, text: str) -> "Line":
         life, key, number, began, ended = text.split()
         return cls(life, key, int(number), int(began), int(ended))
+
+
+class Handled:
+    """What the members wrote down, as far as it was read: each line is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._rest = b""
+        self.done: list[Line] = []
+        self.in_hand: Counter[str] = Counter()  # by life: begun, and not done
+
+    def read(self) -> None:
+        """What is new."""
+        *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        for text in lines:
+            line = Line.of(text.decode())
+            self.in_hand[line.life] += -1 if line.ended else 1
+            if line.ended:
+                self.done.append(line)
+
+    def knows(self, life: str) -> bool:
+        """Whether that one has done something."""
+        self.read()
+        return life in self.in_hand
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Found(NamedTuple):
@@ -48,6 +74,8 @@ class Found(NamedTuple):
     too_early: int  # begun before all earlier ones of its key were finished
     overlapping: int  # begun while another of its key was worked on
     lives: int  # processes that handled something
+    killed: int = 0  # of them
+    cut_short: int = 0  # records that those had in hand
 
 
 def judge(lines: list[Line], records: int) -> Found:
@@ -96,84 +124,72 @@ async def keep_order(
     rate: float,
     rounds: int,
     seed: int,
-    say: Any = None,
+    say: Say = nothing,
 ) -> Found:
     chance, path = Random(seed), folder / "handled"
-    topic, group = await kafka.topic(partitions=PARTITIONS), kafka.group()
     path.touch()
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
-        "group_id": group,
+        "group_id": kafka.group(),
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 200,
         "heartbeat_interval_ms": 300,
         "session_timeout_ms": 6_000,
         "partition_assignment_strategy": "cooperative-sticky",
-        "topic": topic,
+        "topic": await kafka.topic(partitions=PARTITIONS),
         "longest": 0.02,
         "concurrency": 200,
     }
-    lives = 0
-
-    def member(name: str) -> Process:
-        nonlocal lives
-        lives += 1
-        return Process(f"{name}{lives}", path, group_instance_id=name, **options)
-
+    handled, cut_short = Handled(path), []
     enough = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        work = produce(kafka, topic, records, keys, rate, enough)
+        work = produce(kafka, options["topic"], records, keys, rate, enough)
         producing = tasks.create_task(work)
-        with member("steady"):
+        with Process("steady", path, group_instance_id="steady", **options):
             for number in range(rounds):
-                with member("second") as second:
-                    life = f"second{lives} ".encode()
-                    await until(lambda: life in path.read_bytes(), 120)  # noqa: B023
+                life = f"second{number}"
+                with Process(life, path, group_instance_id="second", **options) as second:
+                    await until(lambda: handled.knows(life), 120)  # noqa: B023
                     await asyncio.sleep(chance.uniform(0, 1))
                     if number % 2:
-                        await second.stop()
-                if say is not None:
-                    say(f"life {lives}")
+                        assert await second.stop() == 0
+                    else:
+                        cut_short.append(await kill_at_work(second, life, handled))
+                say(f"{life}: {len(handled.done)} handled, cut short {sum(cut_short)}")
             enough.set()
             sent = await producing
-            await until(lambda: _all_came(path, sent), 600)
-    return judge(read(path), sent)
+            await until(lambda: _all_came(handled, sent), 600)
+    handled.close()
+    found = judge(handled.done, sent)
+    return found._replace(killed=len(cut_short), cut_short=sum(cut_short))
 
 
-async def _all_came(path: Path, records: int) -> bool:
+async def kill_at_work(process: Process, life: str, handled: Handled) -> int:
+    """Kill a member that has records in hand; how many."""
+    async with asyncio.timeout(60):
+        while True:
+            process.freeze()
+            handled.read()
+            if in_hand := handled.in_hand[life]:
+                process.kill()
+                return in_hand
+            process.thaw()
+            await asyncio.sleep(0.005)
+
+
+async def _all_came(handled: Handled, records: int) -> bool:
     """Judging a million lines takes seconds, in which nothing else is done here."""
     await asyncio.sleep(records / 500_000)
-    lines = read(path)
-    return len(lines) >= records and judge(lines, records).missing == 0
+    handled.read()
+    return len(handled.done) >= records and judge(handled.done, records).missing == 0
 
 
-def read(path: Path) -> list[Line]:
-    lines = path.read_text().splitlines(keepends=True)
-    return [Line.of(line) for line in lines if line.endswith("\n")]
-
-
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=10_000, help="records a second")
     parser.add_argument("--rounds", type=int, default=20, help="of a member that comes and goes")
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        async with Kafka() as kafka:
-            found = await keep_order(
-                KafkaHandle(kafka, "order"),
-                Path(folder),
-                records=asked.records,
-                keys=asked.keys,
-                rate=asked.rate,
-                rounds=asked.rounds,
-                seed=asked.seed,
-                say=print,
-            )
-    print(found)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    on_a_broker(__doc__, options, keep_order)

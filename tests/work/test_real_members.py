@@ -15,6 +15,16 @@ async def test_a_killed_process_loses_nothing_and_repeats_nothing_that_was_commi
 ) -> None:
     found = await kill_at_random(kafka, tmp_path, runs=3, records=600, seed=3)
     assert (found.missing, found.wrongly_repeated) == (0, 0)
+    assert found.at_work
+
+
+@pytest.mark.parametrize("store", ["sqlite", "handlers", "transaction"])
+async def test_what_keeps_offsets_with_its_results_does_each_record_exactly_once(
+    kafka: KafkaHandle, tmp_path: Path, store: str
+) -> None:
+    found = await kill_at_random(kafka, tmp_path, runs=2, records=200, seed=4, store=store)
+    assert (found.missing, found.repeated) == (0, 0)
+    assert found.at_work
 
 
 async def test_every_key_keeps_its_order_though_members_come_go_and_are_killed(
@@ -25,14 +35,15 @@ async def test_every_key_keeps_its_order_though_members_come_go_and_are_killed(
     )
     assert found.missing == found.too_early == found.overlapping == 0
     assert found.handled >= 20_000
-    assert found.lives == 4
+    assert (found.lives, found.killed) == (4, 2)
+    assert found.cut_short >= found.killed
 
 
 @pytest.mark.fast
 def test_what_is_out_of_order_is_seen() -> None:
     fine = [Line("a", "k", 0, 1, 2), Line("a", "k", 1, 3, 4), Line("b", "k", 1, 5, 6)]
-    assert order.judge(fine, 2) == (3, 0, 1, 0, 0, 2)
+    assert order.judge(fine, 2) == (3, 0, 1, 0, 0, 2, 0, 0)
     early = [Line("a", "k", 1, 1, 2), Line("a", "k", 0, 3, 4)]
-    assert order.judge(early, 3) == (2, 1, 0, 1, 0, 1)
+    assert order.judge(early, 3) == (2, 1, 0, 1, 0, 1, 0, 0)
     both = [Line("a", "k", 0, 1, 4), Line("a", "k", 1, 2, 5)]
-    assert order.judge(both, 2) == (2, 0, 0, 1, 1, 1)
+    assert order.judge(both, 2) == (2, 0, 0, 1, 1, 1, 0, 0)

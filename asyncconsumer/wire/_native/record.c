@@ -226,9 +226,30 @@ static PyObject *record_reduce(Record *self, PyObject *Py_UNUSED(ignored))
     return reduced;
 }
 
+/* What a Message can do, which is what a consumer hands out when there is more to do: it says so. */
+static PyObject *record_commit(Record *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *refuse = from_helper("refuse_commit");
+    PyObject *never = refuse ? PyObject_CallFunction(refuse, "OOL", self->topic, self->partition,
+                                                     self->offset) : NULL;
+    Py_XDECREF(refuse);
+    return never;
+}
+
+static PyObject *record_itself(PyObject *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self);
+}
+
 static PyMethodDef record_methods[] = {
     {"__reduce__", (PyCFunction)record_reduce, METH_NOARGS, NULL},
+    {"commit", (PyCFunction)record_commit, METH_NOARGS, "Only a Message has one: says what to do."},
     {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef record_getters[] = {
+    {"record", record_itself, NULL, "Itself, as a Message has its record.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef record_members[] = {
@@ -259,6 +280,7 @@ PyTypeObject Record_Type = {
     .tp_richcompare = record_compare,
     .tp_methods = record_methods,
     .tp_members = record_members,
+    .tp_getset = record_getters,
 };
 
 int record_prepare(PyObject *module)

@@ -69,7 +69,7 @@ def streamed_zstd(data: bytes, pieces: int) -> bytes:
 @pytest.mark.parametrize("pieces", [1, 7, 300])
 def test_zstd_that_does_not_say_its_size(pieces: int) -> None:
     source = streamed_zstd(TEXT, pieces)
-    assert compression._zstd_size(memoryview(source)).declared is None
+    assert compression._zstd_size(memoryview(source), 0).declared is None
     assert inflated(4, source) == TEXT
     with pytest.raises(BadCompression, match="max_inflated"):
         inflated(4, source, limit=len(TEXT) - 1)
@@ -92,6 +92,44 @@ def test_gzip_that_lies_about_its_size_is_bad() -> None:
     source[-4:] = (5).to_bytes(4, "little")
     with pytest.raises(BadCompression, match="bad gzip data"):
         inflated(1, bytes(source))
+
+
+def test_gzip_that_claims_what_it_cannot_hold_takes_no_room() -> None:
+    source, room = bytearray(gzip.compress(TEXT)), bytearray()
+    source[-4:] = b"\xff" * 4
+    with pytest.raises(BadCompression, match="bad gzip data"):
+        inflated(1, bytes(source), limit=1 << 33, room=room)
+    assert not room
+
+
+MIXED = b"".join(os.urandom(40) + bytes([i % 256]) * (i % 700) for i in range(3000))
+
+
+@pytest.mark.parametrize("data", [b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000), MIXED])
+def test_lz4_is_measured_without_inflating_it(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(compression, "_MOST_SEQUENCES", 1_000_000)
+    source = memoryview(compress(3, data))
+    blocks, is_all = compression._lz4_blocks(source)
+    assert is_all
+    assert compression._lz4_measured(source, blocks, 1 << 30) == len(data)
+
+
+def test_a_bomb_of_lz4_takes_no_room() -> None:
+    bomb, room = compress(3, b"\0" * 5_000_000), bytearray()
+    with pytest.raises(BadCompression, match="more than max_inflated"):
+        inflated(3, bomb, limit=4_999_999, room=room)
+    assert not room
+
+
+@pytest.mark.parametrize("sequences", [3, 1_000_000])
+def test_lz4_that_might_be_too_much_and_is_not(
+    monkeypatch: pytest.MonkeyPatch, sequences: int
+) -> None:
+    monkeypatch.setattr(compression, "_MOST_SEQUENCES", sequences)
+    source = compress(3, MIXED)
+    assert inflated(3, source, limit=len(MIXED)) == MIXED
+    with pytest.raises(BadCompression, match="more than max_inflated"):
+        inflated(3, source, limit=len(MIXED) - 1)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, compression.LZ4_WITHOUT_HEADER_CHECK])

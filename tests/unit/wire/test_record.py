@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from asyncconsumer.errors import ConfigError
+
 pytestmark = pytest.mark.fast
 
 FIELDS: dict[str, Any] = {
@@ -116,3 +118,14 @@ def test_its_repr_names_everything_and_stays_short(decoder: ModuleType) -> None:
     assert "(10000 bytes)" in long
     assert "12 more" in long
     assert len(long) < 2_000
+
+
+def test_it_can_be_taken_for_a_message_and_says_why_it_is_not_committed(
+    decoder: ModuleType,
+) -> None:
+    record = decoder.Record("t", 1, 5)
+    assert record.record is record
+    with pytest.raises(ConfigError, match=r"t\[1\]@5 .* commit_policy='manual'"):
+        record.commit()
+    with pytest.raises(AttributeError):
+        record.record = record

@@ -1,0 +1,126 @@
+"""Transactions and partitions that come and go, on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.errors import TransactionFenced
+from asyncconsumer.streams.messages import Message
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
+from tests.consumer.test_given_up import Producer
+
+pytestmark = pytest.mark.fast
+
+BOTH = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
+
+
+class Places(Producer):
+    """Keeps what was made of which record, and the offsets of several partitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: dict[TopicPartition, int] = {}
+
+    def make(self, messages: Collection[Message[Any, Any]]) -> None:
+        for one in messages:
+            self.send(one.partition * 1_000 + one.offset)
+
+    async def send_offsets_to_transaction(self, offsets: Any, group: str) -> None:
+        self.done |= {TopicPartition(*one): at for one, at in offsets.items()}
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 2)
+        for number in range(2):
+            cluster.append("t", number, 3)
+        yield cluster
+
+
+def member(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
+    given = {
+        "commit_policy": "manual",
+        "partition_assignment_strategy": "cooperative-sticky",
+        "revoke_grace_ms": 0,
+        "session_timeout_ms": 6_000,
+        "heartbeat_interval_ms": 1_000,
+    }
+    return consumer(cluster, **{**given, **options})
+
+
+async def having(one: Consumer[Any, Any], count: int) -> None:
+    async with asyncio.timeout(600):
+        while len(one.assignment) != count:
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def half_and_then_all(cluster: GroupCluster) -> AsyncIterator[tuple[Any, Any, Places]]:
+    """A member that had one partition in its first transaction, and then got the other."""
+    producer = Places()
+    async with member(cluster) as one:
+        batches = one.batches(6, 100)
+        async with member(cluster) as two:
+            await having(one, 1)
+            await having(two, 1)
+            async with one.transaction(producer):
+                producer.make(await anext(batches))
+        await having(one, 2)
+        yield one, batches, producer
+
+
+@simulated(seeds=range(3))
+async def test_what_came_and_went_between_two_transactions_is_in_none() -> None:
+    async with world() as cluster, half_and_then_all(cluster) as (one, batches, producer):
+        batch = await anext(batches)  # of the partition that is new
+        async with member(cluster) as two:
+            await having(two, 1)
+            await having(one, 1)
+            lost = BOTH - one.assignment
+            assert {TopicPartition("t", each.partition) for each in batch} == lost
+            with pytest.raises(TransactionFenced) as fenced:
+                async with one.transaction(producer):
+                    producer.make(batch)
+            assert set(fenced.value.partitions) == lost
+            assert len(producer.sent) == 3  # of the first one
+            async with two.transaction(producer):
+                producer.make(await anext(two.batches(6, 100)))
+        assert sorted(producer.sent) == [0, 1, 2, 1_000, 1_001, 1_002]
+
+
+@simulated(seeds=range(3))
+async def test_what_came_meanwhile_is_done_with_when_it_was_in_a_transaction() -> None:
+    async with world() as cluster, half_and_then_all(cluster) as (one, batches, producer):
+        async with one.transaction(producer):
+            producer.make(await anext(batches))
+        assert producer.done == dict.fromkeys(BOTH, 3)
+        for number in range(2):
+            cluster.append("t", number, 1)
+        with suppress(ValueError):
+            async with one.transaction(producer):
+                producer.make(await anext(batches))
+                raise ValueError("aborted")
+        async with asyncio.timeout(600):
+            while len(producer.sent) < 8:
+                async with one.transaction(producer):
+                    producer.make(await anext(batches))
+        assert sorted(producer.sent) == [0, 1, 2, 3, 1_000, 1_001, 1_002, 1_003]
+
+
+@simulated(seeds=range(3))
+async def test_what_goes_without_anything_in_hand_aborts_nothing() -> None:
+    async with world() as cluster, half_and_then_all(cluster) as (one, batches, producer):
+        async with one.transaction(producer):
+            producer.make(await anext(batches))
+        async with member(cluster) as two, one.transaction(producer):
+            await having(two, 1)
+            await having(one, 1)
+        assert len(producer.sent) == 6
