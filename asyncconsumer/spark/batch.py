@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
 from asyncconsumer.spark.options import SourceOptions
