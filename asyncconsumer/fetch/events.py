@@ -4,7 +4,7 @@ import asyncio
 import logging
 import weakref
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from asyncconsumer.model import TopicPartition
@@ -154,6 +154,7 @@ class Events:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # by the name of the kind, in lower case
+        self.heed: Callable[[Event], None] = lambda event: None  # by who must act before all else
         self._listeners: weakref.WeakSet[Heard] = weakref.WeakSet()
 
     def tell(self, event: Event) -> None:
@@ -161,6 +162,7 @@ class Events:
         self.counts[type(event).__name__.lower()] += 1
         level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
         _log.log(level, "%s", event)
+        self.heed(event)
         for one in list(self._listeners):
             one.hear(event)
 
