@@ -9,6 +9,15 @@ from asyncconsumer.connector import Outside
 from asyncconsumer.testing.cluster.groups import GroupCluster
 
 
+def outside(cluster: GroupCluster) -> Outside:
+    """The cluster in place of the world."""
+    return Outside(
+        open_broker=cluster.open,
+        clock=asyncio.get_running_loop().time,
+        randomness=Random(2),
+    )
+
+
 def consumer(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
     """Of the topic t, in the group g, from the beginning."""
     given: dict[str, Any] = {
@@ -17,10 +26,6 @@ def consumer(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 50,
         "heartbeat_thread": False,
-        "outside": Outside(
-            open_broker=cluster.open,
-            clock=asyncio.get_running_loop().time,
-            randomness=Random(2),
-        ),
+        "outside": outside(cluster),
     }
     return Consumer("t", **{**given, **options})
