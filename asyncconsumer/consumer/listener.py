@@ -6,11 +6,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Listeners
 
 _log: Final = logging.getLogger(__name__)
+_METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
 
 class ConsumerRebalanceListener:
@@ -35,6 +37,13 @@ class ConsumerRebalanceListener:
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """These are somebody else's by now: nothing may be committed for them."""
         return None
+
+
+def checked(listener: object) -> object:
+    """It, if it can be told of anything: one that cannot would never be missed."""
+    if not any(callable(getattr(listener, name, None)) for name in _METHODS):
+        raise ConfigError(f"{listener!r} is no listener: it has none of {', '.join(_METHODS)}")
+    return listener
 
 
 def listeners(told: Sequence[object], timeout_ms: int) -> Listeners:
