@@ -19,7 +19,6 @@ from asyncconsumer.wire.messages import EARLIEST, LATEST
 T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES: Final = 0.5
-_MOST_SECONDS_TO_COMMIT: Final = 20.0  # others wait for what we give up
 
 
 class _Policy(NamedTuple):
@@ -353,11 +352,9 @@ class Rebalancer:
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The last commit of partitions that we give up: if it fails, some records come again."""
         try:
-            async with asyncio.timeout(_MOST_SECONDS_TO_COMMIT):
-                await self._offsets.commit(offsets, rewind=self._policy.rewind)
-        except (TimeoutError, ConsumerError) as error:
-            why = str(error) or "that took too long"
-            _log.warning("%d partitions are given up without a commit: %s", len(offsets), why)
+            await self._offsets.commit(offsets, rewind=self._policy.rewind)
+        except ConsumerError as error:
+            _log.warning("%d partitions are given up without a commit: %s", len(offsets), error)
 
     def _reconcile(self) -> None:
         starting = self._change.starting
