@@ -69,7 +69,7 @@ class Rebalancer:
         self._reading = Ours()
         self._told: dict[TopicPartition, int] = {}  # as finished, the last time
         self._epoch = 0
-        manager.events.heed = self._heed
+        manager.events.heeded_by(self._heed)
 
     @property
     def reading(self) -> Mapping[TopicPartition, Routed]:

@@ -22,7 +22,7 @@ QUICK = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 1_000}
 
 @asynccontextmanager
 async def world(partitions: int = 2) -> AsyncIterator[GroupCluster]:
-    async with GroupCluster(Random(1)) as cluster:
+    async with GroupCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("t", partitions)
         yield cluster
 
