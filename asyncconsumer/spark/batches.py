@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 try:
     import pyarrow as pa
@@ -15,9 +15,7 @@ except ImportError as error:
 
 from asyncconsumer.model import TopicPartition
 
-if TYPE_CHECKING:
-    from asyncconsumer.spark.flights import Flight
-
+APP: Final = "asyncconsumer"  # who writes, where nobody says otherwise
 Transform = Callable[[pa.Table], pa.Table]
 """Makes of the records of one partition what is to be written, in a thread."""
 
@@ -31,7 +29,13 @@ class Lane:
     written: int | None = None  # up to where the sink has it
     until: int | None = None  # where the next batch must end, for another one promised that
     alive: bool = True
-    tail: "Flight | None" = None  # its latest batch that was sent off
+    sent: bool = False  # a batch of it went off
+    in_hand: bool = False  # not all that was read of it is in batches yet
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was read of it is in the sink."""
+        return self.alive and not self.in_hand and self.position == self.written
 
     def end(self) -> None:
         """Nothing more of it is to be written."""
@@ -40,11 +44,6 @@ class Lane:
     def landed(self, end: int) -> None:
         """The sink has it up to there."""
         self.written = end
-
-    def sent(self, flight: "Flight") -> "Flight | None":
-        """That one is the latest now; returns the one before."""
-        before, self.tail = self.tail, flight
-        return before
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class Batch:
     """What is written together; where a sink wants it so, always of one partition."""
 
     parts: Mapping[TopicPartition, Part]
-    app: str = "asyncconsumer"
+    app: str = APP
 
     @cached_property
     def id(self) -> str:
