@@ -25,7 +25,7 @@ from benchmarks._child import Figures, Watch, run_one
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.002
 _SECONDS_OF_NOTHING: Final = 2.0
-_IN_FLIGHT: Final = 2
+_IN_FLIGHT: Final = 3
 _SINKS: Final[dict[str, Any]] = {"landing": LandingFolder, "Delta": DeltaSink}
 
 
