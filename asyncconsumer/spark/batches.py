@@ -161,8 +161,23 @@ class Collecting:
     rows: int = 0
     size: int = 0
     closed: bool = False  # it ends where it was promised to
-    lanes: dict[Lane, list[pa.RecordBatch]] = field(default_factory=dict)
-    starts: dict[Lane, int] = field(default_factory=dict)
+    lanes: dict[Lane, "Gathered"] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Gathered:
+    """What it has of one partition."""
+
+    start: int
+    rows: int = 0
+    size: int = 0
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def add(self, records: pa.RecordBatch, size: int) -> None:
+        """The next ones, and how many bytes they are: to ask Arrow for that takes a while."""
+        self.batches.append(records)
+        self.rows += records.num_rows
+        self.size += size
 
 
 _ALL: Final = TopicPartition("", -1)
@@ -214,12 +229,12 @@ class Collector:
     def _put(self, one: Collecting, lane: Lane, records: pa.RecordBatch) -> None:
         offsets = records.column("offset")
         if lane not in one.lanes:
-            first = offsets[0].as_py()
-            one.starts[lane] = first if lane.position is None else lane.position
-            one.lanes[lane] = []
-        one.lanes[lane].append(records)
+            first = offsets[0].as_py() if lane.position is None else lane.position
+            one.lanes[lane] = Gathered(first)
+        size = records.nbytes
+        one.lanes[lane].add(records, size)
         one.rows += records.num_rows
-        one.size += records.nbytes
+        one.size += size
         lane.position = offsets[-1].as_py() + 1
 
     def full(self) -> Collecting | None:
@@ -250,14 +265,14 @@ class Collector:
         parts = {
             lane.partition: Part(
                 lane.partition,
-                one.starts[lane],
+                its.start,
                 lane.position or 0,  # what was added last is in here
-                sum(each.num_rows for each in records),
-                sum(each.nbytes for each in records),
-                records,
+                its.rows,
+                its.size,
+                its.batches,
                 self._shape,
             )
-            for lane, records in one.lanes.items()
+            for lane, its in one.lanes.items()
         }
         return Batch(parts, self._app), {lane.partition: lane for lane in one.lanes}
 
@@ -265,10 +280,10 @@ class Collector:
         """Forget what is collected of it; how many records."""
         dropped = 0
         for key, one in list(self._open.items()):
-            if (records := one.lanes.pop(lane, None)) is not None:
-                dropped += sum(each.num_rows for each in records)
-                one.rows -= dropped
-                one.size -= sum(each.nbytes for each in records)
+            if (its := one.lanes.pop(lane, None)) is not None:
+                dropped += its.rows
+                one.rows -= its.rows
+                one.size -= its.size
             if not one.lanes:
                 del self._open[key]
         return dropped

@@ -90,7 +90,7 @@ class SparkFeeder:
         max_records: int = 250_000,
         max_bytes: int = 64 * 2**20,
         max_wait_ms: int = 5_000,
-        max_in_flight: int = 2,
+        max_in_flight: int = 3,
         retries: int = 5,
         grace_ms: int = 30_000,
         columns: Sequence[str] = COLUMNS,

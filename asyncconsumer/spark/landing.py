@@ -111,15 +111,19 @@ class LandingFolder:
             with contextlib.suppress(FileNotFoundError):
                 return int(_target(claims / _FIRST))
             return None
-        self._show(partition, claim)
+        self._show({partition: claim})
         return claim.end
 
-    def _show(self, partition: TopicPartition, claim: Claim) -> None:
-        """Move a claimed file to where it is seen. Harmless when somebody did."""
-        name = f"{partition.topic}-{partition.partition}-{claim.start:020d}-{claim.end:020d}"
-        seen = self.folder / f"kafka-{name}.parquet"  # Spark overlooks a leading _ or .
-        with contextlib.suppress(FileNotFoundError):
-            (self._pending / claim.token).rename(seen)
+    def _show(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        """Move claimed files to where they are seen. Harmless when somebody did."""
+        moved = 0
+        for (topic, number), claim in claims.items():
+            name = f"{topic}-{number}-{claim.start:020d}-{claim.end:020d}"
+            seen = self.folder / f"kafka-{name}.parquet"  # Spark overlooks a leading _ or .
+            with contextlib.suppress(FileNotFoundError):
+                (self._pending / claim.token).rename(seen)
+                moved += 1
+        if moved:
             _sync(self.folder)
 
     # --- batches ---------------------------------------------------------------------------------
@@ -151,14 +155,13 @@ class LandingFolder:
     ) -> Collection[TopicPartition]:
         """Claim the ranges, in the order of the parts, and show the files."""
         self.discard({one: token for one, token in prepared.items() if one not in batch.parts})
-        refused = set()
-        for one, part in batch.parts.items():
-            claim = Claim(part.start, part.end, prepared[one])
-            if self._take(one, claim):
-                self._show(one, claim)
-            else:
-                refused.add(one)
-                (self._pending / claim.token).unlink(missing_ok=True)
+        claims = {
+            p.partition: Claim(p.start, p.end, prepared[p.partition]) for p in batch.parts.values()
+        }
+        ours = {one: claim for one, claim in claims.items() if self._take(one, claim)}
+        self._show(ours)
+        refused = claims.keys() - ours.keys()
+        self.discard({one: prepared[one] for one in refused})
         return refused
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:

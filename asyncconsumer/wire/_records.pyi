@@ -9,5 +9,6 @@ from asyncconsumer.wire.records import Records as Records
 from asyncconsumer.wire.records import crc32c as crc32c
 from asyncconsumer.wire.records import fetch_answer as fetch_answer
 from asyncconsumer.wire.records import record_set_end as record_set_end
+from asyncconsumer.wire.records import room as room
 
 def _crc32c_portable(data: Buffer, /) -> int: ...

@@ -66,6 +66,7 @@ if TYPE_CHECKING:  # the pure twin is the reference, also for the types
     from asyncconsumer.wire.records import crc32c as crc32c
     from asyncconsumer.wire.records import fetch_answer as fetch_answer
     from asyncconsumer.wire.records import record_set_end as record_set_end
+    from asyncconsumer.wire.records import room as room
 else:
     AsyncRecords = decoder.AsyncRecords
     FetchAnswer = decoder.FetchAnswer
@@ -75,3 +76,4 @@ else:
     crc32c = decoder.crc32c
     record_set_end = decoder.record_set_end
     fetch_answer = decoder.fetch_answer
+    room = decoder.room

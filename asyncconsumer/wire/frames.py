@@ -3,6 +3,8 @@
 import struct
 from typing import Final
 
+from asyncconsumer.wire import accel
+
 _HEAD: Final = struct.Struct(">i")
 _LEAST: Final = 4  # a response begins with its correlation id
 
@@ -58,7 +60,7 @@ class Frames:
             if not _LEAST <= length <= self._most:
                 raise BadLength(bytes(self._lobby[at : at + _HEAD.size]))
             at += _HEAD.size
-            frame = memoryview(bytearray(length))
+            frame = memoryview(accel.room(length))
             here = min(length, self._waiting - at)
             frame[:here] = self._lobby[at : at + here]
             at += here

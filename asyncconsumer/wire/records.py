@@ -16,4 +16,10 @@ __all__ = [
     "crc32c",
     "fetch_answer",
     "record_set_end",
+    "room",
 ]
+
+
+def room(size: int, /) -> bytearray:
+    """A buffer to be filled; the compiled one does not zero it before."""
+    return bytearray(size)

@@ -19,6 +19,18 @@ static PyObject *crc32c(PyObject *module, PyObject *data) { return checksum(data
 
 static PyObject *crc32c_tables(PyObject *module, PyObject *data) { return checksum(data, crc32c_portable); }
 
+/* Zeroing what is about to be overwritten costs as much as receiving it. */
+static PyObject *room(PyObject *module, PyObject *size)
+{
+    Py_ssize_t length = PyLong_AsSsize_t(size);
+    if (length < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "negative count");
+        return NULL;
+    }
+    return PyByteArray_FromStringAndSize(NULL, length);
+}
+
 static PyMethodDef methods[] = {
     {"crc32c", crc32c, METH_O, "crc32c(data, /)\n--\n\nCRC-32C (Castagnoli) of a bytes-like object."},
     {"fetch_answer", (PyCFunction)(void (*)(void))fetch_answer, METH_VARARGS | METH_KEYWORDS,
@@ -26,6 +38,7 @@ static PyMethodDef methods[] = {
      "See asyncconsumer.wire.records.fetch_answer, the same in Python."},
     {"record_set_end", record_set_end, METH_VARARGS,
      "record_set_end(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise`, and the leader epoch of that batch, or -1."},
+    {"room", room, METH_O, "room(size, /)\n--\n\nA bytearray of that size; what is in it is not said."},
     {"_crc32c_portable", crc32c_tables, METH_O,
      "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
     {NULL, NULL, 0, NULL},

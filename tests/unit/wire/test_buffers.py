@@ -30,6 +30,16 @@ def is_held(buffer: bytearray) -> bool:
     return False
 
 
+def test_room_is_a_bytearray_of_that_size(decoder: ModuleType) -> None:
+    for size in (0, 1, 5_000_000):
+        room = decoder.room(size)
+        assert (type(room), len(room)) == (bytearray, size)
+        assert not is_held(room)
+    for bad in (-1, 2**70):
+        with pytest.raises((ValueError, OverflowError)):
+            decoder.room(bad)
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_the_buffer_is_held_while_reading_and_free_afterwards(
     decoder: ModuleType, codec: int
