@@ -15,6 +15,7 @@ from asyncconsumer.spark.batches import Batch, app_id
 from asyncconsumer.spark.sinks import refused
 
 _MOST_CONFLICTS: Final = 20
+_OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # when it is made
 _COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
 
 
@@ -27,7 +28,7 @@ class DeltaSink:
     our own commit left behind need not be looked up, as long as nobody else's came before it.
 
     `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
-    options of `deltalake.write_deltalake`.
+    options of `deltalake.write_deltalake`, and serve to make the table as well.
     """
 
     remembers: Final = True
@@ -129,8 +130,9 @@ class DeltaSink:
         return self._table
 
     def _made(self, batch: Batch) -> DeltaTable:
+        given = {name: self._writing[name] for name in _OF_A_TABLE if name in self._writing}
         self._table = DeltaTable.create(
-            self.uri, batch.table.schema, mode="ignore", storage_options=self._options
+            self.uri, batch.table.schema, mode="ignore", storage_options=self._options, **given
         )
         return self._table
 

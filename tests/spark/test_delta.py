@@ -146,6 +146,19 @@ def test_a_commit_that_failed_and_is_there_is_not_made_again(
 
 
 @pytest.mark.fast
+def test_a_new_table_is_made_as_it_is_to_be_written(tmp_path: Path) -> None:
+    properties = {"delta.logRetentionDuration": "interval 2 days"}
+    one = sink(tmp_path, partition_by=["topic"], configuration=properties, name="orders")
+    assert write(one, batch("t", 0, 0, range(3))) == set()
+    assert write(one, batch("t", 0, 3, range(3, 5))) == set()
+    made = DeltaTable(str(tmp_path)).metadata()
+    assert made.partition_columns == ["topic"]
+    assert made.configuration == properties
+    assert made.name == "orders"
+    assert held(tmp_path) == list(range(5))
+
+
+@pytest.mark.fast
 def test_a_table_has_offsets_by_the_name_of_who_writes(tmp_path: Path) -> None:
     write(sink(tmp_path), batch("t", 0, 0, range(3)))
     assert sink(tmp_path, app="another").load([PLACE]) == {PLACE: None}
