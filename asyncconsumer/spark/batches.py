@@ -37,6 +37,14 @@ class Lane:
         """Whether all that was read of it is in the sink."""
         return self.alive and not self.in_hand and self.position == self.written
 
+    def hold(self) -> None:
+        """Records of it are here, and go into batches one after another."""
+        self.in_hand = True
+
+    def release(self) -> None:
+        """They all did."""
+        self.in_hand = False
+
     def end(self) -> None:
         """Nothing more of it is to be written."""
         self.alive = False
@@ -78,8 +86,7 @@ class Part:
     @property
     def name(self) -> str:
         """The same whoever reads these records."""
-        topic, number = self.partition
-        return f"{topic}-{number}-{self.start:020d}-{self.end:020d}"
+        return self.partition.topic + range_name(self.partition, self.start, self.end)
 
     @cached_property
     def table(self) -> pa.Table:
@@ -137,6 +144,11 @@ class Batch:
         if not partitions:
             return self
         return Batch({one: p for one, p in self.parts.items() if one not in partitions}, self.app)
+
+
+def range_name(partition: TopicPartition, start: int, end: int) -> str:
+    """What follows a topic's name, in the name of records of one partition."""
+    return f"-{partition.partition}-{start:020d}-{end:020d}"
 
 
 def app_id(app: str, partition: TopicPartition) -> str:
