@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.02
+_SECONDS_BETWEEN_TELLS: Final = 1.0
 _NEEDED: Final = ("topic", "partition", "offset")  # to know where a batch belongs
 
 
@@ -147,6 +148,7 @@ class SparkFeeder:
                 self._scope.start(self._watch_clock(), "watch the clock"),
                 self._scope.start(self._ours.tell_beginnings(), "tell beginnings"),
                 self._scope.start(self._watch_log(), "watch the log"),
+                self._scope.start(self._tell_gaps(), "tell gaps"),
             ]
             stack.push_async_callback(self._drain, *tasks)
             self._stack = stack.pop_all()
@@ -237,14 +239,14 @@ class SparkFeeder:
                 topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
                 lane = ours.lane_of(TopicPartition(topic, number), records["offset"][0].as_py())
                 rest: pa.RecordBatch | None = records
-                lane.in_hand = True
+                lane.hold()
                 # what came for a lane that was given up is read again for the next one
                 while rest is not None and lane.alive and ours.lanes.get(lane.partition) is lane:
                     rest = self._collector.add(lane, rest, now())
                     self._begun.set()
                     while (full := self._collector.full()) is not None:
                         await self._send(full)
-                lane.in_hand = False
+                lane.release()
         except ConsumerTimeout as error:
             await self._finish(error)
         except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
@@ -280,6 +282,25 @@ class SparkFeeder:
             await self._ours.follow_log()
         except ConsumerError as error:
             self._ending.because(error)
+
+    async def _tell_gaps(self) -> None:
+        """Have the group know when there is no record behind the last one, but other things.
+
+        Else it would have some lag for ever, behind transactions.
+        """
+        told: dict[TopicPartition, int] = {}
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_TELLS)
+            far = {
+                one: read
+                for one, lane in self._ours.lanes.items()
+                if lane.written is not None
+                and (read := self._read_and_written(one)) is not None
+                and read > lane.written
+            }
+            if news := {one: at for one, at in far.items() if told.get(one) != at}:
+                await self._ours.promises.tell(news)
+            told = far
 
     async def _send(self, one: Collecting) -> None:
         """Have it written, as soon as there may be another."""

@@ -143,10 +143,12 @@ class Ours:
         """Raise RecordsGone when records are that were to be fed, or go on with what is left."""
         assert self._heard is not None
         async for event in self._heard:
-            lane = self.lanes.get(event.partition) if isinstance(event, Skipped) else None
-            # where nothing was fed yet it is for the consumer to say where to begin; and one that
-            # went back brings what we have, which is told of then
-            if lane is None or lane.position is None or event.stop < event.start:
+            # one that went back brings what we have, which is told of then; and where nothing was
+            # fed yet it is for the consumer to say where to begin
+            if not isinstance(event, Skipped) or event.stop < event.start:
+                continue
+            lane = self.lanes.get(event.partition)
+            if lane is None or lane.position is None:
                 continue
             if not self._may_lose:
                 self._flights.give_up([lane])

@@ -83,7 +83,7 @@ async def world(partitions: int = 1, **records: int) -> AsyncIterator[GroupClust
 
 
 def feeder(cluster: GroupCluster, sink: Any, **options: Any) -> SparkFeeder:
-    small = {"max_records": 10, "max_wait_ms": 50, "grace_ms": 1000}
+    small = {"max_records": 10, "max_wait_ms": 50, "max_in_flight": 2, "grace_ms": 1000}
     reading = {one: options.pop(one) for one in ("auto_offset_reset",) if one in options}
     return SparkFeeder(consumer(cluster, **QUICK, **reading), sink, **{**small, **options})
 
@@ -92,6 +92,10 @@ async def group_has(one: SparkFeeder, place: TopicPartition = AT) -> Offset:
     found = (await one._consumer.committed([place]))[place]
     assert found is not None
     return Offset.of(found)
+
+
+async def told(one: SparkFeeder, offset: int) -> bool:
+    return await group_has(one) == offset
 
 
 @simulated(seeds=range(3), limit=600)
@@ -119,7 +123,9 @@ async def test_who_is_thrown_out_while_a_revoke_waits_goes_on_when_it_is_back() 
         sink, gate = Shelf(remembers=False), asyncio.Event()
         sink.gates[AT] = gate
         reader = consumer(cluster, **{**QUICK, "listener_timeout_ms": 30_000})
-        async with SparkFeeder(reader, sink, max_records=10, max_wait_ms=50) as one:
+        async with SparkFeeder(
+            reader, sink, max_records=10, max_wait_ms=50, max_in_flight=2
+        ) as one:
             await until(lambda: one.stats().in_flight == 2)
             cluster.fail_next(HEARTBEAT, REBALANCE)
             await until(lambda: not one._ours.lanes)
@@ -264,6 +270,10 @@ async def test_what_is_no_record_is_no_lag() -> None:
             await one.caught_up()
             assert one.stats().lag == 0
             assert sink.ends == {AT: 5}
+            await until(lambda: told(one, 12))
+            cluster.append_transaction("t", 0, 3, commit=True)
+            await one.caught_up()
+            assert sink.ranges() == [(0, 5), (5, 15)]
 
 
 # --- memory -----------------------------------------------------------------------------------
