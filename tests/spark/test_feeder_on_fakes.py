@@ -84,8 +84,9 @@ async def world(partitions: int = 1, **records: int) -> AsyncIterator[GroupClust
 
 def feeder(cluster: GroupCluster, sink: Any, **options: Any) -> SparkFeeder:
     small = {"max_records": 10, "max_wait_ms": 50, "max_in_flight": 2, "grace_ms": 1000}
-    reading = {one: options.pop(one) for one in ("auto_offset_reset",) if one in options}
-    return SparkFeeder(consumer(cluster, **QUICK, **reading), sink, **{**small, **options})
+    of_the_consumer = options.keys() & {"auto_offset_reset", "listener_timeout_ms"}
+    reading = QUICK | {name: options.pop(name) for name in of_the_consumer}
+    return SparkFeeder(consumer(cluster, **reading), sink, **{**small, **options})
 
 
 async def group_has(one: SparkFeeder, place: TopicPartition = AT) -> Offset:
@@ -122,10 +123,7 @@ async def test_who_is_thrown_out_while_a_revoke_waits_goes_on_when_it_is_back() 
     async with world(records=20) as cluster:
         sink, gate = Shelf(remembers=False), asyncio.Event()
         sink.gates[AT] = gate
-        reader = consumer(cluster, **{**QUICK, "listener_timeout_ms": 30_000})
-        async with SparkFeeder(
-            reader, sink, max_records=10, max_wait_ms=50, max_in_flight=2
-        ) as one:
+        async with feeder(cluster, sink, listener_timeout_ms=30_000) as one:
             await until(lambda: one.stats().in_flight == 2)
             cluster.fail_next(HEARTBEAT, REBALANCE)
             await until(lambda: not one._ours.lanes)
@@ -196,12 +194,12 @@ async def test_what_was_refused_by_a_sink_that_has_nothing_is_read_again() -> No
 async def test_caught_up_waits_for_what_is_being_taken_up() -> None:
     async with world(records=20) as cluster:
         sink = Shelf()
-        async with feeder(cluster, sink) as one:
+        async with feeder(cluster, sink, listener_timeout_ms=30_000) as one:
             await one.caught_up()
-            cluster.append("t", 0, 100)
-            sink.seconds_to_load = 0.2
+            sink.seconds_to_load = 5.0
             cluster.fail_next(HEARTBEAT, REBALANCE)
             await until(lambda: not one._ours.lanes)
+            cluster.append("t", 0, 100)
             await until(lambda: AT in one._consumer.assignment)
             assert not one._ours.lanes
             await one.caught_up()
