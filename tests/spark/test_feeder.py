@@ -147,7 +147,7 @@ async def test_a_batch_of_a_partition_that_was_lost_is_not_written(
     await send(kafka, topic, range(200))
     gate = Gate(tmp_path, asyncio.get_running_loop())
     gate.shut()
-    async with feeder(kafka, topic, group, gate) as one:
+    async with feeder(kafka, topic, group, gate, max_in_flight=2) as one:
         await until(lambda: gate.waiting > 0 and one.stats().in_flight == 2)
         one._ours.on_partitions_lost(partitions(topic, 0))
         await until(lambda: one.stats().abandoned == 1)  # it waits for nobody
