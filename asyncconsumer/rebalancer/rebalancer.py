@@ -19,6 +19,7 @@ from asyncconsumer.wire.messages import EARLIEST, LATEST
 T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES: Final = 0.5
+_NOWHERE: Final = -3  # where to begin is not known: auto_offset_reset is none
 
 
 class _Policy(NamedTuple):
@@ -309,6 +310,10 @@ class Rebalancer:
             await _tell("before_starting", telling)
         finally:
             self._change = _Change()
+        # a listener may have known better
+        if lacking := [one for one in new if self._reading[one].wanted.offset == _NOWHERE]:
+            self._give_up(lacking)
+            raise NoCommittedOffset(lacking[0])
         self._reconcile()
 
     def _routed(
@@ -331,7 +336,7 @@ class Rebalancer:
             return EARLIEST
         if self._policy.auto_offset_reset == "latest":
             return LATEST
-        raise NoCommittedOffset(partition)
+        return _NOWHERE
 
     async def _patiently(
         self,
