@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer import Consumer, Record, TopicPartition
+from asyncconsumer.consumer.interceptors import Interceptor
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
@@ -156,3 +157,30 @@ async def test_streams_have_no_idle_timeout_of_their_own() -> None:
     async with world() as cluster, consumer(cluster, idle_timeout_ms=100) as one:
         with pytest.raises(ConfigError, match="idle_timeout_ms is for one reader"):
             one.stream(2)
+
+
+class Forgetful(Interceptor):
+    def on_consume(self, record: Record) -> Record:
+        return None  # type: ignore[return-value]
+
+
+class Waiting(Interceptor):
+    async def on_consume(self, record: Record) -> Record:  # type: ignore[override]
+        return record
+
+
+@pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
+@simulated([1])
+async def test_an_interceptor_that_returns_nothing_takes_no_record_away(
+    options: dict[str, Any],
+) -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 3)
+        intercepted = consumer(cluster, interceptors=[Forgetful()], stop_at="end", **options)
+        async with intercepted as one:
+            assert [record.offset async for record in one] == [0, 1, 2]
+
+
+def test_an_interceptor_that_would_have_to_be_awaited_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no `async def`"):
+        Consumer("t", bootstrap_servers="k:1", group_id="g", interceptors=[Waiting()])
