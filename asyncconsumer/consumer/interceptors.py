@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from inspect import iscoroutinefunction
 from typing import Final
 
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, failed_by
 from asyncconsumer.wire.accel import Record
@@ -27,7 +28,14 @@ class Interceptors:
     """Several, one after the other."""
 
     def __init__(self, each: Iterable[Interceptor]) -> None:
+        if not isinstance(each, Iterable):
+            raise ConfigError(f"interceptors must be a list of them, got {each!r}")
         self._each = tuple(each)
+        for one in self._each:
+            if not (hasattr(one, "on_consume") and hasattr(one, "on_commit")):
+                raise ConfigError(f"{one!r} is no interceptor: derive it from Interceptor")
+            if iscoroutinefunction(one.on_consume) or iscoroutinefunction(one.on_commit):
+                raise ConfigError(f"{one!r}: nobody waits for an interceptor: no `async def`")
 
     def __bool__(self) -> bool:
         return bool(self._each)
@@ -36,7 +44,7 @@ class Interceptors:
         """What becomes of a record."""
         for one in self._each:
             try:
-                record = one.on_consume(record)
+                record = _record(one.on_consume(record))
             except Exception:  # noqa: BLE001 - a mistake of somebody who only looks on
                 _log.exception("an interceptor failed with %r", record)
         return record
@@ -48,6 +56,13 @@ class Interceptors:
                 one.on_commit(offsets)
             except Exception:  # noqa: BLE001 - a mistake of somebody who only looks on
                 _log.exception("an interceptor failed with a commit of %r", offsets)
+
+
+def _record(given: object) -> Record:
+    """It, if it is one; nothing else may take a record's place, or the record would be lost."""
+    if not isinstance(given, Record):
+        raise TypeError(f"on_consume() must return a record, not {type(given).__name__}")
+    return given
 
 
 class ToldStore:

@@ -15,7 +15,9 @@ from asyncconsumer.errors import (
     IllegalGeneration,
     NothingClaimed,
     OffsetMetadataTooLarge,
+    PartlyCommitted,
     UnknownMemberId,
+    UnknownTopicOrPartition,
 )
 from asyncconsumer.model import OUTSIDER, Identity, Offset, TopicPartition
 from asyncconsumer.net.brokers import Traffic
@@ -29,6 +31,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _NONE: Final = -1
 _MOST_CHARACTERS: Final = 2**15 - 1  # that the protocol can carry
+_MOST_MS_FOR_SOME: Final = 2_000  # that all wait for what only some partitions fail with
 _GONE_ON: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
@@ -125,6 +128,8 @@ class KafkaOffsets:
 
     async def _ask(self, message: Callable[[], Request], read: Callable[[Response], T]) -> T:
         patience = Patience(self._patience_ms, self._randomness)
+        # a topic that was deleted is not known any more, and may never be again
+        for_some = Patience(min(self._patience_ms, _MOST_MS_FOR_SOME), self._randomness)
         while True:
             try:
                 async with self._coordinator.reached(Traffic.GROUP) as connection:
@@ -133,7 +138,8 @@ class KafkaOffsets:
                 # a member that the group went on without will be told which partitions it lost, and
                 # withdraw the commit of those; the others are committed as who it is by then
                 fenced = isinstance(error, _GONE_ON) and self._identity() != OUTSIDER
-                await patience.bear(error, hopeful=fenced)
+                some = isinstance(error, PartlyCommitted | UnknownTopicOrPartition)
+                await (for_some if some else patience).bear(error, hopeful=fenced)
 
     def _loaded(
         self, response: Response, wanted: Iterable[TopicPartition]
