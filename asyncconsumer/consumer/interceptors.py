@@ -8,6 +8,7 @@ from typing import Final
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, failed_by
+from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire.accel import Record
 
 _log: Final = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Interceptors:
         if not isinstance(each, Iterable):
             raise ConfigError(f"interceptors must be a list of them, got {each!r}")
         self._each = tuple(each)
+        self._log = QuietLog(_log)  # it may fail with every record
         for one in self._each:
             if not (hasattr(one, "on_consume") and hasattr(one, "on_commit")):
                 raise ConfigError(f"{one!r} is no interceptor: derive it from Interceptor")
@@ -45,8 +47,9 @@ class Interceptors:
         for one in self._each:
             try:
                 record = _record(one.on_consume(record))
-            except Exception:  # noqa: BLE001 - a mistake of somebody who only looks on
-                _log.exception("an interceptor failed with %r", record)
+            except Exception as error:  # noqa: BLE001 - a mistake of somebody who only looks on
+                at = f"{record.topic}[{record.partition}]@{record.offset}"
+                self._log.warning("an interceptor failed with %s", at, error=error)
         return record
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -54,8 +57,8 @@ class Interceptors:
         for one in self._each:
             try:
                 one.on_commit(offsets)
-            except Exception:  # noqa: BLE001 - a mistake of somebody who only looks on
-                _log.exception("an interceptor failed with a commit of %r", offsets)
+            except Exception as error:  # noqa: BLE001 - a mistake of somebody who only looks on
+                self._log.warning("an interceptor failed with a commit", error=error)
 
 
 def _record(given: object) -> Record:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.tasks.quiet import QuietLog
 
 _log: Final = logging.getLogger(__name__)
 _MOST_UNREAD: Final = 1000
@@ -156,12 +157,16 @@ class Events:
         self.counts: Counter[str] = Counter()  # by the name of the kind, in lower case
         self._heed: Callable[[Event], None] = lambda event: None
         self._listeners: weakref.WeakSet[Heard] = weakref.WeakSet()
+        self._poison_log = QuietLog(_log)  # there may be as many as there are records
 
     def tell(self, event: Event) -> None:
         """It happened."""
         self.counts[type(event).__name__.lower()] += 1
-        level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
-        _log.log(level, "%s", event)
+        if isinstance(event, Poisoned):
+            self._poison_log.warning("%s", event)
+        else:
+            level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
+            _log.log(level, "%s", event)
         self._heed(event)
         for one in list(self._listeners):
             one.hear(event)

@@ -17,8 +17,8 @@ class QuietLog:
         self._written: deque[float] = deque(maxlen=_LINES)  # when, the last ten
         self._left_out = 0
 
-    def warning(self, message: str, *args: object) -> None:
-        """Log a warning, or count it."""
+    def warning(self, message: str, *args: object, error: Exception | None = None) -> None:
+        """Log a warning, or count it; with an error, where that was raised."""
         now = asyncio.get_running_loop().time()
         if len(self._written) == _LINES and now - self._written[0] < _SECONDS:
             self._left_out += 1
@@ -27,4 +27,4 @@ class QuietLog:
             message, args = f"{message} (%d lines like this left out)", (*args, self._left_out)
         self._written.append(now)
         self._left_out = 0
-        self._logger.warning(message, *args)
+        self._logger.warning(message, *args, exc_info=error)

@@ -1,0 +1,48 @@
+"""What goes wrong with every record is not logged with every record."""
+
+import logging
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.consumer.interceptors import Interceptor
+from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.wire.accel import Record
+from tests.consumer.on_fakes import consumer
+
+pytestmark = pytest.mark.fast
+
+
+def never(data: bytes) -> bytes:
+    raise ValueError("no")
+
+
+class Raises(Interceptor):
+    def on_consume(self, record: Record) -> Record:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"value_deserializer": never, "on_poison": "skip"}, {"interceptors": [Raises()]}],
+    ids=["poison", "interceptor"],
+)
+def test_a_few_lines_tell_of_many_records(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def read() -> tuple[int, int]:
+        async with GroupCluster(Random(1)) as cluster:
+            cluster.add_topic("t", 1)
+            cluster.append("t", 0, 500)
+            async with consumer(cluster, idle_timeout_ms=1_000, **options) as one:
+                count = len([record async for record in one])
+                return count, one.counts["poisoned"]
+
+    with caplog.at_level(logging.WARNING):
+        count, poisoned = run(read, seed=1)
+    assert count + poisoned == 500
+    told = [one for one in caplog.records if "t[0]@" in one.getMessage()]
+    assert 1 <= len(told) <= 10
+    assert "no" in caplog.text
