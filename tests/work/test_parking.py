@@ -1,5 +1,6 @@
 """Retry topics: what waits there holds up its key, and nothing else."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -181,3 +182,69 @@ def test_two_handlers_have_two_retry_topics() -> None:
 
         @one.handler("b", retry=Retry(topic="r"))
         async def second(value: bytes) -> None: ...
+
+
+# --- several partitions, and members that come and go --------------------------------------------
+
+KEYS, OF_EACH = 12, 8
+GROUPS: dict[str, dict[str, Any]] = {
+    "range": {"partition_assignment_strategy": "range"},
+    "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
+    "KIP-848": {"group_protocol": "consumer"},
+}
+
+
+class Kept:
+    """What apps of one group did, of records that are each the next of its key."""
+
+    def __init__(self, kafka: KafkaHandle, topic: str, waiting: str, how: dict[str, Any]) -> None:
+        self.kafka, self.topic, self.waiting, self.how = kafka, topic, waiting, how
+        self.group = kafka.group()
+        self.failed: Counter[tuple[str, int]] = Counter()
+        self.done: dict[str, list[int]] = {f"key{n}": [] for n in range(KEYS)}
+        self.too_early: list[tuple[str, int]] = []
+
+    def app(self) -> ConsumerApp:
+        one = app(self.kafka, group_id=self.group, **self.how)
+        retry = Retry(10, backoff_ms=10, topic=self.waiting, delay_ms=300)
+
+        @one.handler(self.topic, retry=retry)
+        async def handle(record: Record) -> None:
+            key, value = (record.key or b"").decode(), int(record.value or b"")
+            if set(range(value)) - set(self.done[key]):
+                self.too_early.append((key, value))
+            if value % 4 == 1 and self.failed[key, value] < 2:
+                self.failed[key, value] += 1
+                raise ValueError((key, value))
+            self.done[key].append(value)
+
+        return one
+
+    async def send(self, numbers: range) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=self.kafka.bootstrap_servers) as producer:
+            for number in numbers:
+                for key in self.done:
+                    await producer.send(self.topic, b"%d" % number, key=key.encode())
+
+    def is_all_done(self) -> bool:
+        return all(set(each) == set(range(OF_EACH)) for each in self.done.values())
+
+
+@pytest.mark.parametrize("how", GROUPS.values(), ids=list(GROUPS))
+async def test_keys_keep_their_order_though_members_come_and_go_while_records_wait(
+    kafka: KafkaHandle, how: dict[str, Any]
+) -> None:
+    topic, waiting = await kafka.topic(partitions=3), await kafka.topic(partitions=3)
+    kept = Kept(kafka, topic, waiting, how)
+    await kept.send(range(2))
+    async with kept.app():
+        await until(lambda: len(kept.failed) == KEYS)  # all wait
+        async with kept.app() as two:
+            await kept.send(range(2, 5))
+            await until(lambda: bool(two.consumer.assignment))
+            await kept.send(range(5, 6))
+            await until(lambda: any(kept.failed[key, 5] for key in kept.done))
+        await kept.send(range(6, OF_EACH))
+        await until(kept.is_all_done)
+    assert kept.too_early == []
+    assert sum(kept.failed.values()) >= KEYS * 2 * 2
