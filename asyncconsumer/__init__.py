@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from asyncconsumer.consumer import Consumer, ConsumerRebalanceListener, Interceptor
     from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, CorruptRecords
     from asyncconsumer.group.filters import Blacklist, Whitelist
-    from asyncconsumer.model import Offset, TopicPartition
-    from asyncconsumer.ranges import OffsetRange, RangeReader
+    from asyncconsumer.model import Offset, OffsetRange, TopicPartition
+    from asyncconsumer.ranges import RangeReader
     from asyncconsumer.simple import SimpleConsumer
     from asyncconsumer.wire.accel import Record
     from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -52,8 +52,8 @@ _HOMES: Final = {
     "consumer": ("Consumer", "ConsumerRebalanceListener", "Interceptor"),
     "errors": ("ClosedError", "ConfigError", "ConsumerError", "CorruptRecords"),
     "group.filters": ("Blacklist", "Whitelist"),
-    "model": ("Offset", "TopicPartition"),
-    "ranges": ("OffsetRange", "RangeReader"),
+    "model": ("Offset", "OffsetRange", "TopicPartition"),
+    "ranges": ("RangeReader",),
     "simple": ("SimpleConsumer",),
     "wire.accel": ("Record",),
     "wire.messages": ("EARLIEST", "LATEST"),

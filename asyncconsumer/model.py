@@ -13,6 +13,15 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
+class OffsetRange(NamedTuple):
+    """The offsets of a partition from `start` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
 class Address(NamedTuple):
     """Where a broker listens."""
 

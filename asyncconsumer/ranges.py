@@ -9,7 +9,7 @@ async with RangeReader(bootstrap_servers) as reader:
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from asyncconsumer.config import EngineConfig, split
 from asyncconsumer.errors import ConfigError, OffsetNotThere
@@ -19,19 +19,10 @@ from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.fetch.stream import PartitionStream
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.many import each
 from asyncconsumer.wire.messages import EARLIEST, LATEST
-
-
-class OffsetRange(NamedTuple):
-    """The offsets of a partition from `start` up to, not including, `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
 
 
 class RangeReader:

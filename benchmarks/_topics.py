@@ -1,12 +1,22 @@
-"""Topics to consume: filled once a run, by confluent's producer, in large batches."""
+"""Topics to consume: filled once a run, in large batches; by confluent's producer, or by copies."""
 
+import functools
 import random
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import BrokerError
+from asyncconsumer.net.opening import open_connection
+from asyncconsumer.tasks.many import each
 from asyncconsumer.testing.servers import Kafka
 
 _CUSTOMERS: Final = 1000
+_BATCH_BYTES: Final = 512 * 1024
 
 
 class Load(NamedTuple):
@@ -57,7 +67,7 @@ async def fill(kafka: Kafka, load: Load) -> int:
             "bootstrap.servers": kafka.bootstrap_servers,
             "compression.codec": load.codec,
             "linger.ms": 100,
-            "batch.size": 512 * 1024,
+            "batch.size": _BATCH_BYTES,
             "queue.buffering.max.messages": 1_000_000,
         }
     )
@@ -74,3 +84,42 @@ async def fill(kafka: Kafka, load: Load) -> int:
                 producer.poll(0.1)
     producer.flush()
     return size
+
+
+async def fill_with_copies(kafka: Kafka, load: Load) -> None:
+    """The same with no call for each record: those of one batch, again and again."""
+    await kafka.admin.create_topic(load.topic, partitions=load.partitions)
+    config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
+    connection = await open_connection(config.addresses[0], config)
+    most = _BATCH_BYTES // (len(load.value(0)) + 20)
+    made = functools.cache(functools.partial(_batch, load))
+
+    async def send_all(partition: int) -> None:
+        left = len(range(partition, load.records, load.partitions))
+        while left:
+            size = min(left, most)
+            left -= size
+            rows = [(load.topic, [(partition, made(size))])]
+            answer = await connection.request(ProduceRequest(None, 1, 30_000, rows))
+            if error := answer.to_object()["topics"][0]["partitions"][0]["error_code"]:
+                raise BrokerError.of(error, load.topic)
+
+    await each(range(load.partitions), send_all)
+    connection.close()
+    await connection.wait_closed()
+
+
+def _batch(load: Load, size: int) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=2 * _BATCH_BYTES,
+    )
+    now = time.time_ns() // 1_000_000
+    for number in range(size):
+        builder.append(number, now, b"key-%06d" % (number % _CUSTOMERS), load.value(number), [])
+    return bytes(builder.build())

@@ -4,301 +4,244 @@
 
 One Spark on two cores, one broker on the same machine, the same topics and the same queries in
 interleaved rounds; only the format's name differs. CPU is that of the JVM and of all its Python
-processes. "marginal" is what the further records of a longer run cost: start-up is apart.
+processes. "Marginal" is what the further records of a longer run cost, "start-up" what is left of
+the short one without its records. A ratio that misses what was promised says so.
 """
 
 import asyncio
 import json
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import psutil
-from pyspark.sql import DataFrame, SparkSession
-
 from asyncconsumer.testing.servers import Kafka
-from asyncconsumer.testing.servers.spark import THOROUGH, kafka_source_jars, spark_session
+from asyncconsumer.testing.servers.spark import kafka_source_jars
 from benchmarks._harness import arguments, note
-from benchmarks._topics import Load, fill, kilobyte, plain
+from benchmarks._spark_queries import OURS, OWN, SOURCES, TUNED, Queries, Sample, session, timed
+from benchmarks._topics import Load, fill_with_copies, kilobyte, plain
 
-OURS: Final = "asyncconsumer"
-OWN: Final = "Spark's own"
-TUNED: Final = "Spark's own, tuned"
-
-_TUNED: Final = {
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": str(4 * 2**20),
-    "kafka.fetch.max.bytes": str(64 * 2**20),
-    "kafka.receive.buffer.bytes": str(2**20),
-}
-SOURCES: Final = {OURS: ("asyncconsumer", {}), OWN: ("kafka", {}), TUNED: ("kafka", _TUNED)}
+RATE, CPU, STARTUP, MS = "records_per_s", "cpu_us_per_record", "startup_s", "ms_per_batch"
+_BATCH: Final = {OWN: {RATE: 2.5, CPU: 0.7}, TUNED: {RATE: 1.7, CPU: 0.95}}
+_STREAM: Final = {OWN: {RATE: 1.0}, TUNED: {RATE: 1.0}}
+_FEW: Final = {OWN: {MS: 1.0}, TUNED: {MS: 1.0}}
 _SMALL: Final = 10_000  # records of a micro-batch
+_FIRST: Final = 3  # micro-batches that start what the others find running
 _PARTITIONS: Final = 4
 _WARM_UPS: Final = 2  # rounds: a JVM compiles what it has run for a while
 
+Run = Callable[[Queries, str, Load], object]
+Promises = Mapping[str, Mapping[str, float]]
+"""By peer and metric: the least ratio of a rate, the most of anything else."""
 
-class Sample(NamedTuple):
-    """One run of one query."""
 
-    records: int
-    seconds: float
-    cpu: float
+class Case(NamedTuple):
+    """One question: a query of topics of several sizes."""
+
+    run: Run
+    promises: Promises
+
+
+CASES: Final = {
+    "batch to noop": Case(Queries.noop, _BATCH),
+    "batch, aggregate": Case(Queries.aggregate, _BATCH),
+    "batch to parquet": Case(Queries.parquet, _BATCH),
+    "stream to noop": Case(Queries.stream_to_noop, _STREAM),
+    "stream, aggregate": Case(Queries.stream_to_aggregate, _STREAM),
+    "stream to parquet": Case(Queries.stream_to_parquet, _STREAM),
+}
+MICRO: Final = f"micro-batches of {_SMALL:,}"
 
 
 class Result(NamedTuple):
-    """All runs of one source in one case."""
+    """All runs of one source in one case: each metric, once a round."""
 
     case: str
     who: str
-    samples: Sequence[Sample]
+    figures: Mapping[str, Sequence[float]]
+    promises: Promises
 
-    @property
-    def rate(self) -> float:
-        """Records a second, the median."""
-        return statistics.median(s.records / s.seconds for s in self.samples)
+    def median(self, metric: str) -> float:
+        return statistics.median(self.figures[metric])
 
-    @property
-    def cpu(self) -> float:
-        """CPU microseconds a record, the median."""
-        return statistics.median(s.cpu / s.records * 1e6 for s in self.samples)
+    def worst(self, metric: str) -> float:
+        return (min if metric == RATE else max)(self.figures[metric])
 
     def as_json(self) -> dict[str, object]:
+        found: dict[str, object] = {"bench": "spark", "case": self.case, "who": self.who}
+        for metric, values in self.figures.items():
+            found[metric] = round(self.median(metric), 3)
+            if len(values) > 1:
+                found |= {f"worst_{metric}": round(self.worst(metric), 3), "rounds": len(values)}
+        return found
+
+
+class Ratio(NamedTuple):
+    """How ours stands to another by one metric, and how it should."""
+
+    case: str
+    against: str
+    metric: str
+    ratio: float
+    limit: float | None
+
+    @property
+    def missed(self) -> bool:
+        if self.limit is None:
+            return False
+        return self.ratio < self.limit if self.metric == RATE else self.ratio > self.limit
+
+    def as_json(self) -> dict[str, object]:
+        bound = "least" if self.metric == RATE else "most"
         return {
             "bench": "spark",
             "case": self.case,
-            "who": self.who,
-            "records_per_s": round(self.rate),
-            "worst_records_per_s": round(min(s.records / s.seconds for s in self.samples)),
-            "cpu_us_per_record": round(self.cpu, 3),
-            "rounds": len(self.samples),
+            "against": self.against,
+            "metric": self.metric,
+            "ratio": round(self.ratio, 3),
+            bound: self.limit,
+            "missed": self.missed,
         }
 
 
-class Queries:
-    """One Spark, and the queries that are measured on it."""
-
-    def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
-        self._spark = spark
-        self._servers = servers
-        self._folder = folder
-        self._runs = 0
-
-    def options(self, who: str, load: Load) -> dict[str, str]:
-        named = {"kafka.bootstrap.servers": self._servers, "subscribe": load.topic}
-        return {**named, "startingOffsets": "earliest", **SOURCES[who][1]}
-
-    def batch(self, who: str, load: Load) -> DataFrame:
-        source = self._spark.read.format(SOURCES[who][0])
-        return source.options(**self.options(who, load)).load()
-
-    def noop(self, who: str, load: Load) -> None:
-        self.batch(who, load).write.format("noop").mode("overwrite").save()
-
-    def aggregate(self, who: str, load: Load) -> None:
-        (row,) = self.batch(who, load).selectExpr("count(*)", "sum(length(value))").collect()
-        assert row[0] == load.records
-
-    def parquet(self, who: str, load: Load) -> None:
-        self.batch(who, load).write.mode("overwrite").parquet(str(self._folder / "table"))
-
-    def available_now(self, who: str, load: Load, **options: str) -> list[float]:
-        """The seconds that each micro-batch took."""
-        self._runs += 1
-        source = self._spark.readStream.format(SOURCES[who][0])
-        query = (
-            source.options(**self.options(who, load), **options)
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(self._folder / f"checkpoint-{self._runs}"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        progress = [one for one in query.recentProgress if one["numInputRows"]]
-        query.stop()
-        return [one["durationMs"]["triggerExecution"] / 1000 for one in progress]
-
-    def micro_batches(self, who: str, load: Load) -> list[float]:
-        taken = self.available_now(who, load, maxOffsetsPerTrigger=str(_SMALL))
-        return taken[3:]  # the first ones start what the others find running
+# --- measuring -----------------------------------------------------------------------------------
 
 
-def cpu_seconds() -> float:
-    """Of this process, the JVM and its Python workers, those that ended included."""
-    found = 0.0
-    here = psutil.Process()
-    for process in [here, *here.children(recursive=True)]:
-        try:
-            if "kafka.Kafka" in process.cmdline() or "guard" in " ".join(process.cmdline()):
-                continue
-            found += sum(process.cpu_times()[:4])
-        except psutil.Error:
-            continue
-    return found
+def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> list[Result]:
+    """One case: the last of the loads is of other records, the first two tell what more costs."""
+    run, promises = CASES[name]
+    short, long, _ = loads
+    for _ in range(_WARM_UPS):
+        for who in SOURCES:
+            run(queries, who, short)
+    taken: dict[tuple[Load, str], list[Sample]] = {}
+    for load in loads:
+        for number in range(1, rounds + 1):
+            for who in SOURCES:
+                sample = timed(lambda who=who, load=load: run(queries, who, load), load.records)  # type: ignore[misc]
+                taken.setdefault((load, who), []).append(sample)
+                note(
+                    f"  {name}, {load.name}, round {number}: {who}: {sample.seconds:.2f} s, "
+                    f"{load.records / sample.seconds:,.0f} records/s, "
+                    f"{sample.cpu / load.records * 1e6:.2f} us CPU"
+                )
+    found = [
+        Result(f"{name}, {load.name}", who, _figures(samples), promises)
+        for (load, who), samples in taken.items()
+    ]
+    return found + [
+        Result(f"{name}, marginal", who, _marginal(taken[short, who], taken[long, who]), promises)
+        for who in SOURCES
+    ]
 
 
-def timed(work: Callable[[], object], records: int) -> Sample:
-    cpu, began = cpu_seconds(), time.perf_counter()
-    work()
-    return Sample(records, time.perf_counter() - began, cpu_seconds() - cpu)
-
-
-@contextmanager
-def session(jars: Sequence[Path]) -> Iterator[SparkSession]:
-    kept = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
-    config = {**THOROUGH, **kept, "spark.driver.memory": "2g"}
-    with spark_session(config=config, jars=jars) as spark:
-        from asyncconsumer.spark import KafkaSource
-
-        spark.dataSource.register(KafkaSource)
-        yield spark
-
-
-def runs_of(queries: Queries) -> dict[str, Callable[[str, Load], object]]:
+def _figures(samples: Sequence[Sample]) -> dict[str, list[float]]:
     return {
-        "batch to noop": queries.noop,
-        "batch, aggregate": queries.aggregate,
-        "batch to parquet": queries.parquet,
-        "available-now to noop": queries.available_now,
+        RATE: [one.records / one.seconds for one in samples],
+        CPU: [one.cpu / one.records * 1e6 for one in samples],
     }
 
 
-def measure(
-    queries: Queries, loads: Sequence[Load], rounds: int, chosen: Sequence[str]
-) -> list[Result]:
-    results: list[Result] = []
-    for name, run in runs_of(queries).items():
-        if not name.startswith(tuple(chosen)):
-            continue
-        for load in loads:
-            samples: dict[str, list[Sample]] = {who: [] for who in SOURCES}
-            for number in range(1 - _WARM_UPS, rounds + 1):
-                for who in SOURCES:
-                    sample = timed(lambda who=who, load=load, run=run: run(who, load), load.records)  # type: ignore[misc]
-                    if number > 0:
-                        samples[who].append(sample)
-                        note(
-                            f"  {name}, {load.name}, round {number}: {who}: "
-                            f"{load.records / sample.seconds:,.0f} records/s, "
-                            f"{sample.cpu / load.records * 1e6:.2f} us CPU"
-                        )
-            results += [Result(f"{name}, {load.name}", who, of) for who, of in samples.items()]
-    return results
+def _marginal(short: Sequence[Sample], long: Sequence[Sample]) -> dict[str, list[float]]:
+    less, more = (Sample(*map(statistics.median, zip(*of, strict=True))) for of in (short, long))
+    records = more.records - less.records
+    seconds, cpu = max(more.seconds - less.seconds, 1e-3), max(more.cpu - less.cpu, 1e-6)
+    return {
+        RATE: [records / seconds],
+        CPU: [cpu / records * 1e6],
+        STARTUP: [max(less.seconds - seconds / records * less.records, 0.0)],
+    }
 
 
-def measure_small(queries: Queries, load: Load, rounds: int) -> dict[str, float]:
-    """Milliseconds of a micro-batch, the median of all."""
-    taken: dict[str, list[float]] = {OURS: [], OWN: []}
-    for _ in range(rounds):
-        for who, seconds in taken.items():
-            seconds += queries.micro_batches(who, load)
-    return {who: statistics.median(seconds) * 1000 for who, seconds in taken.items()}
+def measure_micro(queries: Queries, load: Load, rounds: int) -> list[Result]:
+    """Milliseconds of a micro-batch, of all that are under way."""
+    taken: dict[str, list[float]] = {who: [] for who in SOURCES}
+    for number in range(rounds + 1):
+        for who, found in taken.items():
+            seconds = queries.stream_to_noop(who, load, maxOffsetsPerTrigger=str(_SMALL))
+            if number:
+                found += [1000 * each for each in seconds[_FIRST:]]
+                note(f"  {MICRO}, round {number}: {who}: {statistics.median(found):.0f} ms")
+    return [Result(MICRO, who, {MS: found}, _FEW) for who, found in taken.items()]
 
 
-def marginal(results: Sequence[Result], short: Load, long: Load) -> list[Result]:
-    """What the records cost that the longer run has more."""
-    found = []
-    by_case = {(result.case, result.who): result for result in results}
-    for (case, who), result in by_case.items():
-        if not case.endswith(f", {short.name}"):
-            continue
-        name = case.removesuffix(f", {short.name}")
-        further = by_case[f"{name}, {long.name}", who]
-        less, more = (_middle(one.samples) for one in (result, further))
-        seconds, cpu = max(more.seconds - less.seconds, 1e-3), max(more.cpu - less.cpu, 1e-6)
-        sample = Sample(long.records - short.records, seconds, cpu)
-        found.append(Result(f"{name}, marginal", who, [sample]))
-        start = less.seconds - seconds / sample.records * short.records
-        note(f"  {name}: {who}: start-up {start:.2f} s")
-    return found
-
-
-def _middle(samples: Sequence[Sample]) -> Sample:
-    return Sample(
-        samples[0].records,
-        statistics.median(s.seconds for s in samples),
-        statistics.median(s.cpu for s in samples),
-    )
-
-
-def ratios(results: Sequence[Result]) -> list[dict[str, object]]:
+def ratios(results: Sequence[Result]) -> list[Ratio]:
     ours = {result.case: result for result in results if result.who == OURS}
-    found: list[dict[str, object]] = []
-    for other in results:
-        mine = ours[other.case]
-        if other is mine:
-            continue
-        line = {"bench": "spark", "case": other.case, "against": other.who}
-        faster, cheaper = mine.rate / other.rate, mine.cpu / other.cpu
-        found.append({**line, "metric": "records_per_s", "ratio": round(faster, 2)})
-        found.append({**line, "metric": "cpu_per_record", "ratio": round(cheaper, 2)})
-    return found
-
-
-def small_lines(taken: Mapping[str, float]) -> list[dict[str, object]]:
-    case = {"bench": "spark", "case": f"micro-batches of {_SMALL}"}
-    lines: list[dict[str, object]] = [
-        {**case, "who": who, "ms_per_batch": round(median, 1)} for who, median in taken.items()
+    return [
+        Ratio(
+            other.case,
+            other.who,
+            metric,
+            ours[other.case].median(metric) / other.median(metric),
+            other.promises[other.who].get(metric),
+        )
+        for other in results
+        if other.who != OURS
+        for metric in other.figures
+        if metric != STARTUP
     ]
-    ratio = round(taken[OURS] / taken[OWN], 2)
-    return [*lines, {**case, "against": OWN, "metric": "ms_per_batch", "ratio": ratio}]
 
 
-def show(results: Sequence[Result], lines: Sequence[Mapping[str, object]]) -> None:
+# --- running and telling -------------------------------------------------------------------------
+
+
+def show(results: Sequence[Result], found: Sequence[Ratio]) -> None:
     for case in dict.fromkeys(result.case for result in results):
-        print(f"\n{case}")
-        print(f"  {'':24}{'records/s':>13}{'CPU us':>9}")
-        for r in (result for result in results if result.case == case):
-            print(f"  {r.who:24}{r.rate:>13,.0f}{r.cpu:>9.2f}")
-    for line in lines:
-        if "ms_per_batch" in line:
-            print(f"\n{line['case']}: {line['who']}: {line['ms_per_batch']} ms each")
+        of = [result for result in results if result.case == case]
+        print(f"\n{case}: the median, and the worst")
+        print(f"  {'':20}" + "".join(f"{metric:>26}" for metric in of[0].figures))
+        for one in of:
+            cells = (f"{one.median(m):,.5g} ({one.worst(m):,.5g})" for m in one.figures)
+            print(f"  {one.who:20}" + "".join(f"{cell:>26}" for cell in cells))
+        for ratio in found:
+            if ratio.case == case:
+                bound = "at least" if ratio.metric == RATE else "at most"
+                wanted = "" if ratio.limit is None else f" ({bound} {ratio.limit})"
+                missed = ": MISSED" if ratio.missed else ""
+                print(f"  {ratio.metric} {ratio.ratio:.2f} of {ratio.against}{wanted}{missed}")
 
 
-async def run(
-    rounds: int, scale: float, chosen: Sequence[str]
-) -> tuple[list[Result], list[dict[str, object]]]:
-    short = Load("2 million x 100 B", int(2_000_000 * scale), plain, partitions=_PARTITIONS)
-    long = Load("10 million x 100 B", int(10_000_000 * scale), plain, partitions=_PARTITIONS)
-    large = Load("200,000 x 1 KB", int(200_000 * scale), kilobyte, partitions=_PARTITIONS)
-    small = Load("300,000 x 100 B", int(300_000 * scale), plain, partitions=_PARTITIONS)
+async def run(rounds: int, scale: float, chosen: Sequence[str]) -> list[Result]:
+    loads = [
+        Load("2 million x 100 B", int(2_000_000 * scale), plain, partitions=_PARTITIONS),
+        Load("10 million x 100 B", int(10_000_000 * scale), plain, partitions=_PARTITIONS),
+        Load("500,000 x 1 KB", int(500_000 * scale), kilobyte, partitions=_PARTITIONS),
+    ]
+    small = Load("300,000 x 100 B", 300_000, plain, partitions=_PARTITIONS)
+    names = [name for name in CASES if name.startswith(tuple(chosen))]
     jars = await kafka_source_jars()
     async with Kafka() as kafka:
-        for load in (short, long, large, small):
+        micro = MICRO.startswith(tuple(chosen))
+        for load in [*loads * bool(names), *[small] * micro]:
             note(f"filling {load.name} ...")
-            await fill(kafka, load)
-        with tempfile.TemporaryDirectory() as folder:
+            await fill_with_copies(kafka, load)
 
-            def work() -> tuple[list[Result], list[dict[str, object]]]:
-                with session(jars) as spark:
-                    queries = Queries(spark, kafka.bootstrap_servers, Path(folder))
-                    found = measure(queries, [short, long], rounds, chosen)
-                    found += marginal(found, short, long)
-                    found += measure(queries, [large], rounds, [c for c in chosen if "batch" in c])
-                    few = small_lines(measure_small(queries, small, rounds))
-                    return found, ratios(found) + few
+        def work() -> list[Result]:
+            with tempfile.TemporaryDirectory() as folder, session(jars) as spark:
+                queries = Queries(spark, kafka.bootstrap_servers, Path(folder))
+                found = [one for name in names for one in measure(queries, name, loads, rounds)]
+                return found + (measure_micro(queries, small, rounds) if micro else [])
 
-            return await asyncio.to_thread(work)
+        return await asyncio.to_thread(work)
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--scale", type=float, help="of all numbers of records")
-    parser.add_argument("--case", action="append", help="only cases whose name begins so")
+    parser.add_argument(
+        "--case", action="append", help=f"those that begin so: {', '.join([*CASES, MICRO])}"
+    )
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else 3)
     scale = options.scale or (0.1 if options.quick else 1.0)
-    chosen = options.case or (["batch to noop"] if options.quick else ["batch", "available-now"])
-    results, lines = asyncio.run(run(rounds, scale, chosen))
+    results = asyncio.run(run(rounds, scale, options.case or [""]))
+    found = ratios(results)
     if not options.json:
-        show(results, lines)
+        show(results, found)
         return
-    for line in [result.as_json() for result in results] + lines:
+    for line in [one.as_json() for one in results] + [one.as_json() for one in found]:
         print(json.dumps(line))
 
 

@@ -1,6 +1,7 @@
 """One partition read in order, without a group, one answer ahead of its user."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,6 +108,11 @@ class PartitionReader:
             if fetched is not None:
                 return fetched.records(self._config, end=self._end)
         return None
+
+    async def ask_ahead(self) -> None:
+        """Have the first fetch on its way before `next` wants it, which sees to what fails now."""
+        with contextlib.suppress(ConsumerError):
+            self._flight = self._flight or await self._send()
 
     async def _fetch(self) -> Fetched | None:
         """One answer; None if it brought nothing to read."""

@@ -1,16 +1,16 @@
 """Batch queries: offsets are resolved once, when the query is planned."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
 from asyncconsumer.spark.options import SourceOptions
+from asyncconsumer.spark.prompt import acknowledge_at_once
 from asyncconsumer.spark.pushdown import Narrowed
 from asyncconsumer.spark.reader import read
 from asyncconsumer.spark.resolve import resolve
@@ -43,7 +43,15 @@ def read_task(
     yield from here.iterate(found)
 
 
-class KafkaReader(DataSourceReader):
+class Travelling:
+    """A reader as it comes to an executor: first of all the rest of its task is to come quickly."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        acknowledge_at_once()
+
+
+class KafkaReader(Travelling, DataSourceReader):
     """Plans and reads a batch query."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:

@@ -3,15 +3,15 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.model import Address, OffsetRange, TopicPartition
 from asyncconsumer.net.brokers import Traffic
-from asyncconsumer.ranges import OffsetRange
 from asyncconsumer.spark.client_options import configs_of
 from asyncconsumer.spark.places import Assigned, Matching, Selection
 from asyncconsumer.tasks.many import each
@@ -28,6 +28,8 @@ from asyncconsumer.wire.messages import (
 T = TypeVar("T")
 
 _PATIENCE_MS: Final = 60_000
+_BYTES_A_RECORD: Final = 128  # a guess; larger ones take more than one fetch, each sent ahead
+_LEAST_BYTES: Final = 2**18
 _TOPIC_PATIENCE_MS: Final = 2_000  # then a topic that brokers do not know is believed gone
 
 
@@ -149,13 +151,18 @@ class Client:
         await each([one for one in asked if one not in found], ask_again)
         return found
 
+    def fetch_bytes(self, wanted: OffsetRange) -> int:
+        """How much to ask for at once: a broker sends what it is asked for, wanted or not."""
+        enough = max((wanted.end - wanted.start) * _BYTES_A_RECORD, _LEAST_BYTES)
+        return min(enough, self.fetch_config.max_partition_fetch_bytes)
+
     def reader(self, wanted: OffsetRange) -> PartitionReader:
         """To read a range with, over the one connection to each broker that ranges share."""
         return PartitionReader(
             TopicPartition(wanted.topic, wanted.partition),
             wanted.start,
             self._session.leaders,
-            self.fetch_config,
+            replace(self.fetch_config, max_partition_fetch_bytes=self.fetch_bytes(wanted)),
             end=wanted.end,
             lane=self._lane,
         )

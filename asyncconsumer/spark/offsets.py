@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from asyncconsumer.errors import DataLost
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange, TopicPartition
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 """Of each partition, the offset of the next record."""

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from asyncconsumer.fetch.lookup import milliseconds
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _COLUMNS: Final = ("topic", "partition", "offset")

@@ -1,7 +1,8 @@
 """What a task does: ranges of offsets as Arrow batches."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncconsumer.errors import (
@@ -11,17 +12,18 @@ from asyncconsumer.errors import (
     TopicRecreated,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.resolve import those_there
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from asyncconsumer.fetch.reader import PartitionReader
     from asyncconsumer.wire import accel
 
 _log: Final = logging.getLogger(__name__)
+_MOST_AHEAD: Final = 8 * 2**20  # bytes that are asked for before their turn
 _GONE: Final = (OffsetNotThere, TopicRecreated, UnknownTopicOrPartition)
 
 
@@ -32,14 +34,41 @@ class Batches(Protocol):
         """The next rows; None when there are no more."""
 
 
+class _Ahead:
+    """Readers of ranges that come later: their first fetches are on their way already."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._readers: dict[OffsetRange, PartitionReader] = {}
+
+    async def ask(self, ranges: Iterable[OffsetRange]) -> None:
+        """Ask for the next ones, as many as there is room for."""
+        room = _MOST_AHEAD
+        for one in (wanted for wanted in ranges if wanted.start < wanted.end):
+            room -= self._client.fetch_bytes(one)
+            if room < 0 and self._readers:
+                return
+            if one not in self._readers:
+                reader = self._readers[one] = self._client.reader(one)
+                await reader.ask_ahead()
+
+    def take(self, wanted: OffsetRange) -> "PartitionReader":
+        """That of a range which is read now."""
+        return self._readers.pop(wanted, None) or self._client.reader(wanted)
+
+
 async def read(
     client: Client, ranges: Sequence[OffsetRange], batches: Batches, *, fail_on_data_loss: bool
 ) -> AsyncIterator["pa.RecordBatch"]:
     """The rows of each range. Where some of it is gone: raise, or take what is left and say so."""
-    for wanted in await _there(client, ranges, fail_on_data_loss=fail_on_data_loss):
-        left: OffsetRange | None = wanted
+    ahead = _Ahead(client)
+    await ahead.ask(ranges)  # what comes is there when it is known where the logs end
+    waiting = deque(await _there(client, ranges, fail_on_data_loss=fail_on_data_loss))
+    while waiting:
+        left: OffsetRange | None = waiting.popleft()
         while left is not None:
-            reader = client.reader(left)
+            reader = ahead.take(left)
+            await ahead.ask(waiting)
             try:
                 while (records := await reader.next()) is not None:
                     while (batch := batches.of(records)) is not None:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.spark.batch import Task, read_task
+from asyncconsumer.spark.batch import Task, Travelling, read_task
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
 from asyncconsumer.spark.offsets import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, and reads them on executors."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:

@@ -7,7 +7,7 @@ few thousand records is read by one task, though it comes from many partitions.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange
 from asyncconsumer.spark.options import SourceOptions
 
 

@@ -20,8 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.client_options import configs_of
 from asyncconsumer.spark.offsets import (
     Offsets,

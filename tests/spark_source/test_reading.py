@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from asyncconsumer.errors import DataLost, UnknownTopicOrPartition
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.ranges import OffsetRange
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
 from asyncconsumer.spark.offsets import Offsets
@@ -100,6 +99,12 @@ class Cluster:
         self.read.append(wanted)
         return self
 
+    def fetch_bytes(self, _: OffsetRange) -> int:
+        return 1
+
+    async def ask_ahead(self) -> None:
+        """Nothing is on its way."""
+
     async def next(self) -> None:
         """There is nothing."""
 
@@ -113,6 +118,54 @@ def test_what_is_there_is_read_whenever_the_other_goes(home: Home, known: int) -
     assert OffsetRange(*KEPT, 1, 3) in cluster.read
     with pytest.raises(DataLost, match=r"1 to 5 of kept\[0\]"):
         offsets(home.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=True)))
+
+
+class Steps(Cluster):
+    """Tells what is done, and when."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(100)
+        self.size = size
+        self.steps: list[str] = []
+
+    def fetch_bytes(self, _: OffsetRange) -> int:
+        return self.size
+
+    async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        self.steps.append("ends")
+        return await super().latest(partitions)
+
+    async def ask_ahead(self) -> None:
+        self.steps.append("ask")
+
+    async def next(self) -> None:
+        self.steps.append("read")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("size", "steps"),
+    [(1, "ask ask ask ends read read read"), (2**23, "ask ends ask read ask read read")],
+)
+def test_fetches_are_on_their_way_before_they_are_wanted(home: Home, size: int, steps: str) -> None:
+    cluster: Any = Steps(size)
+    ranges = [OffsetRange("t", number, 0, 3) for number in range(3)]
+    empty = OffsetRange("t", 3, 3, 3)  # a broker would wait for what is not wanted
+    assert (
+        offsets(home.iterate(read(cluster, [*ranges, empty], OFFSETS, fail_on_data_loss=True)))
+        == []
+    )
+    assert " ".join(cluster.steps) == f"{steps} read"
+    assert cluster.read == [*ranges, empty]  # each by the reader that has asked
+
+
+def test_a_small_range_does_not_ask_for_much(home: Home) -> None:
+    small, large = OffsetRange("t", 0, 0, 10_000), OffsetRange("t", 0, 0, 10_000_000)
+    client = home.client({"bootstrap.servers": "localhost:1"})
+    assert client.fetch_bytes(small) < client.fetch_bytes(large) == 4 * 2**20
+    assert client.fetch_bytes(OffsetRange("t", 0, 0, 1)) == 2**18
+    client = home.client({"bootstrap.servers": "localhost:1", "max.partition.fetch.bytes": "9999"})
+    assert client.fetch_bytes(small) == 9999
 
 
 @pytest.mark.fast

@@ -1,0 +1,121 @@
+"""The queries that `benchmarks.spark` measures: one Spark, and each source by its format's name."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+from asyncconsumer.testing.servers.spark import THOROUGH, spark_session
+
+if TYPE_CHECKING:
+    from benchmarks._topics import Load
+
+OURS: Final = "asyncconsumer"
+OWN: Final = "Spark's own"
+TUNED: Final = "Spark's own, tuned"
+
+_TUNED: Final = {
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(4 * 2**20),
+    "kafka.fetch.max.bytes": str(64 * 2**20),
+    "kafka.receive.buffer.bytes": str(2**20),
+}
+SOURCES: Final = {OURS: ("asyncconsumer", {}), OWN: ("kafka", {}), TUNED: ("kafka", _TUNED)}
+_SUMS: Final = ("count(*) AS records", "sum(length(value)) AS bytes")
+
+
+class Queries:
+    """One Spark, and the queries that are measured on it."""
+
+    def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
+        self._spark = spark
+        self._servers = servers
+        self._folder = folder
+        self._runs = 0
+
+    def _options(self, who: str, load: "Load") -> dict[str, str]:
+        named = {"kafka.bootstrap.servers": self._servers, "subscribe": load.topic}
+        return {**named, "startingOffsets": "earliest", **SOURCES[who][1]}
+
+    def _batch(self, who: str, load: "Load") -> DataFrame:
+        source = self._spark.read.format(SOURCES[who][0])
+        return source.options(**self._options(who, load)).load()
+
+    def noop(self, who: str, load: "Load") -> None:
+        self._batch(who, load).write.format("noop").mode("overwrite").save()
+
+    def aggregate(self, who: str, load: "Load") -> None:
+        (row,) = self._batch(who, load).selectExpr(*_SUMS).collect()
+        assert row["records"] == load.records, f"{who}: {row} of {load.records}"
+
+    def parquet(self, who: str, load: "Load") -> None:
+        self._batch(who, load).write.mode("overwrite").parquet(str(self._folder / "table"))
+
+    def stream_to_noop(self, who: str, load: "Load", **limits: str) -> list[float]:
+        """The seconds that each micro-batch took."""
+        return self._stream(who, load, "noop", **limits)
+
+    def stream_to_aggregate(self, who: str, load: "Load") -> list[float]:
+        return self._stream(who, load, "aggregate")
+
+    def stream_to_parquet(self, who: str, load: "Load") -> list[float]:
+        return self._stream(who, load, "parquet")
+
+    def _stream(self, who: str, load: "Load", to: str, **limits: str) -> list[float]:
+        self._runs += 1
+        source = self._spark.readStream.format(SOURCES[who][0])
+        data = source.options(**self._options(who, load), **limits).load()
+        if to == "aggregate":
+            writer = data.selectExpr(*_SUMS).writeStream.outputMode("complete").format("noop")
+        else:
+            writer = data.writeStream.format(to).option("path", str(self._folder / "streamed"))
+        place = self._folder / f"checkpoint-{self._runs}"
+        writer = writer.option("checkpointLocation", str(place)).trigger(availableNow=True)
+        query = writer.start()
+        query.awaitTermination()
+        progress = [one for one in query.recentProgress if one["numInputRows"]]
+        assert sum(one["numInputRows"] for one in progress) == load.records, who
+        return [one["durationMs"]["triggerExecution"] / 1000 for one in progress]
+
+
+class Sample(NamedTuple):
+    """One run of one query."""
+
+    records: int
+    seconds: float
+    cpu: float
+
+
+def timed(work: Callable[[], object], records: int) -> Sample:
+    cpu, began = _cpu_seconds(), time.perf_counter()
+    work()
+    return Sample(records, time.perf_counter() - began, _cpu_seconds() - cpu)
+
+
+def _cpu_seconds() -> float:
+    """Of this process, the JVM and its Python workers, those that ended included; no brokers."""
+    found = 0.0
+    here = psutil.Process()
+    for process in [here, *here.children(recursive=True)]:
+        try:
+            line = " ".join(process.cmdline())
+            if "kafka.Kafka" not in line and "guard" not in line:
+                found += sum(process.cpu_times()[:4])
+        except psutil.Error:
+            continue
+    return found
+
+
+@contextmanager
+def session(jars: Sequence[Path]) -> Iterator[SparkSession]:
+    kept = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    config = {**THOROUGH, **kept, "spark.driver.memory": "2g"}
+    with spark_session(config=config, jars=jars) as spark:
+        from asyncconsumer.spark import KafkaSource
+
+        spark.dataSource.register(KafkaSource)
+        yield spark
