@@ -67,7 +67,6 @@ _WITHOUT_MEANING: Final = frozenset(
         "retry.backoff.max.ms",
         "retry.backoff.ms",
         "sasl.client.callback.handler.class",
-        "sasl.login.callback.handler.class",
         "security.providers",
         "send.buffer.bytes",
         "session.timeout.ms",
@@ -78,6 +77,8 @@ _WITHOUT_MEANING: Final = frozenset(
         "ssl.truststore.password",
     )
 )
+# how Java's own logins have their tokens and tickets
+_OF_LOGINS: Final = ("sasl.login.", "sasl.oauthbearer.", "sasl.kerberos.")
 # Spark's own source refuses most of these as well, for the same reasons
 _REFUSED: Final = {
     "auto.offset.reset": "where to begin is startingOffsets, and Spark keeps what was read",
@@ -123,7 +124,7 @@ def _check_name(name: str) -> None:
     if name in _REFUSED:
         raise ConfigError(f"kafka.{name} cannot be set: {_REFUSED[name]}")
     known = {*_OURS, *security.TAKEN, *_WITHOUT_MEANING}
-    if name not in known:
+    if name not in known and not name.startswith(_OF_LOGINS):
         refuse_unknown([name], also=known, prefix=PREFIX)
 
 

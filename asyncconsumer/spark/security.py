@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.tokens import PROPERTY, token_provider
 
 _MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 _JAAS_OPTION: Final = re.compile(
@@ -20,6 +21,7 @@ TAKEN: Final = {
     "security.protocol",
     "sasl.mechanism",
     "sasl.jaas.config",
+    PROPERTY,
     "ssl.truststore.location",
     "ssl.truststore.type",
     "ssl.truststore.certificates",
@@ -43,6 +45,9 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
         found["sasl_mechanism"] = mechanism
         if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
             found |= _login(kafka.get("sasl.jaas.config", ""), mechanism)
+        elif mechanism == "OAUTHBEARER":
+            provider = token_provider(kafka.get(PROPERTY, "").strip())
+            found["sasl_oauth_token_provider"] = provider
     if protocol.endswith("SSL"):
         found["ssl_context"] = _ssl_context(kafka)
     return found

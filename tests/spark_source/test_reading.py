@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from asyncconsumer.errors import DataLost, UnknownTopicOrPartition
 from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
-from asyncconsumer.spark.offsets import Offsets
+from asyncconsumer.spark.offsets import Offsets, from_json
 from asyncconsumer.spark.options import parse
 from asyncconsumer.spark.reader import read
 from asyncconsumer.spark.stream import KafkaStreamReader
@@ -188,6 +189,50 @@ def test_a_new_partition_that_is_gone_before_its_batch_is_planned(
     assert sorted(planned("false")) == [OffsetRange(*KEPT, 0, 3), OffsetRange("old", 0, 2, 3)]
     with pytest.raises(DataLost, match=r"earliest offsets of gone\[0\] cannot be found"):
         planned("true")
+
+
+class Growing:
+    """A topic of one partition that has some records more each time its end is asked for."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = list(ends)
+
+    async def partitions(self, _: object) -> Collection[TopicPartition]:
+        return [KEPT]
+
+    async def list_offsets(self, asked: Collection[TopicPartition]) -> Offsets:
+        return dict.fromkeys(asked, self.ends.pop(0)) if asked else {}
+
+    latest = list_offsets
+
+
+@pytest.mark.fast
+def test_a_first_batch_is_repeated_from_where_it_began(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
+
+    def reader(*ends: int) -> KafkaStreamReader:
+        made, cluster = KafkaStreamReader(options, StructType()), Growing(*ends)
+        monkeypatch.setattr(made, "_client", lambda: cluster)
+        return made
+
+    def planned(reader: KafkaStreamReader, *places: dict[str, Any]) -> list[OffsetRange]:
+        return [one for task in reader.partitions(*places) for one in task.value]
+
+    first = reader(5, 5, 8)
+    start = first.initialOffset()
+    assert first.latestOffset(start, ReadAllAvailable()) is start  # or Spark would run a batch
+    end = first.latestOffset(start, ReadAllAvailable())
+    assert from_json(end) == {KEPT: 8}
+    assert planned(first, start, end) == [OffsetRange(*KEPT, 5, 8)]
+    again = reader(9, 8, 11)
+    assert planned(again, again.initialOffset(), end) == [OffsetRange(*KEPT, 5, 8)]
+    assert again.latestOffset(end, ReadAllAvailable()) is end
+    later = again.latestOffset(end, ReadAllAvailable())
+    assert later == {"kept": {"0": 11}}
+    assert planned(again, end, later) == [OffsetRange(*KEPT, 8, 11)]
 
 
 def test_a_topic_that_goes_while_a_task_waits(home: Home, kafka: KafkaHandle) -> None:
