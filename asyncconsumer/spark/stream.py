@@ -48,6 +48,7 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         self._options = options
         self._schema = schema
         self._initial: dict[str, Any] | None = None  # where the query began, if it has just begun
+        self._available_now = False
         self._target: Offsets | None = None  # of an available-now query: where it all ends
         self._latest: Offsets | None = None  # that was seen last
         self._last_trigger = -float("inf")  # when a micro-batch was last let go
@@ -82,6 +83,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
 
     def _next_end(self, begun: Offsets, limit: ReadLimit) -> Offsets:
         latest = self._target if self._target is not None else self._ask_latest()
+        if self._available_now:
+            self._target = latest
         self._latest = latest
         if isinstance(limit, ReadAllAvailable):
             return latest
@@ -104,8 +107,12 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         return False
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is there now is all that this query will read."""
-        self._target = self._ask_latest()
+        """What is there when its first micro-batch is planned is all that this query will read.
+
+        Not what is there now: where a new query starts is asked for after this, and if that is
+        `latest` of a topic that is written to, it would start behind its end.
+        """
+        self._available_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The ends as they were seen last, for the query's progress."""

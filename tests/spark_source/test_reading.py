@@ -235,6 +235,38 @@ def test_a_first_batch_is_repeated_from_where_it_began(
     assert planned(again, end, later) == [OffsetRange(*KEPT, 8, 11)]
 
 
+class Written(Cluster):
+    """Where a record is written between any two questions."""
+
+    end = 10
+
+    async def partitions(self, _: object) -> frozenset[TopicPartition]:
+        return frozenset([KEPT])
+
+    async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        self.end += 1
+        return dict.fromkeys(partitions, self.end)
+
+    list_offsets = latest
+
+
+@pytest.mark.fast
+def test_an_available_now_query_of_a_topic_that_is_written_to_starts_before_its_end(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Written()
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: cluster)
+    options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
+    reader = KafkaStreamReader(options, StructType())
+    reader.prepareForTriggerAvailableNow()  # Spark's order
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    (task,) = reader.partitions(start, end)
+    assert task.value == [OffsetRange(*KEPT, 11, 12)]
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end  # there is no more
+
+
 def test_a_topic_that_goes_while_a_task_waits(home: Home, kafka: KafkaHandle) -> None:
     kept, gone = asyncio.run(kafka.topic()), "gone-before-it-was-read"
     asyncio.run(fill(kafka, kept, 4))
