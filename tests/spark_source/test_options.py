@@ -131,6 +131,9 @@ def test_a_login_as_java_has_it() -> None:
     connection, _ = configs_of(kafka)
     assert connection.sasl_plain_username == "alice"
     assert connection.sasl_plain_password == 'it\'s "so"'
+    for space in ("\n", "\t", "\r\n  "):
+        broken = {**kafka, "sasl.jaas.config": line.replace(" ", space, 1)}
+        assert configs_of(broken)[0].sasl_plain_username == "alice"
     with pytest.raises(ConfigError, match="no password") as caught:
         configs_of({**kafka, "sasl.jaas.config": 'PlainLoginModule required username="alice";'})
     assert "alice" not in str(caught.value)
@@ -297,3 +300,11 @@ def test_filters_narrow_what_is_read() -> None:
     assert narrowed.of(ranges) == [OffsetRange("t", 1, 5, 8)]
     assert narrowed.since_ms == 1_704_067_200_000
     assert Narrowed().of(ranges) == ranges
+
+
+@pytest.mark.parametrize("year", [1, 1969, 1970])
+def test_records_without_a_timestamp_are_later_than_what_was_before_1970(year: int) -> None:
+    narrowed = Narrowed()
+    moment = GreaterThanOrEqual(("timestamp",), datetime(year, 1, 1, tzinfo=UTC))
+    assert list(narrowed.take([moment])) == [moment]
+    assert narrowed.since_ms is None  # Kafka would begin at the first record that has one
