@@ -150,8 +150,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
             return
         try:
             home().run(self._client().commit(group, from_json(end)))
-        except ConsumerError as error:  # the checkpoint counts: the query goes on
-            _log.warning("commitToGroup %s: %s", group, error)
+        except (ConsumerError, TimeoutError) as error:  # the checkpoint counts: the query goes on
+            _log.warning("commitToGroup %s: %s", group, str(error) or "no answer in time")
 
     def _client(self) -> Client:
         return home().client(self._options.kafka)
