@@ -1,6 +1,7 @@
 """The commands, and how errors leave the program: one sentence, and an exit code that is not 0."""
 
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,6 +52,28 @@ def demo() -> None:
     from asyncconsumer.cli import demo as demonstration  # servers take an extra, consumers do not
 
     until_stopped(demonstration.show)
+
+
+@app.command("spark-package")
+def spark_package(
+    path: Annotated[Path, typer.Argument(help="Where to put the archive, a .zip.")],
+    *,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(help="A further installed package to bring, e.g. fastavro; several times."),
+    ] = None,
+) -> None:
+    """Make the archive that gives a Spark cluster's executors this package, decoder and all.
+
+    For Python and machines like these. Executors need nothing else but pyarrow.
+    """
+    from asyncconsumer.spark import shipping
+
+    made = shipping.package(path, also=also or ())
+    Console(soft_wrap=True).print(
+        f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {shipping.interpreter()}, {accel.name} "
+        f"decoder\nspark-submit --py-files {made} job.py"
+    )
 
 
 @servers_app.command()

@@ -253,7 +253,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         With `stop_at` those without any end with the last, for a rebalance may bring one.
         """
         whole_number("the number of streams", number, 1)
-        self.config.reading.refuse("stream()", "max_records")
+        self.config.reading.refuse("stream()", "max_records", "idle_timeout_ms")
         there = self._there
         streams = [there.open_stream(there.kind) for _ in range(number)]
         self._route(Spread(streams))
@@ -281,13 +281,18 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         return streams
 
     def _route(self, streams: Streams) -> None:
+        self._check_undivided()
         if self._there.stream.is_read:
             raise ConfigError("the consumer is being read in another way already: choose one")
         self._rebalancer.route(streams)
 
+    def _check_undivided(self) -> None:
+        if type(self._rebalancer.streams) is not Routes:
+            raise ConfigError("stream() or partitions() has divided what is read: go on with those")
+
     @property
     def _whole(self) -> Reading[K, V]:
-        _ = self._there
+        self._check_undivided()
         assert self._reading is not None
         return self._reading
 
@@ -336,10 +341,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
                 "commit_policy='manual', and not group_protocol='zookeeper'"
             )
         self._check_commits()
-        if type(self._rebalancer.streams) is not Routes:
-            raise ConfigError(
-                "a transaction is for what one reader has in hand: not for stream() or partitions()"
-            )
+        self._check_undivided()
         return self._there.transactions.transaction(producer)
 
     # --- how it stands ---------------------------------------------------------------------------

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.connected import Connected
 from asyncconsumer.consumer.ends import ends_of
+from asyncconsumer.consumer.health import HealthState, health_of
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import listeners
 from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
@@ -40,6 +41,7 @@ from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Fence, Idle, Stream
 from asyncconsumer.tasks.scope import Scope
 
+_AT_REST: Final = (HealthState.IDLE, HealthState.CONSUMING, HealthState.HANDLER_BOUND)
 Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership
 S = TypeVar("S", bound=Stream)
 StreamKind: TypeAlias = Callable[
@@ -133,7 +135,12 @@ async def join(
     membership = _membership(wish, config, given, coordinator, connected, scope)
     store = _store(config, given, coordinator, membership, connected)
     committer = Committer(ToldStore(store, given.interceptors) if given.interceptors else store)
-    open_stream = _opener(config, given, connected, membership)
+
+    def nothing_comes() -> bool:
+        """Whether there is nothing to read, and not only no way to it."""
+        return health_of(membership, rebalancer, manager).state in _AT_REST
+
+    open_stream = _opener(config, given, connected, membership, nothing_comes)
 
     async def commit(offsets: Mapping[TopicPartition, int]) -> None:
         await following.commit(offsets, rewind=False)
@@ -197,10 +204,14 @@ def _rebalancer(
 
 
 def _opener(
-    config: ConsumerConfig, given: Given, connected: Connected, membership: Member
+    config: ConsumerConfig,
+    given: Given,
+    connected: Connected,
+    membership: Member,
+    may_end: Callable[[], bool],
 ) -> OpenStream:
     ends, raises = config.reading.idle_timeout_ms, config.member.consumer_timeout_ms
-    idle = Idle(ends, ends=True) if ends else Idle(raises) if raises else None
+    idle = Idle(ends, may_end) if ends else Idle(raises) if raises else None
     # what is not certainly ours is not handed out; by hand nobody takes it away
     fence = None if isinstance(membership, ManualMembership) else membership
 

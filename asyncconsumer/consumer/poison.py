@@ -26,8 +26,11 @@ class Poison(NamedTuple):
         endless = isinstance(error, CorruptRecords) and error.resume is None
         return self.policy == "raise" or error.retriable or endless
 
-    async def met(self, error: Unreadable) -> None:
-        """Deal with it so that reading can go on, or raise it."""
+    async def met(self, error: Unreadable, is_there: Callable[[], bool]) -> None:
+        """Deal with it so that reading can go on, or raise it.
+
+        While its letter is written reading may go on elsewhere: then it is there no more.
+        """
         if self.raises(error):
             raise error
         record = _record_of(error)
@@ -35,7 +38,7 @@ class Poison(NamedTuple):
         if self.letters is not None:
             await self.letters.write(record, Failure(error, group=self.group))
         self.events.tell(Poisoned(partition, record.offset, self.policy, str(error)))
-        if isinstance(error, CorruptRecords) and error.resume is not None:
+        if isinstance(error, CorruptRecords) and error.resume is not None and is_there():
             self.seek({partition: error.resume})
 
 

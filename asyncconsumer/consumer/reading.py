@@ -47,6 +47,13 @@ class InWork(NamedTuple):
     part_of: object
 
 
+class Bad(NamedTuple):
+    """Something unreadable, and what it is part of."""
+
+    error: DeserializationFailed | CorruptRecords
+    part_of: object
+
+
 class Limit:
     """How many records may still be handed out, by all streams of a consumer."""
 
@@ -92,14 +99,13 @@ class Reading(Generic[K, V]):
         self.partition = partition  # of a stream that has only that one
         self._stream = stream
         self._how = how
-        self._key = how.key.reader("key")
-        self._value = how.value.reader("value")
+        self._readers = how.key.reader("key"), how.value.reader("value")
         self._as_it_is, self._waits = how.as_it_is, how.waits  # asked for each record
         self._in_work: InWork | None = None  # taken from the stream, not handed out yet
         self._left: list[accel.Record] = []  # the same, of a batch
         self._waiting = False
         self.in_hand = False  # a message was handed out, and none asked for since
-        self._bad: DeserializationFailed | CorruptRecords | None = None  # not dealt with yet
+        self._bad: Bad | None = None  # not dealt with yet
         stream.keep_back(self._not_handed_out)
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
@@ -123,7 +129,7 @@ class Reading(Generic[K, V]):
                     await self._deal_with(self._bad)
                 message = await self._next()
             except (CorruptRecords, DeserializationFailed) as error:
-                await self._deal_with(error)
+                await self._deal_with(Bad(error, self._stream.in_hand))
                 continue
             if message is None:
                 continue
@@ -132,15 +138,18 @@ class Reading(Generic[K, V]):
             self.in_hand = True
             return message
 
-    async def _deal_with(self, error: DeserializationFailed | CorruptRecords) -> None:
+    async def _deal_with(self, bad: Bad) -> None:
         """With poison. Who gives up waiting for that has it dealt with the next time."""
-        if self._how.poison.raises(error):
-            if not error.retriable:
+        if self._how.poison.raises(bad.error):
+            if not bad.error.retriable:
                 self._in_work = None  # who asks again is done with it
-            raise error
-        self._bad = error
-        await self._how.poison.met(error)
+            raise bad.error
+        self._bad = bad
+        await self._met(bad)
         self._bad = self._in_work = None
+
+    async def _met(self, bad: Bad) -> None:
+        await self._how.poison.met(bad.error, lambda: self._stream.in_hand is bad.part_of)
 
     def _not_handed_out(self) -> list[accel.Record]:
         in_work = self._in_work
@@ -183,7 +192,7 @@ class Reading(Generic[K, V]):
             try:
                 self._left = self._left or await self._take(most, seconds)
             except CorruptRecords as error:
-                await self._how.poison.met(error)
+                await self._met(Bad(error, self._stream.in_hand))
                 continue
             if not self._left:
                 return None
@@ -258,13 +267,15 @@ class Reading(Generic[K, V]):
         """A message of a record, where nothing needs to be waited for."""
         if self._as_it_is:
             return cast("Message[K, V]", record)
-        key, value = self._key(record), self._value(record)
+        read_key, read_value = self._readers
+        key, value = read_key(record), read_value(record)
         return Message.of(record, cast("K | None", key), cast("V | None", value), self._how.commit)
 
     async def _waited(self, record: accel.Record) -> Message[K, V]:
-        if isinstance(key := self._key(record), CoroutineType):
+        read_key, read_value = self._readers
+        if isinstance(key := read_key(record), CoroutineType):
             key = await key
-        if isinstance(value := self._value(record), CoroutineType):
+        if isinstance(value := read_value(record), CoroutineType):
             value = await value
         return Message.of(record, key, value, self._how.commit)
 
@@ -278,7 +289,7 @@ class Reading(Generic[K, V]):
                 made.append(await self._waited(record) if waits else self._made(record))
             except DeserializationFailed as error:
                 if not poison.raises(error):
-                    await poison.met(error)
+                    await self._met(Bad(error, self._stream.in_hand))
                     continue
                 go_on_with_it = made or error.retriable
                 self._left = self._left[at if go_on_with_it else at + 1 :]

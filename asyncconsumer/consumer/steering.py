@@ -68,6 +68,9 @@ class Steering(ABC):
     ) -> dict[TopicPartition, int]:
         """Commit what is finished, or a record and all before it, or these offsets.
 
+        What you have in hand is finished when you ask for the next; with commit_policy='manual'
+        also when the task that reads it calls this.
+
         Returns what was committed. A partition that a rebalance took is left out: whoever has it
         now reads on from the last commit. An `asyncconsumer.Offset` may carry a text to be kept
         beside it.
@@ -76,6 +79,9 @@ class Steering(ABC):
         if isinstance(offsets, Record | Message):
             place = TopicPartition(offsets.topic, offsets.partition)
             return await self._following.commit({place: offsets.offset + 1}, rewind=False)
+        if offsets is None and self.config.reading.commit_policy == "manual":
+            for stream in self._rebalancer.streams.all():
+                stream.receipt_by_reader()
         return await self._following.commit(offsets)
 
     async def committed(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncconsumer.spark.feeder import SparkFeeder as SparkFeeder
     from asyncconsumer.spark.landing import LandingFolder as LandingFolder
     from asyncconsumer.spark.progress import lag as lag
+    from asyncconsumer.spark.shipping import ship as ship
     from asyncconsumer.spark.sinks import Sink as Sink
     from asyncconsumer.spark.source import KafkaSource as KafkaSource
 
@@ -29,6 +30,7 @@ __all__ = [
     "Sink",
     "SparkFeeder",
     "lag",
+    "ship",
 ]
 
 # imported when it is asked for: each needs packages that the others do not
@@ -41,6 +43,7 @@ _HOMES: Final = {
     "Sink": "asyncconsumer.spark.sinks",
     "SparkFeeder": "asyncconsumer.spark.feeder",
     "lag": "asyncconsumer.spark.progress",
+    "ship": "asyncconsumer.spark.shipping",
 }
 
 

@@ -40,7 +40,7 @@ class AtMostOnce(Batched):
         if (held := self._held) is not None:
             at = max(held.records.next_offset, held.offset)
             finished[held.partition] = Offset(at, leader_epoch=held.leader_epoch)
-        return finished
+        return finished | self._not_handed_out()
 
     def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
         return False

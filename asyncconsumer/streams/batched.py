@@ -58,8 +58,8 @@ class Batched(Stream):
         return batch
 
     def give_receipt(self) -> None:
-        """Also for a batch."""
-        self._first.clear()
+        """Also for a batch; not for what was taken for it, and not handed out."""
+        self._first = self._not_handed_out()
         super().give_receipt()
 
     async def _collect(self, most: int, seconds: float) -> None:
@@ -91,6 +91,13 @@ class Batched(Stream):
         """Who reads it says by this what it has taken and not handed out."""
         self._kept_back = records
 
+    def _not_handed_out(self) -> dict[TopicPartition, Offset]:
+        """Of each partition the first that was taken, and is being collected or made."""
+        first: dict[TopicPartition, Offset] = {}
+        for record in (*self._kept_back(), *self._batch):
+            first.setdefault(TopicPartition(record.topic, record.partition), Offset(record.offset))
+        return first
+
     def collected(self) -> dict[TopicPartition, int]:
         """What was taken for a batch that nobody waits for any more: from where on."""
         return dict(self._first) if self._batch else {}
@@ -103,10 +110,8 @@ class Batched(Stream):
 
     def position(self, partition: TopicPartition) -> int | None:
         """As of any stream; what was collected, or is still being made, is not handed out yet."""
-        for record in (*self._kept_back(), *self._batch):
-            if (record.topic, record.partition) == partition:
-                return record.offset
-        return super().position(partition)
+        taken = self._not_handed_out().get(partition)
+        return super().position(partition) if taken is None else taken
 
     def finished(self) -> dict[TopicPartition, int]:
         """As of any stream; of what is in a batch only what came before."""

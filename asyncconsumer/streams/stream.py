@@ -32,10 +32,10 @@ class Fence(Protocol):
 
 
 class Idle(NamedTuple):
-    """For how long nothing need come; then a stream ends, or else raises ConsumerTimeout."""
+    """For how long nothing need come; then a stream raises ConsumerTimeout, or may end."""
 
     ms: int
-    ends: bool = False
+    may_end: Callable[[], bool] | None = None  # not while nothing could come, for instance
 
 
 class _Reader:
@@ -87,12 +87,17 @@ class _Reader:
         self.asked.set()
 
     @property
+    def is_this(self) -> bool:
+        """Whether it is the task that runs now."""
+        return asyncio.current_task() in (self.owner, self.task)
+
+    @property
     def will_ask(self) -> bool:
         """Not if it is over, or is itself the one that would wait for that."""
         if self._failed:
             return False
-        current, them = asyncio.current_task(), (self.owner, self.task)
-        return current not in them and any(task is not None and not task.done() for task in them)
+        them = (self.owner, self.task)
+        return not self.is_this and any(task is not None and not task.done() for task in them)
 
 
 class Stream:
@@ -258,6 +263,11 @@ class Stream:
             self._reader.asked.clear()
             await self._reader.asked.wait()
 
+    def receipt_by_reader(self) -> None:
+        """If this task is the one that reads, it is done with what was handed out."""
+        if self._reader.is_this:
+            self.give_receipt()
+
     def give_receipt(self) -> None:
         """Whoever asks for no more is done with all that was handed out, though."""
         self._take_receipt()
@@ -342,13 +352,15 @@ class Stream:
     async def _next(self) -> Chunk | None:
         if self._idle is None:
             return await self.channel.pop()
-        try:
-            async with asyncio.timeout(self._idle.ms / 1000):
-                return await self.channel.pop()
-        except TimeoutError:
-            if self._idle.ends:
-                return None
-            raise ConsumerTimeout(self._idle.ms) from None
+        while True:
+            try:
+                async with asyncio.timeout(self._idle.ms / 1000):
+                    return await self.channel.pop()
+            except TimeoutError:
+                if self._idle.may_end is None:
+                    raise ConsumerTimeout(self._idle.ms) from None
+                if self._idle.may_end():
+                    return None
 
     async def _waited_at_fence(self) -> bool:
         """Wait until things may be handed out; whether the last word on that was out of date."""

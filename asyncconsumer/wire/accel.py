@@ -51,7 +51,10 @@ def available() -> list[str]:
 
 
 def _why_missing(error: ImportError) -> str:
-    note = Path(__file__).with_name("_not_compiled.txt")
+    here = Path(__file__)
+    if any(folder.is_file() for folder in here.parents):
+        return f"{error}: none can be imported from a zip, but from one of asyncconsumer.spark.ship"
+    note = here.with_name("_not_compiled.txt")
     return note.read_text(encoding="utf-8").strip() if note.exists() else str(error)
 
 

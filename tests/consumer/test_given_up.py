@@ -341,7 +341,7 @@ async def test_several_readers_have_no_end_and_no_transaction_in_common() -> Non
                 one.partitions()
         async with consumer(cluster, commit_policy="manual") as other:
             other.stream(2)
-            with pytest.raises(ConfigError, match="one reader has in hand"):
+            with pytest.raises(ConfigError, match="has divided what is read"):
                 other.transaction(Producer())
 
 

@@ -76,10 +76,15 @@ class Slow:
 
 
 @pytest.mark.parametrize("wanted", [None, bytes])
-async def test_without_anything_to_do_it_is_the_streams_own_iterator(wanted: Any) -> None:
+async def test_without_anything_to_do_it_is_the_streams_own_iterator(
+    wanted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(wanted, wanted)
+    looped: list[object] = []
+    monkeypatch.setattr(accel, "Loop", lambda source, _: looped.append(source) or source)
     own: object = aiter(world.stream)
     assert aiter(world.reading) is own
+    assert looped == [own]
 
 
 @simulated(range(5))

@@ -122,6 +122,9 @@ class Feeders:
         with self._processes.pop(who) as process:
             process.kill()
 
+    def alive(self, who: str) -> bool:
+        return self._processes[who].poll() is None
+
     def files(self) -> int:
         """How many there are, as a sign of life."""
         return len(list(self._folder.glob("*.parquet")))

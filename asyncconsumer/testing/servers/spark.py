@@ -5,6 +5,7 @@ Those jars make it the peer to agree with, and to be measured against.
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +19,29 @@ if TYPE_CHECKING:
 
 SPARK: Final = "4.2.0"
 """The newest Spark whose Kafka source is on Maven Central."""
+SCALA: Final = "2.13"
+"""That of pyspark's jars: a worker that is not told looks for folders that a build leaves."""
 
 # by hand: it says that it depends on a token provider of its own version, which was never published
 _JARS: Final = (
-    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{SPARK}",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+# alone: pyspark has what else they name
+_DELTA: Final = (
+    f"io.delta:delta-spark_4.2_{SCALA}:4.4.0",
+    "io.delta:delta-storage:4.4.0",
+    "io.delta:delta-kernel-api:4.4.0",
+    "io.delta:delta-kernel-defaults:4.4.0",
+)
+DELTA: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""For a session that has the jars of Delta, and small tables."""
 
 _SILENT: Final = Path(__file__).with_name("programs") / "silent.properties"
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -45,11 +61,25 @@ _SETTINGS: Final = {
 THOROUGH: Final = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_SILENT}"}
 """For a session that is measured: quick in the end."""
 
+EXECUTORS: Final = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK,
+}
+"""For a session with executors of its own: small ones."""
+
 
 async def kafka_source_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:
     """For `spark.jars`, fetched unless the cache has them; pyspark brings the other ones."""
-    coordinates = [f"{jar}{maven.ALONE}" for jar in _JARS]
-    return await maven.class_path(f"Spark {SPARK} Kafka source", coordinates, progress)
+    return await _alone(f"Spark {SPARK} Kafka source", _JARS, progress)
+
+
+async def delta_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:
+    """For `spark.jars`, to write Delta tables with Spark itself."""
+    return await _alone(f"Delta for Spark {SPARK}", _DELTA, progress)
+
+
+async def _alone(name: str, jars: Sequence[str], progress: maven.Progress) -> list[Path]:
+    return await maven.class_path(name, [f"{jar}{maven.ALONE}" for jar in jars], progress)
 
 
 @contextmanager
@@ -69,7 +99,8 @@ def spark_session(
 
     _end_jvm()
     settings = {**_SETTINGS, "spark.jars": ",".join(map(str, jars)), **(config or {})}
-    with _environment(PYSPARK_PYTHON=python, SPARK_LOCAL_IP=HOST):
+    known = {"PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": HOST}
+    with _home(master) as home, _environment(**known, **home):
         builder = SparkSession.builder.master(master)
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -81,6 +112,20 @@ def spark_session(
                 session.stop()
         finally:
             _end_jvm()
+
+
+@contextmanager
+def _home(master: str) -> Iterator[dict[str, str]]:
+    """Where Spark is at home: the workers of a local cluster put their folders there."""
+    if not master.startswith("local-cluster"):
+        yield {}
+        return
+    import pyspark
+
+    with tempfile.TemporaryDirectory(prefix="asyncconsumer-spark-") as folder:
+        for file in Path(pyspark.__file__).parent.iterdir():
+            Path(folder, file.name).symlink_to(file)
+        yield {"SPARK_HOME": folder, "SPARK_SCALA_VERSION": SCALA}
 
 
 def _end_jvm() -> None:

@@ -1,0 +1,136 @@
+"""A Spark standalone cluster from pyspark's own jars: a master, and workers that know nothing else.
+
+async with SparkCluster() as cluster:
+    with spark_session(cluster.master, python="python3") as spark: ...
+"""
+
+import asyncio
+import json
+import os
+import tempfile
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from asyncconsumer.testing.servers.java import find_java, java_command
+from asyncconsumer.testing.servers.node import Node, Servers
+from asyncconsumer.testing.servers.ports import HOST
+from asyncconsumer.testing.servers.process import ServerProcess, together
+from asyncconsumer.testing.servers.spark import SCALA
+
+_PACKAGE: Final = "org.apache.spark.deploy"
+# as Spark's own scripts have it: what it reaches into, Java has closed since
+_OPENED: Final = ("java.lang", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch")
+
+
+class SparkNode(Node):
+    """The master, or a worker."""
+
+    def __init__(self, process: ServerProcess, port: int, page_port: int) -> None:
+        super().__init__(process)
+        self.port = port
+        self.page = f"http://{HOST}:{page_port}/json/"
+
+    async def state(self) -> "dict[str, object] | None":
+        """What its page tells; None while it tells nothing."""
+        return await asyncio.to_thread(_load, self.page)
+
+    async def is_serving(self) -> bool:
+        """Whether its page is there, which comes last."""
+        return await self.state() is not None
+
+
+class SparkCluster(Servers):
+    """A master and workers, for `spark_session(cluster.master)`.
+
+    The workers, and the executors that they start, see nothing of the environment that they are
+    started from, and run in a folder of their own. `path` is where they find a `python3`.
+    """
+
+    def __init__(
+        self, *, workers: int = 2, cores: int = 1, path: str = os.defpath, memory: str = "1g"
+    ) -> None:
+        super().__init__()
+        self.nodes: list[SparkNode] = []
+        self._workers = workers
+        self._share = ("--cores", str(cores), "--memory", memory)
+        self._path = path
+
+    @property
+    def master(self) -> str:
+        """What a session is told."""
+        return f"spark://{HOST}:{self.nodes[0].port}"
+
+    def logs(self) -> str:
+        """All that executors have written so far, their Python workers included."""
+        assert self._folder is not None
+        files = sorted(self._folder.glob("worker-*/app-*/*/std*"))
+        return "\n".join(file.read_text(errors="replace") for file in files)
+
+    async def start(self) -> None:
+        """Start them and wait until the master knows all workers; on failure nothing is left."""
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-spark-"))
+            master = self._node("master", "master.Master")
+            await master.start()
+            workers = [
+                self._node(f"worker-{n}", "worker.Worker", *self._share, self.master)
+                for n in range(self._workers)
+            ]
+            await together(*(worker.start() for worker in workers))
+            async with asyncio.timeout(60):
+                while not await self._is_whole():
+                    await asyncio.sleep(0.05)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _is_whole(self) -> bool:
+        told = await self.nodes[0].state() or {}
+        return told.get("aliveworkers") == self._workers
+
+    def _node(self, name: str, main: str, *arguments: str) -> SparkNode:
+        assert self._folder is not None
+        folder = self._folder / name
+        folder.mkdir()
+        port, page_port = self._ports.take(), self._ports.take()
+        where = ["--host", HOST, "--port", str(port), "--webui-port", str(page_port)]
+        if arguments:
+            where += ["--work-dir", str(folder)]
+        java = self._java(f"{_PACKAGE}.{main}", [*where, *arguments])
+        process = ServerProcess(f"Spark {name}", java, folder, self._folder)
+        self.nodes.append(SparkNode(process, port, page_port))
+        return self.nodes[-1]
+
+    def _java(self, main: str, arguments: Sequence[str]) -> list[str]:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        command = java_command(
+            find_java(oldest=17), [home / "jars" / "*"], main, *arguments, heap="256m"
+        )
+        command[1:1] = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
+        known = {
+            "PATH": self._path,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_SCALA_VERSION": SCALA,
+        }
+        given = [f"{name}={value}" for name, value in known.items()]
+        return ["/usr/bin/env", "-i", *given, *command]
+
+    def _members(self) -> list[SparkNode]:
+        return self.nodes
+
+    def _forget(self) -> None:
+        self.nodes.clear()
+
+
+def _load(page: str) -> "dict[str, object] | None":
+    try:
+        with urllib.request.urlopen(page, timeout=5) as answer:  # noqa: S310 - our own address
+            told: dict[str, object] = json.load(answer)
+            return told
+    except (OSError, ValueError):
+        return None

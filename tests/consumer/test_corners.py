@@ -1,0 +1,158 @@
+"""Two things at once: an end and an outage, a seek and a letter, batches and early commits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
+from tests.consumer.test_given_up import damage
+
+pytestmark = pytest.mark.fast
+
+AT = TopicPartition("t", 0)
+
+
+@asynccontextmanager
+async def world(partitions: int = 1) -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", partitions)
+        yield cluster
+
+
+def committed(cluster: GroupCluster) -> list[int]:
+    return [kept["offset"] for kept in cluster.shelf.offsets["g"].values()]
+
+
+@simulated([1, 2])
+async def test_an_outage_is_not_taken_for_the_end() -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 2000, batches=50, size=1000)
+        small: dict[str, Any] = {"max_buffered_bytes": 1 << 17, "max_partition_fetch_bytes": 20_000}
+        got = 0
+        async with consumer(cluster, idle_timeout_ms=5000, **small) as one:
+            async for _ in one:
+                got += 1
+                if got == 500:
+                    cluster.kill(1)
+                    asyncio.get_running_loop().call_later(15, cluster.start, 1)
+        assert got == 2000
+
+
+@simulated([1, 2])
+async def test_waiting_for_a_share_is_not_taken_for_the_end() -> None:
+    class Slow:
+        async def on_partitions_revoked(self, _: Collection[TopicPartition]) -> None:
+            await asyncio.sleep(8)
+
+    options: dict[str, Any] = {"partition_assignment_strategy": "range"}
+    async with world(2) as cluster, consumer(cluster, listener=Slow(), **options) as other:
+        await other.assigned()
+        cluster.append("t", 1, 50)
+        cluster.append("t", 0, 50)
+        async with consumer(cluster, idle_timeout_ms=5000, **options) as one:
+            assert len([record async for record in one]) >= 50
+
+
+@simulated([1])
+async def test_what_was_only_collected_is_not_committed_at_most_once() -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 10)
+        async with consumer(cluster, commit_policy="at_most_once") as one:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2):
+                    await anext(one.batches(max_records=100, max_wait_ms=10_000))
+        assert committed(cluster) == [0]
+        async with consumer(cluster, idle_timeout_ms=2000) as one:
+            assert len([record async for record in one]) == 10
+
+
+@simulated([1])
+async def test_a_commit_by_hand_is_of_what_its_reader_has_in_hand_too() -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 5)
+        async with consumer(cluster, commit_policy="manual") as one:
+            async for record in one:
+                assert await one.commit() == {AT: record.offset + 1}
+                if record.offset == 2:
+                    break
+            async for batch in one.batches(max_records=2, max_wait_ms=10):
+                assert await one.commit() == {AT: batch[-1].offset + 1}
+                break
+        assert committed(cluster) == [5]
+
+
+@simulated([1])
+async def test_a_commit_by_hand_is_not_of_what_another_task_has_in_hand() -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 5)
+        async with consumer(cluster, commit_policy="manual") as one, asyncio.TaskGroup() as tasks:
+            got = asyncio.Event()
+
+            async def read() -> None:
+                async for record in one:
+                    if record.offset == 2:
+                        got.set()
+                        await asyncio.sleep(10)
+                        break
+
+            tasks.create_task(read())
+            await got.wait()
+            assert await one.commit() == {AT: 2}
+
+
+@simulated([1])
+async def test_a_seek_while_a_letter_is_written_stands() -> None:
+    class Letters:
+        let = asyncio.Event()
+
+        async def write(self, *_: object) -> None:
+            await self.let.wait()
+
+    async with world() as cluster:
+        for _ in range(50):
+            cluster.append("t", 0, 1)
+        damage(cluster, 2)
+        one: Consumer[Any, Any]
+        async with consumer(cluster, on_poison="skip") as one:
+            reading: Any = one._reading
+            poison = reading._how.poison._replace(letters=Letters())
+            reading._how = reading._how._replace(poison=poison)
+            got: list[int] = []
+            async with asyncio.TaskGroup() as tasks:
+
+                async def read() -> None:
+                    async for record in one:
+                        got.append(record.offset)
+                        if record.offset == 49:
+                            return
+
+                tasks.create_task(read())
+                await asyncio.sleep(3)
+                one.seek(AT, 40)
+                await asyncio.sleep(3)
+                Letters.let.set()
+        assert got == [0, 1, *range(40, 50)]
+
+
+@simulated([1])
+async def test_what_is_divided_is_read_by_its_parts_only() -> None:
+    async with world() as cluster, consumer(cluster) as one:
+        one.stream(2)
+        for way in (one.__aiter__, one.batches, one.chunks, one.partitions, lambda: one.stream(2)):
+            with pytest.raises(ConfigError, match="has divided what is read"):
+                way()
+
+
+@simulated([1])
+async def test_streams_have_no_idle_timeout_of_their_own() -> None:
+    async with world() as cluster, consumer(cluster, idle_timeout_ms=100) as one:
+        with pytest.raises(ConfigError, match="idle_timeout_ms is for one reader"):
+            one.stream(2)

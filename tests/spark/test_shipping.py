@@ -1,0 +1,131 @@
+"""The archive that executors are given, on Pythons that have nothing else."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import asyncconsumer
+from asyncconsumer import ConfigError
+from asyncconsumer.cli.app import app
+from asyncconsumer.spark import shipping, unpacking
+from tests.spark.bare import bare_python
+
+pytestmark = pytest.mark.fast
+
+PROGRAM = """
+import sys
+sys.path.insert(1, sys.argv[1])
+from asyncconsumer.wire import accel
+import asyncconsumer.spark.client, aiokafka, cramjam
+print(accel.name, accel.__file__, aiokafka.__file__, cramjam.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shipping.package(tmp_path_factory.mktemp("made") / "ours.zip")
+
+
+def imported(archive: Path, python: str | Path, *flags: str) -> subprocess.Popen[str]:
+    command = [str(python), *flags, "-c", PROGRAM, str(archive)]
+    pipe, folder = subprocess.PIPE, archive.parent
+    return subprocess.Popen(command, text=True, cwd=folder, stdout=pipe, stderr=pipe)
+
+
+def test_a_python_without_any_packages_gets_all_of_it(archive: Path) -> None:
+    programs = [imported(archive, sys.executable, "-I", "-S") for _ in range(3)]
+    outputs = [program.communicate() for program in programs]  # at once: one unpacks, or several
+    root = archive.with_name("ours.zip.unpacked")
+    expected = [
+        "compiled",
+        str(root / "package/asyncconsumer/wire/accel.py"),
+        str(root / "dependencies/aiokafka/__init__.py"),
+        str(root / "dependencies/cramjam/__init__.py"),
+    ]
+    assert [out.split() for out, _ in outputs] == [expected] * 3, outputs
+    assert {complaints for _, complaints in outputs} == {""}
+    assert {path.name for path in archive.parent.iterdir()} == {archive.name, root.name}
+
+
+def test_made_by_another_python_it_serves_in_pure_python_and_says_so(
+    archive: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(archive) as ours, zipfile.ZipFile(other, "w") as theirs:
+        for name in ours.namelist():
+            inside = ours.read(name)
+            if name == unpacking.MADE_BY:
+                inside = b"cpython-399-vax"
+            theirs.writestr(name.replace(unpacking.interpreter(), "cpython-399-vax"), inside)
+    out, complaints = imported(other, bare_python(tmp_path / "bare")).communicate()
+    name, _, kafka, codecs = out.split()
+    assert name == "pure"
+    assert "PureDecoderWarning" in complaints
+    assert "made by cpython-399-vax, and this is cpython-3" in complaints
+    assert "/bare/" in kafka  # compiled for that machine, as its own are
+    assert "/bare/" in codecs
+
+
+def test_the_package_zipped_by_hand_serves_in_pure_python_and_says_so(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.zip"
+    package = Path(str(asyncconsumer.__file__)).parent
+    with zipfile.ZipFile(plain, "w") as made:
+        for file in package.rglob("*"):
+            if file.is_file():
+                made.write(file, file.relative_to(package.parent))
+    out, complaints = imported(plain, bare_python(tmp_path / "bare")).communicate()
+    assert out.split()[0] == "pure"
+    assert complaints.count("PureDecoderWarning") == 1
+    assert "none can be imported from a zip" in complaints
+    assert "asyncconsumer.spark.ship" in complaints
+
+
+def test_where_nobody_may_write_a_process_unpacks_for_itself(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkdtemp
+
+    def refuse(**where: Any) -> str:
+        if where.get("dir") == kept.parent:
+            raise PermissionError(str(kept.parent))
+        return str(make(**{"dir": tmp_path, **where}))
+
+    kept = tmp_path / "kept" / "ours.zip"
+    kept.parent.mkdir()
+    shutil.copy(archive, kept)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    package, dependencies = unpacking.unpacked(kept)
+    assert (package / "asyncconsumer/wire/accel.py").is_file()
+    assert (dependencies / "cramjam/__init__.py").is_file()
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_what_is_not_installed_cannot_be_shipped(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no-such-thing is not installed here"):
+        shipping.package(tmp_path / "x.zip", also=["no-such-thing"])
+    with pytest.raises(ConfigError, match=r"x\.tar: Spark takes a \.zip"):
+        shipping.package(tmp_path / "x.tar")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_further_packages_come_along(tmp_path: Path) -> None:
+    made = shipping.package(tmp_path / "x.zip", also=["fastavro"])
+    names = zipfile.ZipFile(made).namelist()
+    assert any(name.startswith("dependencies/fastavro/") for name in names)
+    assert not any("pyarrow" in name or "testing" in name.split("/")[:3] for name in names)
+
+
+def test_the_command_makes_it_and_tells_how_to_pass_it(tmp_path: Path) -> None:
+    made = tmp_path / "x.zip"
+    result = CliRunner().invoke(app, ["spark-package", str(made)])
+    assert result.exit_code == 0, result.output
+    assert f"for {unpacking.interpreter()}, compiled decoder" in result.output
+    assert f"spark-submit --py-files {made} job.py" in result.output
+    assert "package/asyncconsumer/__init__.py" in zipfile.ZipFile(made).namelist()
