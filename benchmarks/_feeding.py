@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from benchmarks._child import Figures, Watch, run_one
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.002
 _SECONDS_OF_NOTHING: Final = 2.0
+_IN_FLIGHT: Final = 3
 _SINKS: Final[dict[str, Any]] = {"landing": LandingFolder, "Delta": DeltaSink}
 
 
@@ -89,14 +91,17 @@ def feeder(servers: str, topic: str, each: int, sink: Any) -> SparkFeeder:  # no
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )
-    return SparkFeeder(consumer, sink, max_records=each, max_wait_ms=60_000)
+    return SparkFeeder(
+        consumer, sink, max_records=each, max_wait_ms=60_000, max_in_flight=_IN_FLIGHT
+    )
 
 
 async def fed(one: SparkFeeder, count: int) -> None:
-    """Until everything is read; what is not written yet is written at the end of its block."""
+    """Until so much is read, and all that is read is in the sink."""
     lanes = one._ours.lanes  # noqa: SLF001 - it tells what is written, not what is read
     while sum(lane.position or 0 for lane in lanes.values()) < count:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
+    await one._write_all()  # noqa: SLF001 - to leave the group is not writing
 
 
 @contextlib.contextmanager
@@ -115,13 +120,18 @@ async def feed(servers: str, topic: str, kind: str, count: int, each: int) -> Fi
                     await asyncio.sleep(0.001)
                 watch = Watch()
                 await fed(one, count)
-            figures = watch.figures(one.stats().records)
+                figures = watch.figures(count)
         assert one.stats().records == count
         return figures | stalls.figures()
 
 
-async def from_memory(servers: str, topic: str, kind: str, count: int, each: int) -> Figures:
-    """The same batches into the same sink, one after another, and nothing else to do."""
+async def from_memory(
+    servers: str, topic: str, kind: str, count: int, each: int, *, at_once: int = 1
+) -> Figures:
+    """The same batches into the same sink, and nothing else to do.
+
+    One after another; or as many at once as a feeder has in flight, and published in their order.
+    """
     keep = Keep()
     async with feeder(servers, topic, each, keep) as one:
         await fed(one, count)
@@ -130,29 +140,34 @@ async def from_memory(servers: str, topic: str, kind: str, count: int, each: int
         sink.open()
         sink.load([place for batch in keep.batches for place in batch.parts])
         watch = Watch()
-        for batch in keep.batches:
-            assert not sink.publish(batch, sink.prepare(batch))
+        with ThreadPoolExecutor(at_once) as pool:
+            ready = (pool.map if at_once > 1 else map)(sink.prepare, keep.batches)
+            for batch, prepared in zip(keep.batches, ready, strict=True):
+                assert not sink.publish(batch, prepared)
         return watch.figures(sum(batch.rows for batch in keep.batches))
 
 
 async def create_and_append(servers: str, topic: str, count: int, each: int) -> Figures:
-    """What one would write without a feeder: a Spark job a batch, in a thread."""
+    """What one would write without a feeder: a Spark job a batch, in a thread.
+
+    An eighth of the records tell as much, and take long enough.
+    """
     from asyncconsumer.testing.servers.spark import THOROUGH, spark_session
 
-    keep = Keep()
+    keep, batches = Keep(), max(1, count // 8 // each)
     with spark_session(config=THOROUGH) as spark, folder() as path:
 
         def append(batch: Batch, to: str) -> None:
             spark.createDataFrame(batch.table).write.mode("append").parquet(to)
 
         async with feeder(servers, topic, each, keep) as one:
-            await fed(one, count)
+            await fed(one, batches * each)
         append(keep.batches[0], f"{path}-warm")
         async with watched() as stalls:
             watch = Watch()
-            for batch in keep.batches:
+            for batch in keep.batches[:batches]:
                 await asyncio.to_thread(append, batch, path)
-            figures = watch.figures(count)
+            figures = watch.figures(sum(batch.rows for batch in keep.batches[:batches]))
     return figures | stalls.figures()
 
 
@@ -166,6 +181,10 @@ async def nothing(servers: str, topic: str, count: int, each: int) -> Figures:
 FEEDERS: Final[dict[str, Contender]] = {
     **{f"feeder, {kind}": partial(feed, kind=kind) for kind in _SINKS},
     **{f"from memory, {kind}": partial(from_memory, kind=kind) for kind in _SINKS},
+    **{
+        f"from memory, {kind}, at once": partial(from_memory, kind=kind, at_once=_IN_FLIGHT)
+        for kind in _SINKS
+    },
     "nothing": nothing,
     "createDataFrame + append": create_and_append,
 }

@@ -4,7 +4,10 @@
 
 Each contender in a process of its own, against a real broker on this machine, in interleaved
 rounds. "From memory" writes the same Arrow batches into the same sink, one after another, with
-nothing to fetch or decode: the limit. "createDataFrame + append" has them in memory as well, and a
+nothing to fetch or decode: the limit, as long as there is a processor for the writer, and another
+one for us and the broker. "At once" has as many of them under way as the feeder, and both
+processors for itself: what is left when there are only two, and fetching and decoding and the
+broker take their part of them. "createDataFrame + append" has them in memory as well, and a
 Spark job for each. Stalls are how late a task was that wants to run every 2 ms; "nothing"
 has nothing else to do, so its stalls are the machine's. "Busy" is the CPU of the loop's own thread
 in such a wait: what it would be on a machine of its own.
@@ -39,9 +42,11 @@ def case_of(kafka: Kafka, load: Load, each: int, rounds: int, who: Sequence[str]
     promises = []
     for sink in SINKS:
         ours, limit = f"feeder, {sink}", f"from memory, {sink}"
-        contenders |= {limit: partial(run, limit), ours: partial(run, ours)}
+        at_once = f"{limit}, at once"
+        contenders |= {who: partial(run, who) for who in (limit, ours, at_once)}
         promises += [
             Promise(ours, limit, MORE_IS_BETTER, 0.85),
+            Promise(ours, at_once, MORE_IS_BETTER),
             Promise(ours, SPARK, MORE_IS_BETTER, 3.0),
             Promise(ours, LONGEST_STALL_MS, "longest_stall_ms", 1.0),
             Promise(ours, P99_STALL_MS, "p99_stall_ms", 1.0),
@@ -76,14 +81,15 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=100_000, help="records a batch")
     parser.add_argument("--who", action="append", help="only contenders whose name begins so")
     options = parser.parse_args()
-    records = options.records or (500_000 if options.quick else 4_000_000)
+    records = options.records or (1_000_000 if options.quick else 8_000_000)
     rounds = options.rounds or (1 if options.quick else 5)
     found = asyncio.run(measure(records, options.each, rounds, options.who or [""]))
     if not options.json:
         show(found)
         return
     for line in sorted(found, key=lambda one: isinstance(one, Ratio)):
-        print(json.dumps(line.as_json() | {"bench": "feeder"}))
+        more = {"missed": line.missed} if isinstance(line, Ratio) else {}
+        print(json.dumps(line.as_json() | {"bench": "feeder"} | more))
 
 
 if __name__ == "__main__":

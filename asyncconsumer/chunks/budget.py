@@ -30,6 +30,10 @@ class Budget:
     def give_back(self, size: int) -> None:
         """So many bytes are free again; whoever waited for that looks again."""
         self.used -= size
+        self.wake()
+
+    def wake(self) -> None:
+        """Have whoever waits look again: there may be room, though nothing was given back."""
         if self._bells:
             for bell in self._bells:
                 bell.set()

@@ -23,7 +23,8 @@ class Channel:
 
     Partitions take turns, each in its own order. Whoever pushes asked `has_room` before it fetched:
     a channel may hold as much as the budget still has free, so that one which nobody reads leaves
-    half to a second, a third to the third, and something to everyone.
+    half to a second, a third to the third, and something to everyone. What is on hold does not
+    count: its reader may go on with other partitions for as long as it likes.
 
     What was popped counts as held until `done`, for it is still in memory.
     """
@@ -46,7 +47,7 @@ class Channel:
 
     def has_room(self) -> bool:
         """Whether to fetch more for it."""
-        return self._ending is None and self.fill < self._budget.free
+        return self._ending is None and self.fill - self._on_hold() < self._budget.free
 
     def push(self, chunk: Chunk) -> None:
         """Add a chunk. Its bytes are in the budget already; from here on they are the channel's."""
@@ -86,6 +87,7 @@ class Channel:
             self._held.add(partition)
             if partition in self._waiting:
                 self._turns.remove(partition)
+                self._budget.wake()  # for others there may be room now
 
     def release(self, partition: TopicPartition) -> None:
         """Hand out a held partition's chunks again."""
@@ -192,6 +194,11 @@ class Channel:
         return self._ending is not None
 
     @property
+    def readable(self) -> bool:
+        """Whether its reader could take something at once."""
+        return bool(self._turns)
+
+    @property
     def motion(self) -> tuple[int, int]:
         """What changes whenever its reader takes something, be it one record of many."""
         return self.pops, sum(chunk.records.next_offset for chunk in self._in_hand)
@@ -210,6 +217,11 @@ class Channel:
         self._waiting[partition] = deque((item,))
         if partition not in self._held:
             self._turn(partition)
+
+    def _on_hold(self) -> int:
+        """Bytes that wait and are not to be handed out."""
+        waiting = (self._waiting.get(one, ()) for one in self._held)
+        return sum(item.size for items in waiting for item in items if isinstance(item, Chunk))
 
     def _turn(self, partition: TopicPartition) -> None:
         self._turns.append(partition)

@@ -19,6 +19,12 @@ def whole_number(name: str, value: object, least: int) -> None:
         )
 
 
+def text(name: str, value: object) -> None:
+    """Raise unless the value is one."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a text, got {value!r}")
+
+
 def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
     """Raise unless the value is one of those, with the nearest of them."""
     if value in allowed:

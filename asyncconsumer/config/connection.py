@@ -8,7 +8,7 @@ from typing import Final
 
 from aiokafka.abc import AbstractTokenProvider
 
-from asyncconsumer.config.checks import one_of, parse_servers, whole_number
+from asyncconsumer.config.checks import one_of, parse_servers, text, whole_number
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import Address
 
@@ -45,6 +45,7 @@ class ConnectionConfig:
 
     def __post_init__(self) -> None:
         parse_servers(self.bootstrap_servers)
+        text("client_id", self.client_id)
         one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
         if self.encrypted != (self.ssl_context is not None):
             raise ConfigError(

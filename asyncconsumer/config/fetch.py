@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from asyncconsumer.config.checks import one_of, whole_number
+from asyncconsumer.config.checks import one_of, text, whole_number
 from asyncconsumer.errors import ConfigError
 
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
@@ -28,6 +28,7 @@ class FetchConfig:
     client_rack: str = ""
 
     def __post_init__(self) -> None:
+        text("client_rack", self.client_rack)
         one_of("isolation_level", self.isolation_level, ISOLATION_LEVELS)
         if not isinstance(self.check_crcs, bool):
             raise ConfigError(f"check_crcs must be True or False, got {self.check_crcs!r}")

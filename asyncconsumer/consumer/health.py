@@ -5,7 +5,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isinf
-from typing import Final
+from typing import Final, Protocol
 
 from asyncconsumer.embedding.standing import Standing, lag_by_name
 from asyncconsumer.fetch.manager import FetchManager, Progress
@@ -54,7 +54,15 @@ class Health:
         return self.state is not HealthState.CLOSED
 
 
-def health_of(membership: Membership, rebalancer: Rebalancer, manager: FetchManager) -> Health:
+class Member(Membership, Protocol):
+    """One that can tell having no share from not knowing it."""
+
+    @property
+    def waits_for_share(self) -> bool:
+        """Whether what is its own is yet to be said, be it again."""
+
+
+def health_of(membership: Member, rebalancer: Rebalancer, manager: FetchManager) -> Health:
     """It all in one value."""
     now, progress = asyncio.get_running_loop().time(), manager.progress()
     lag = _lag(rebalancer, progress)
@@ -72,7 +80,7 @@ def health_of(membership: Membership, rebalancer: Rebalancer, manager: FetchMana
 
 
 def _state(
-    membership: Membership,
+    membership: Member,
     rebalancer: Rebalancer,
     manager: FetchManager,
     disconnected: str | None,
@@ -89,6 +97,8 @@ def _state(
         return HealthState.DISCONNECTED, disconnected
     if not rebalancer.idle.is_set():
         return HealthState.REBALANCING, "it changes from one share to another"
+    if not rebalancer.reading and membership.waits_for_share:
+        return HealthState.REBALANCING, "it has given up its share and waits for another"
     if stalled := manager.stalled():
         first = next(iter(stalled.values()))
         bound = all(one.unread for one in stalled.values())

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, failed_by
 from asyncconsumer.wire.accel import Record
@@ -27,7 +27,12 @@ class Interceptors:
     """Several, one after the other."""
 
     def __init__(self, each: Iterable[Interceptor]) -> None:
+        if not isinstance(each, Iterable):
+            raise ConfigError(f"interceptors must be a list of them, got {each!r}")
         self._each = tuple(each)
+        for one in self._each:
+            if not (hasattr(one, "on_consume") and hasattr(one, "on_commit")):
+                raise ConfigError(f"{one!r} is no interceptor: derive it from Interceptor")
 
     def __bool__(self) -> bool:
         return bool(self._each)

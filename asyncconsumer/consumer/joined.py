@@ -252,7 +252,8 @@ def _store(
     connected: Connected,
 ) -> OffsetStore:
     if given.offsets is not None:
-        return OwnStore(given.offsets, lambda: membership.deadline)
+        patience_ms = config.member.commit_timeout_ms
+        return OwnStore(given.offsets, lambda: membership.deadline, patience_ms=patience_ms)
     if isinstance(membership, ZooKeeperMembership):
         assert connected.zookeeper is not None
         return connected.zookeeper.offsets(membership, connected.kafka)

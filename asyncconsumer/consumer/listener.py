@@ -12,7 +12,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Listeners
 
 _log: Final = logging.getLogger(__name__)
-_CALLED: Final = "on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost"
+_METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
 
 
 class ConsumerRebalanceListener:
@@ -39,10 +39,10 @@ class ConsumerRebalanceListener:
         return None
 
 
-def checked_listener(listener: object) -> object:
-    """Raise for one that would never be told of anything."""
-    if not any(hasattr(listener, name) for name in _CALLED):
-        raise ConfigError(f"{listener!r} is no listener: it has none of {', '.join(_CALLED)}")
+def checked(listener: object) -> object:
+    """It, if it can be told of anything: one that cannot would never be missed."""
+    if not any(callable(getattr(listener, name, None)) for name in _METHODS):
+        raise ConfigError(f"{listener!r} is no listener: it has none of {', '.join(_METHODS)}")
     return listener
 
 

@@ -41,6 +41,10 @@ class GroupMember(Leaving, Protocol):
         """As whom to commit."""
 
     @property
+    def waits_for_share(self) -> bool:
+        """Whether what is its own is yet to be said."""
+
+    @property
     def heartbeat(self) -> tuple[Address, Request] | None:
         """What another thread may send for it."""
 

@@ -9,9 +9,11 @@ from typing import Any, Final
 from asyncconsumer.config.consumer import ConsumerConfig
 from asyncconsumer.consumer.joined import Given
 from asyncconsumer.consumer.lookups import Lookups
+from asyncconsumer.consumer.wishes import partition_of, partitions_of
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.following import Following
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.store import is_offset
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.wire.accel import Record
@@ -79,17 +81,21 @@ class Steering(ABC):
         if isinstance(offsets, Record | Message):
             place = TopicPartition(offsets.topic, offsets.partition)
             return await self._following.commit({place: offsets.offset + 1}, rewind=False)
-        if offsets is None and self.config.reading.commit_policy == "manual":
-            for stream in self._rebalancer.streams.all():
-                stream.receipt_by_reader()
-        return await self._following.commit(offsets)
+        if offsets is None:
+            if self.config.reading.commit_policy == "manual":
+                for stream in self._rebalancer.streams.all():
+                    stream.receipt_by_reader()
+            return await self._following.commit()
+        if not isinstance(offsets, Mapping):
+            raise ConfigError(f"commit({offsets!r}): give a record, or offsets by partition")
+        return await self._following.commit({partition_of(one): at for one, at in offsets.items()})
 
     async def committed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
         """What the group has committed, of these partitions or of all that are ours."""
         self._check_commits()
-        wanted = self.assignment if partitions is None else partitions
+        wanted = self.assignment if partitions is None else partitions_of(partitions)
         return await self._following.committer.load(wanted)
 
     async def position(self, partition: TopicPartition) -> int:
@@ -105,10 +111,10 @@ class Steering(ABC):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on from there; nothing that was fetched before is handed out any more."""
-        if offset < 0:
+        if not is_offset(offset):
             raise ConfigError(
-                f"seek to {offset!r} of {partition}: give an offset from 0 on; for the ends there "
-                "are seek_to_beginning and seek_to_end"
+                f"seek to {offset!r} of {partition}: give a whole number from 0 on; for the ends "
+                "there are seek_to_beginning and seek_to_end"
             )
         self._go_to({partition: offset})
 
@@ -121,7 +127,10 @@ class Steering(ABC):
         self._go_to(dict.fromkeys(partitions or self.assignment, LATEST))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these until `resume`; rebalances do not change that."""
+        """Hand out nothing of these until `resume`; rebalances do not change that.
+
+        As Java's: without any it does nothing, so a list that is empty pauses nothing.
+        """
         self._rebalancer.pause(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -132,11 +141,11 @@ class Steering(ABC):
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """The first offset that each partition has."""
-        return await self._lookups.ends(partitions, EARLIEST)
+        return await self._lookups.ends(partitions_of(partitions), EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset that the next record of each partition will have."""
-        return await self._lookups.ends(partitions, LATEST)
+        return await self._lookups.ends(partitions_of(partitions), LATEST)
 
     async def offsets_for_times(
         self, moments: Mapping[TopicPartition, int | datetime]

@@ -24,20 +24,10 @@ def wish_of(
     if pattern is not None:
         given.append(Pattern(pattern))
     if partitions is not None:
-        given.append(by_hand(partitions))
+        given.append(frozenset(partitions_of(partitions)))
     if len(given) > 1:
         raise SubscriptionConflict(named(given[0]), named(given[1]))
     return given[0] if given else None
-
-
-def by_hand(partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-    """These partitions, if that is what they are; users may not check their types."""
-    wanted = frozenset(partitions)
-    given: Iterable[object] = wanted
-    for one in given:
-        if not isinstance(one, TopicPartition):
-            raise ConfigError(f"{one!r} is no partition: give TopicPartition(topic, number)")
-    return wanted
 
 
 def check_names(topics: Collection[object]) -> None:
@@ -45,6 +35,23 @@ def check_names(topics: Collection[object]) -> None:
     for topic in topics:
         if not isinstance(topic, str) or not topic:
             raise ConfigError(f"{topic!r} is no topic: give names, one argument each")
+
+
+def partitions_of(given: object) -> list[TopicPartition]:
+    """What was given as partitions, also as plain pairs; raises for what is none."""
+    if not isinstance(given, Iterable) or isinstance(given, str | TopicPartition):
+        raise ConfigError(
+            f"{given!r} is no list of partitions: give [TopicPartition(topic, number)]"
+        )
+    return [partition_of(one) for one in given]
+
+
+def partition_of(given: object) -> TopicPartition:
+    """As one, be it a plain pair, or aiokafka's; raises if it is none."""
+    match given:
+        case (str(topic), int(number)) if topic and number >= 0 and not isinstance(number, bool):
+            return TopicPartition(topic, number)
+    raise ConfigError(f"{given!r} is no partition: give TopicPartition(topic, number)")
 
 
 def named(wish: Wish) -> str:

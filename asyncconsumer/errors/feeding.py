@@ -37,5 +37,25 @@ class SinkAhead(ConsumerError):
         return (
             f"{self.sink} holds {self.partition} up to offset {self.recorded}, and the log gives "
             f"offset {self.found}: the topic was created anew, or truncated. Feed it into another "
-            "place, or give the sink another name for its offsets"
+            "place, or by another name: app=... of a DeltaSink, the group of a write=... function"
+        )
+
+
+class RecordsGone(ConsumerError):
+    """Records were deleted from the log before they were fed, by retention or by hand.
+
+    The sink has all up to ``recorded``.
+    """
+
+    def __init__(self, sink: str, partition: object, recorded: int) -> None:
+        super().__init__(sink, partition, recorded)
+        self.sink = sink
+        self.partition = partition
+        self.recorded = recorded
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sink} has {self.partition} up to offset {self.recorded}, and what comes next "
+            "was deleted from the log before it was fed. Give fail_on_data_loss=False to go on "
+            "with the first record that is still there"
         )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import weakref
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from asyncconsumer.model import TopicPartition
@@ -154,6 +154,7 @@ class Events:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # by the name of the kind, in lower case
+        self._heed: Callable[[Event], None] = lambda event: None
         self._listeners: weakref.WeakSet[Heard] = weakref.WeakSet()
 
     def tell(self, event: Event) -> None:
@@ -161,8 +162,13 @@ class Events:
         self.counts[type(event).__name__.lower()] += 1
         level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
         _log.log(level, "%s", event)
+        self._heed(event)
         for one in list(self._listeners):
             one.hear(event)
+
+    def heeded_by(self, heed: Callable[[Event], None]) -> None:
+        """Have this one act on what happens before anything else does."""
+        self._heed = heed
 
     def listen(self) -> Heard:
         """What happens from now on."""

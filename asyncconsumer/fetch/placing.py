@@ -166,6 +166,9 @@ class Placing:
         if self._config.auto_offset_reset == "none" or cursor.end is not None:
             self._fail(cursor, error)
             return False
+        cursor.channel.drop(cursor.partition)  # of the old one: it would count for the new one
+        if cursor.paused:
+            cursor.channel.hold(cursor.partition)
         self._events.tell(Recreated(cursor.partition, cursor.offset))
         cursor.become(metadata.topics[cursor.partition.topic].topic_id)
         cursor.jump(EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST)

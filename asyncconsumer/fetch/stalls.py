@@ -74,10 +74,12 @@ def _reason(sight: Sight) -> str | None:
         return f"it has no broker to be read from: {trouble}"
     if fetcher in late:
         return f"the broker {fetcher.node_id} at {fetcher.address} does not answer"
-    if 0 <= cursor.high_watermark <= cursor.offset:
-        return None  # nothing to read, as far as its broker has told
-    if not cursor.channel.has_room():
+    caught_up = 0 <= cursor.high_watermark <= cursor.offset  # as far as its broker has told
+    # who has no room is told no more; but if its reader is the reason, that is told of what waits
+    if not cursor.channel.has_room() and not (caught_up and cursor.channel.readable):
         return f"no room: its stream holds {cursor.channel.fill} bytes, and others hold the rest"
+    if caught_up:
+        return None
     return "the reason is not known"
 
 

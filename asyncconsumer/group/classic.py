@@ -31,16 +31,11 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.wire.classic_group_messages import (
-    JoinGroupRequest,
-    SyncGroupRequest,
-)
+from asyncconsumer.wire.classic_group_messages import JoinGroupRequest, SyncGroupRequest
 from asyncconsumer.wire.consumer_protocol import NO_GENERATION, PROTOCOL_TYPE
 
 _log: Final = logging.getLogger(__name__)
-_MORE_THAN_A_REBALANCE: Final = (
-    5.0  # seconds until a coordinator that rebalances must have answered
-)
+_MORE_THAN_A_REBALANCE: Final = 5.0  # seconds until whoever rebalances must have answered
 _SECONDS_TO_LEAVE: Final = 5.0
 
 
@@ -130,6 +125,11 @@ class ClassicMembership:
     def lost(self) -> bool:
         """Whether nothing is ours: not yet, not any more."""
         return self._member.state in (State.OUTSIDE, State.GONE)
+
+    @property
+    def waits_for_share(self) -> bool:
+        """Whether the next generation is to say what is ours; a cooperative member has some."""
+        return self._member.state is not State.STABLE
 
     @property
     def deadline(self) -> float:

@@ -75,6 +75,11 @@ class FallbackMembership:
         return self._now.lost
 
     @property
+    def waits_for_share(self) -> bool:
+        """Whether what is ours is yet to be said."""
+        return self._now.waits_for_share
+
+    @property
     def identity(self) -> Identity | None:
         """As whom to commit."""
         return self._now.identity

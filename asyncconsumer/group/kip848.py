@@ -135,6 +135,11 @@ class ConsumerGroupMembership:
         return self._talk.standing is not Standing.MEMBER
 
     @property
+    def waits_for_share(self) -> bool:
+        """Whether the coordinator has yet to say what is ours."""
+        return self.lost
+
+    @property
     def deadline(self) -> float:
         """As long as the coordinator certainly does not give up on us."""
         return self._talk.certain_until

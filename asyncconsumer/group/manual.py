@@ -15,6 +15,7 @@ class ManualMembership:
     deadline: Final = inf
     last_sign: Final = -inf
     lost: Final = False
+    waits_for_share: Final = False
     identity: Final[Identity] = OUTSIDER
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:

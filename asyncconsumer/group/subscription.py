@@ -38,7 +38,7 @@ class Pattern:
     def __init__(self, expression: str | re.Pattern[str], text: str | None = None) -> None:
         try:
             object.__setattr__(self, "expression", re.compile(expression))
-        except re.error as error:
+        except (re.error, TypeError) as error:
             raise ConfigError(
                 f"Pattern({expression!r}) is no regular expression: {error}"
             ) from None

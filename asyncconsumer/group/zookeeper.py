@@ -95,6 +95,11 @@ class ZooKeeperMembership:
         return self._epoch is None or self._session.is_over(self._epoch)
 
     @property
+    def waits_for_share(self) -> bool:
+        """Whether there is no session yet in which to claim something."""
+        return self.lost
+
+    @property
     def deadline(self) -> float:
         """As long as the session certainly lives."""
         return -inf if self.lost else self._session.certain_until

@@ -13,7 +13,9 @@ from asyncconsumer.errors import (
     FencedMemberEpoch,
     IllegalGeneration,
     NothingClaimed,
+    PartlyCommitted,
     UnknownMemberId,
+    UnknownTopicOrPartition,
 )
 from asyncconsumer.model import OUTSIDER, Identity, Offset, TopicPartition
 from asyncconsumer.net.brokers import Traffic
@@ -25,6 +27,7 @@ from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, Offs
 T = TypeVar("T")
 
 _NONE: Final = -1
+_MOST_MS_FOR_SOME: Final = 2_000  # that all wait for what only some partitions fail with
 _GONE_ON: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
@@ -87,6 +90,8 @@ class KafkaOffsets:
 
     async def _ask(self, message: Callable[[], Request], read: Callable[[Response], T]) -> T:
         patience = Patience(self._patience_ms, self._randomness)
+        # a topic that was deleted is not known any more, and may never be again
+        for_some = Patience(min(self._patience_ms, _MOST_MS_FOR_SOME), self._randomness)
         while True:
             try:
                 async with self._coordinator.reached(Traffic.GROUP) as connection:
@@ -95,7 +100,8 @@ class KafkaOffsets:
                 # a member that the group went on without will be told which partitions it lost, and
                 # withdraw the commit of those; the others are committed as who it is by then
                 fenced = isinstance(error, _GONE_ON) and self._identity() != OUTSIDER
-                await patience.bear(error, hopeful=fenced)
+                some = isinstance(error, PartlyCommitted | UnknownTopicOrPartition)
+                await (for_some if some else patience).bear(error, hopeful=fenced)
 
     def _loaded(
         self, response: Response, wanted: Iterable[TopicPartition]

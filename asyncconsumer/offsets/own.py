@@ -1,10 +1,11 @@
 """A store of the user's own, which knows nothing of groups: what it may be asked, and when."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
-from asyncconsumer.errors import ConfigError, ConsumerError, StoreFailed
+from asyncconsumer.errors import ConsumerError, StoreFailed
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore
 
@@ -16,37 +17,37 @@ class OwnStore:
 
     Kafka refuses the commit of a member that it has given up. A database does not, so we wait until
     it is certain again; a commit of partitions that turn out to be lost is withdrawn meanwhile.
+    Nor is a database waited for without end: while it hangs nobody gets what we are to give up.
     """
 
-    def __init__(self, store: OffsetStore, deadline: Callable[[], float]) -> None:
+    def __init__(
+        self, store: OffsetStore, deadline: Callable[[], float], *, patience_ms: int
+    ) -> None:
         self._store = store
         self._deadline = deadline
+        self._seconds = patience_ms / 1000
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """As the store."""
-        try:
+        async with self._asked_to("load"):
             return await self._store.load(partitions)
-        except ConsumerError:
-            raise
-        except Exception as error:
-            raise StoreFailed("load", repr(error)) from error
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """As the store."""
         now = asyncio.get_running_loop().time
         while now() >= self._deadline():  # noqa: ASYNC110 - rare, and no event tells of an answer
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-        try:
+        async with self._asked_to("commit"):
             await self._store.commit(offsets)
+
+    @asynccontextmanager
+    async def _asked_to(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._seconds) as patience:
+                yield
         except ConsumerError:
             raise
         except Exception as error:
-            raise StoreFailed("commit", repr(error)) from error
-
-
-def checked_store(store: OffsetStore | None) -> OffsetStore | None:
-    """Raise for one that cannot be asked; users may not check their types."""
-    for name in () if store is None else ("load", "commit"):
-        if not callable(getattr(store, name, None)):
-            raise ConfigError(f"offsets={store!r} is no store: it has no `async def {name}`")
-    return store
+            late = isinstance(error, TimeoutError) and patience.expired()
+            reason = f"no answer in {self._seconds:g} s" if late else repr(error)
+            raise StoreFailed(what, reason) from error

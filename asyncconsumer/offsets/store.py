@@ -43,11 +43,21 @@ def failed_by(
     return dict.fromkeys(offsets, error)
 
 
+def check_store(store: object) -> None:
+    """Raise for what is none."""
+    if not (callable(getattr(store, "load", None)) and callable(getattr(store, "commit", None))):
+        raise ConfigError(f"offsets={store!r} is no OffsetStore: it needs load() and commit()")
+
+
+def is_offset(offset: object) -> bool:
+    """Whether a record could have it; users may not check their types."""
+    return isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < 2**63
+
+
 def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
     """Raise for what can be no offset."""
-    given: Mapping[TopicPartition, object] = offsets  # users may not check their types
-    for partition, offset in given.items():
-        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset < 2**63:
+    for partition, offset in offsets.items():
+        if not is_offset(offset):
             raise ConfigError(
                 f"offset {offset!r} of {partition}: commit a whole number from 0, that of the "
                 "next record to read"

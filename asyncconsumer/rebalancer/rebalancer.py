@@ -7,10 +7,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from asyncconsumer.errors import ConsumerError, ListenerFailed, NoCommittedOffset, NotAssigned
 from asyncconsumer.fetch.cursor import Wanted
-from asyncconsumer.fetch.events import Rebalanced
+from asyncconsumer.fetch.events import Event, Rebalanced, Recreated
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment, Membership
 from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.rebalancer.ours import GivenUp, Ours, Routed
 from asyncconsumer.rebalancer.parties import Ends, Listeners, Offsets, Streams, endless
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.wire.messages import EARLIEST, LATEST
@@ -18,29 +19,7 @@ from asyncconsumer.wire.messages import EARLIEST, LATEST
 T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES: Final = 0.5
-
-
-class Routed(NamedTuple):
-    """A partition that is read, and by whom."""
-
-    stream: Stream
-    wanted: Wanted
-    since: int  # a number that is another whenever it becomes ours
-
-
-class GivenUp(NamedTuple):
-    """A partition that was read, and is not ours any more."""
-
-    since: int  # as above
-    position: int  # up to where it was handed out
-
-
-class _Ours(dict[TopicPartition, Routed]):
-    """What is read now; and what was, of which something was handed out, the last time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given_up: dict[TopicPartition, GivenUp] = {}
+_NOWHERE: Final = -3  # where to begin is not known: auto_offset_reset is none
 
 
 class _Policy(NamedTuple):
@@ -88,9 +67,10 @@ class Rebalancer:
         self._policy = _Policy(auto_offset_reset, auto_commit, grace, listeners, ends, rewind)
         self._change = _Change()
         self._paused: set[TopicPartition] = set()  # also while they are not ours
-        self._reading = _Ours()
+        self._reading = Ours()
         self._told: dict[TopicPartition, int] = {}  # as finished, the last time
         self._epoch = 0
+        manager.events.heeded_by(self._heed)
 
     @property
     def reading(self) -> Mapping[TopicPartition, Routed]:
@@ -190,6 +170,22 @@ class Rebalancer:
         self._offsets.forget(offsets)  # what was committed may be gone back from
         self._reconcile()
 
+    def _heed(self, event: Event) -> None:
+        """Of a topic that was made anew nothing is done yet, whatever was done of the old one."""
+        if not isinstance(event, Recreated) or event.partition not in self._reading:
+            return
+        one, routed = event.partition, self._reading[event.partition]
+        start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
+        routed.stream.forget(one)
+        if one in self._paused:
+            routed.stream.hold([one])
+        routed.stream.begin(one, start)
+        self._offsets.forget([one])
+        self._told.pop(one, None)
+        self._epoch += 1
+        wanted = routed.wanted._replace(offset=start, leader_epoch=-1)  # as it is read already
+        self._reading[one] = routed._replace(wanted=wanted, since=self._epoch)
+
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing of these until `resume`, also if they are given up and come back."""
         self._check_ours(partitions)
@@ -267,11 +263,9 @@ class Rebalancer:
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()
         for one in partitions:
-            position = self.position(one)
-            routed = self._reading.pop(one)
-            if position is not None and position != begun.get(one):
-                self._reading.given_up[one] = GivenUp(routed.since, position)
-            routed.stream.forget(one)
+            position, stream = self.position(one), self._reading[one].stream
+            self._reading.give_up(one, None if position == begun.get(one) else position)
+            stream.forget(one)
             self.streams.end(one)
         self._reconcile()
 
@@ -316,6 +310,10 @@ class Rebalancer:
             await _tell("before_starting", telling)
         finally:
             self._change = _Change()
+        # a listener may have known better
+        if lacking := [one for one in new if self._reading[one].wanted.offset == _NOWHERE]:
+            self._give_up(lacking)
+            raise NoCommittedOffset(lacking[0])
         self._reconcile()
 
     def _routed(
@@ -332,11 +330,13 @@ class Rebalancer:
 
     def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
         """Where to begin with a partition of which the group has no offset."""
-        if partition in assignment.fresh or self._policy.auto_offset_reset == "earliest":
+        if partition in assignment.fresh and partition not in self._reading.begun_with:
+            return EARLIEST  # once: when it comes back it is as old as any
+        if self._policy.auto_offset_reset == "earliest":
             return EARLIEST
         if self._policy.auto_offset_reset == "latest":
             return LATEST
-        raise NoCommittedOffset(partition)
+        return _NOWHERE
 
     async def _patiently(
         self,

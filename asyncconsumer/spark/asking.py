@@ -46,8 +46,13 @@ class Asking:
             await asyncio.sleep(wait)
 
     async def once(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """The same for what does not matter so much."""
-        return await self._threads.run(function, *arguments)
+        """The same for what does not matter so much: an error is logged, and that is all."""
+        try:
+            return await self._threads.run(function, *arguments)
+        except Exception:  # noqa: BLE001 - a sink may raise what it likes
+            _log.warning(
+                "%s: what was left over could not be cleared away", self._name, exc_info=True
+            )
 
     async def end(self, grace: float) -> None:
         """Wait for what threads have begun."""

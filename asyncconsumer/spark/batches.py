@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 try:
     import pyarrow as pa
@@ -15,9 +15,7 @@ except ImportError as error:
 
 from asyncconsumer.model import TopicPartition
 
-if TYPE_CHECKING:
-    from asyncconsumer.spark.flights import Flight
-
+APP: Final = "asyncconsumer"  # who writes, where nobody says otherwise
 Transform = Callable[[pa.Table], pa.Table]
 """Makes of the records of one partition what is to be written, in a thread."""
 
@@ -31,7 +29,21 @@ class Lane:
     written: int | None = None  # up to where the sink has it
     until: int | None = None  # where the next batch must end, for another one promised that
     alive: bool = True
-    tail: "Flight | None" = None  # its latest batch that was sent off
+    sent: bool = False  # a batch of it went off
+    in_hand: bool = False  # not all that was read of it is in batches yet
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was read of it is in the sink."""
+        return self.alive and not self.in_hand and self.position == self.written
+
+    def hold(self) -> None:
+        """Records of it are here, and go into batches one after another."""
+        self.in_hand = True
+
+    def release(self) -> None:
+        """They all did."""
+        self.in_hand = False
 
     def end(self) -> None:
         """Nothing more of it is to be written."""
@@ -40,11 +52,6 @@ class Lane:
     def landed(self, end: int) -> None:
         """The sink has it up to there."""
         self.written = end
-
-    def sent(self, flight: "Flight") -> "Flight | None":
-        """That one is the latest now; returns the one before."""
-        before, self.tail = self.tail, flight
-        return before
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +86,7 @@ class Part:
     @property
     def name(self) -> str:
         """The same whoever reads these records."""
-        topic, number = self.partition
-        return f"{topic}-{number}-{self.start:020d}-{self.end:020d}"
+        return self.partition.topic + range_name(self.partition, self.start, self.end)
 
     @cached_property
     def table(self) -> pa.Table:
@@ -93,7 +99,7 @@ class Batch:
     """What is written together; where a sink wants it so, always of one partition."""
 
     parts: Mapping[TopicPartition, Part]
-    app: str = "asyncconsumer"
+    app: str = APP
 
     @cached_property
     def id(self) -> str:
@@ -140,6 +146,11 @@ class Batch:
         return Batch({one: p for one, p in self.parts.items() if one not in partitions}, self.app)
 
 
+def range_name(partition: TopicPartition, start: int, end: int) -> str:
+    """What follows a topic's name, in the name of records of one partition."""
+    return f"-{partition.partition}-{start:020d}-{end:020d}"
+
+
 def app_id(app: str, partition: TopicPartition) -> str:
     """As whom the batches of a partition are written into a Delta table."""
     return f"{app}:{partition.topic}:{partition.partition}"
@@ -162,8 +173,23 @@ class Collecting:
     rows: int = 0
     size: int = 0
     closed: bool = False  # it ends where it was promised to
-    lanes: dict[Lane, list[pa.RecordBatch]] = field(default_factory=dict)
-    starts: dict[Lane, int] = field(default_factory=dict)
+    lanes: dict[Lane, "Gathered"] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Gathered:
+    """What it has of one partition."""
+
+    start: int
+    rows: int = 0
+    size: int = 0
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def add(self, records: pa.RecordBatch, size: int) -> None:
+        """The next ones, and how many bytes they are: to ask Arrow for that takes a while."""
+        self.batches.append(records)
+        self.rows += records.num_rows
+        self.size += size
 
 
 _ALL: Final = TopicPartition("", -1)
@@ -215,12 +241,12 @@ class Collector:
     def _put(self, one: Collecting, lane: Lane, records: pa.RecordBatch) -> None:
         offsets = records.column("offset")
         if lane not in one.lanes:
-            first = offsets[0].as_py()
-            one.starts[lane] = first if lane.position is None else lane.position
-            one.lanes[lane] = []
-        one.lanes[lane].append(records)
+            first = offsets[0].as_py() if lane.position is None else lane.position
+            one.lanes[lane] = Gathered(first)
+        size = records.nbytes
+        one.lanes[lane].add(records, size)
         one.rows += records.num_rows
-        one.size += records.nbytes
+        one.size += size
         lane.position = offsets[-1].as_py() + 1
 
     def full(self) -> Collecting | None:
@@ -251,14 +277,14 @@ class Collector:
         parts = {
             lane.partition: Part(
                 lane.partition,
-                one.starts[lane],
+                its.start,
                 lane.position or 0,  # what was added last is in here
-                sum(each.num_rows for each in records),
-                sum(each.nbytes for each in records),
-                records,
+                its.rows,
+                its.size,
+                its.batches,
                 self._shape,
             )
-            for lane, records in one.lanes.items()
+            for lane, its in one.lanes.items()
         }
         return Batch(parts, self._app), {lane.partition: lane for lane in one.lanes}
 
@@ -266,10 +292,10 @@ class Collector:
         """Forget what is collected of it; how many records."""
         dropped = 0
         for key, one in list(self._open.items()):
-            if (records := one.lanes.pop(lane, None)) is not None:
-                dropped += sum(each.num_rows for each in records)
-                one.rows -= dropped
-                one.size -= sum(each.nbytes for each in records)
+            if (its := one.lanes.pop(lane, None)) is not None:
+                dropped += its.rows
+                one.rows -= its.rows
+                one.size -= its.size
             if not one.lanes:
                 del self._open[key]
         return dropped

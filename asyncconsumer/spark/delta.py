@@ -15,6 +15,7 @@ from asyncconsumer.spark.batches import Batch, app_id
 from asyncconsumer.spark.sinks import refused
 
 _MOST_CONFLICTS: Final = 20
+_OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # when it is made
 _COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
 
 
@@ -23,10 +24,11 @@ class DeltaSink:
 
     Each commit carries one application transaction for each of its partitions, with the offset
     behind its records as the version. It is looked up in the snapshot that the commit is made on;
-    delta-rs refuses a commit when another one with the same application came in between.
+    delta-rs refuses a commit when another one with the same application came in between. So what
+    our own commit left behind need not be looked up, as long as nobody else's came before it.
 
     `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
-    options of `deltalake.write_deltalake`.
+    options of `deltalake.write_deltalake`, and serve to make the table as well.
     """
 
     remembers: Final = True
@@ -46,6 +48,7 @@ class DeltaSink:
         self._writing = writing
         self._table: DeltaTable | None = None
         self._commits = 0
+        self._ends: dict[TopicPartition, int | None] = {}  # in that snapshot, where we know
         self._one_at_a_time = threading.Lock()  # a table object is not to be shared by threads
 
     def __str__(self) -> str:
@@ -59,7 +62,7 @@ class DeltaSink:
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """What the newest snapshot says."""
         with self._one_at_a_time:
-            return self._recorded(self._newest(), partitions)
+            return self._look(self._newest(), partitions)
 
     def prepare(self, batch: Batch) -> object:
         """The table in memory; delta-rs writes files and commit in one go."""
@@ -69,8 +72,8 @@ class DeltaSink:
         """Append it to the newest snapshot, if that is where its parts begin."""
         with self._one_at_a_time:
             for left in range(_MOST_CONFLICTS, -1, -1):
-                table = self._newest() or self._made(batch)
-                away = refused(batch, self._recorded(table, batch.parts))
+                table = self._to_append_to(batch)
+                away = refused(batch, self._ends)
                 if len(away) == len(batch.parts):
                     return away
                 try:
@@ -85,10 +88,29 @@ class DeltaSink:
     def discard(self, prepared: object) -> None:
         """Nothing was written yet."""
 
+    def _to_append_to(self, batch: Batch) -> DeltaTable:
+        """A snapshot of which we know the ends; the one we have, if nothing speaks against it."""
+        known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
+        if self._table is not None and known and self._commits % _COMMITS_OF_A_TABLE:
+            return self._table
+        table = self._newest() or self._made(batch)
+        self._look(table, batch.parts)
+        return table
+
+    def _look(
+        self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """What a snapshot has of these, and of those that were known in the one before."""
+        found = self._recorded(table, partitions)
+        self._ends = self._recorded(table, self._ends.keys() - found.keys()) | found
+        return found
+
     def _append(self, table: DeltaTable, batch: Batch) -> None:
         versions = [
             Transaction(app_id(self._app, p.partition), p.end) for p in batch.parts.values()
         ]
+        ends, self._ends = self._ends, {}  # what becomes of a commit that fails is not known
+        before = table.version()
         write_deltalake(
             table,
             batch.table,
@@ -97,6 +119,8 @@ class DeltaSink:
             **self._writing,
         )
         self._commits += 1
+        if table.version() == before + 1:  # else the snapshot has what others wrote, too
+            self._ends = ends | {one: part.end for one, part in batch.parts.items()}
 
     def _newest(self) -> DeltaTable | None:
         if self._table is not None and self._commits % _COMMITS_OF_A_TABLE:
@@ -106,8 +130,9 @@ class DeltaSink:
         return self._table
 
     def _made(self, batch: Batch) -> DeltaTable:
+        given = {name: self._writing[name] for name in _OF_A_TABLE if name in self._writing}
         self._table = DeltaTable.create(
-            self.uri, batch.table.schema, mode="ignore", storage_options=self._options
+            self.uri, batch.table.schema, mode="ignore", storage_options=self._options, **given
         )
         return self._table
 

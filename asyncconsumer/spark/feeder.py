@@ -25,7 +25,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
-from asyncconsumer.spark.batches import Collecting, Collector, Lane, Limits, Shape, Transform
+from asyncconsumer.spark.batches import APP, Collecting, Collector, Limits, Shape, Transform
 from asyncconsumer.spark.flights import Ending, Flights
 from asyncconsumer.spark.ours import Ours
 from asyncconsumer.spark.sinks import Sink
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.02
+_SECONDS_BETWEEN_TELLS: Final = 1.0
 _NEEDED: Final = ("topic", "partition", "offset")  # to know where a batch belongs
 
 
@@ -72,7 +73,12 @@ class SparkFeeder:
     Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
     what it holds. What is written is then committed to the group as well, for those who watch its
     lag. The consumer must leave commits to us (``commit_policy="manual"``). It may be open already,
-    else it is opened and closed here.
+    else it is opened and closed here. `app` names who writes, in the ids that a `write` function is
+    given for Delta; sinks have a name of their own.
+
+    What retention deleted before it was fed is gone, and raises RecordsGone. Without
+    `fail_on_data_loss` reading goes on with the first record that is there, whatever
+    ``auto_offset_reset`` says: that is for partitions of which nothing was ever fed.
     """
 
     def __init__(
@@ -85,18 +91,19 @@ class SparkFeeder:
         max_records: int = 250_000,
         max_bytes: int = 64 * 2**20,
         max_wait_ms: int = 5_000,
-        max_in_flight: int = 2,
+        max_in_flight: int = 3,
         retries: int = 5,
         grace_ms: int = 30_000,
         columns: Sequence[str] = COLUMNS,
         transform: Transform | None = None,
-        app: str = "asyncconsumer",
+        app: str | None = None,
+        fail_on_data_loss: bool = True,
     ) -> None:
         for name in ("max_records", "max_bytes", "max_wait_ms", "max_in_flight"):
             whole_number(name, locals()[name], 1)
         for name in ("retries", "grace_ms"):
             whole_number(name, locals()[name], 0)
-        self.sink: Final = _sink_of(sink, write, spark)
+        self.sink: Final = _sink_of(sink, write, spark, app)
         self._consumer = consumer
         _check(consumer, self.sink)
         schema_of(tuple(columns))  # what is wrong with them is told now
@@ -104,7 +111,7 @@ class SparkFeeder:
         self._grace = grace_ms / 1000
         limits = Limits(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait_ms / 1000)
         shape = Shape(columns, transform)
-        self._collector = Collector(limits, shape, apart=self.sink.apart, app=app)
+        self._collector = Collector(limits, shape, apart=self.sink.apart, app=app or APP)
         self._asking = Asking(
             str(self.sink),
             threads=max_in_flight + 1,  # one is for looking things up
@@ -113,7 +120,14 @@ class SparkFeeder:
         )
         self._ending = Ending()
         self._flights = Flights(self.sink, self._asking, self._ending, most=max_in_flight)
-        self._ours = Ours(consumer, self.sink, self._asking, self._collector, self._flights)
+        self._ours = Ours(
+            consumer,
+            self.sink,
+            self._asking,
+            self._collector,
+            self._flights,
+            may_lose=not fail_on_data_loss,
+        )
         self._scope = Scope("feeder")
         self._stack = AsyncExitStack()
         self._begun = asyncio.Event()  # there is something that will be due
@@ -133,6 +147,8 @@ class SparkFeeder:
                 self._scope.start(self._read(), "read"),
                 self._scope.start(self._watch_clock(), "watch the clock"),
                 self._scope.start(self._ours.tell_beginnings(), "tell beginnings"),
+                self._scope.start(self._watch_log(), "watch the log"),
+                self._scope.start(self._tell_gaps(), "tell gaps"),
             ]
             stack.push_async_callback(self._drain, *tasks)
             self._stack = stack.pop_all()
@@ -162,9 +178,8 @@ class SparkFeeder:
         """Return once the sink has all that the partitions of ours hold at this moment."""
         self._scope.check_open()
         ends = await self._consumer.end_offsets(await self._consumer.assigned())
-        lanes = self._ours.lanes
         for one, end in ends.items():
-            while one in lanes and not self._has_all(lanes[one], end):
+            while not self._has_all(one, end):
                 self._ending.check()
                 await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -174,8 +189,8 @@ class SparkFeeder:
         if self._scope.is_open:
             far = self._consumer.progress()
             lag = sum(
-                max(0, far[one].high_watermark - (lane.written or far[one].begun or 0))
-                for one, lane in self._ours.lanes.items()
+                max(0, far[one].high_watermark - (self._done_with(one) or far[one].begun or 0))
+                for one in self._ours.lanes
                 if one in far
             )
         return FeederStats(
@@ -193,13 +208,27 @@ class SparkFeeder:
             lag=lag,
         )
 
-    def _has_all(self, lane: Lane, end: int) -> bool:
+    def _has_all(self, one: TopicPartition, end: int) -> bool:
         """Whether all before an offset is in the sink; what is not a record counts as if it was."""
-        try:
-            read = self._consumer.position_now(lane.partition)
-        except NotAssigned:
+        if one not in self._consumer.assignment:
             return True  # it is another's to write
-        return read is not None and read >= end and lane.position == lane.written
+        read = self._read_and_written(one)
+        return read is not None and read >= end
+
+    def _done_with(self, one: TopicPartition) -> int | None:
+        """The same where there is more to write: up to where it is in the sink."""
+        read, written = self._read_and_written(one), self._ours.lanes[one].written
+        return written if read is None else max(read, written or 0)
+
+    def _read_and_written(self, one: TopicPartition) -> int | None:
+        """Up to where a partition is read, if all of that is in the sink; else None."""
+        lane = self._ours.lanes.get(one)
+        if lane is None or not lane.settled:
+            return None
+        try:
+            return self._consumer.position_now(one)
+        except NotAssigned:
+            return None
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -210,14 +239,17 @@ class SparkFeeder:
                 topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
                 lane = ours.lane_of(TopicPartition(topic, number), records["offset"][0].as_py())
                 rest: pa.RecordBatch | None = records
-                while rest is not None and ours.lanes.get(lane.partition) is lane:
+                lane.hold()
+                # what came for a lane that was given up is read again for the next one
+                while rest is not None and lane.alive and ours.lanes.get(lane.partition) is lane:
                     rest = self._collector.add(lane, rest, now())
                     self._begun.set()
                     while (full := self._collector.full()) is not None:
                         await self._send(full)
+                lane.release()
         except ConsumerTimeout as error:
             await self._finish(error)
-        except ConsumerError as error:
+        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
             self._ending.because(error)
         else:  # stop_at, idle_timeout_ms, or it was closed
             await self._finish(ClosedError("there is no more to read"))
@@ -244,6 +276,32 @@ class SparkFeeder:
                 await asyncio.sleep(max(0.0, wait))
                 self._begun.set()
 
+    async def _watch_log(self) -> None:
+        """End when records are gone that were to be fed."""
+        try:
+            await self._ours.follow_log()
+        except ConsumerError as error:
+            self._ending.because(error)
+
+    async def _tell_gaps(self) -> None:
+        """Have the group know when there is no record behind the last one, but other things.
+
+        Else it would have some lag for ever, behind transactions.
+        """
+        told: dict[TopicPartition, int] = {}
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_TELLS)
+            far = {
+                one: read
+                for one, lane in self._ours.lanes.items()
+                if lane.written is not None
+                and (read := self._read_and_written(one)) is not None
+                and read > lane.written
+            }
+            if news := {one: at for one, at in far.items() if told.get(one) != at}:
+                await self._ours.promises.tell(news)
+            told = far
+
     async def _send(self, one: Collecting) -> None:
         """Have it written, as soon as there may be another."""
         await self._flights.slot()
@@ -263,14 +321,18 @@ class SparkFeeder:
         except TimeoutError:
             left = len(self._flights.under_way)
             _log.warning("%s: %d batches were not written within the grace", self.sink, left)
+        except ClosedError:  # a mistake of ours ends the block, and is raised there
+            _log.warning("%s: what is collected is not written", self.sink)
 
 
-def _sink_of(sink: Sink | None, write: Write | None, spark: object) -> Sink:
+def _sink_of(sink: Sink | None, write: Write | None, spark: object, app: str | None) -> Sink:
     if (sink is None) == (write is None):
         raise ConfigError("a feeder needs a sink, or a function to write with: one of the two")
     if sink is not None:
         if spark is not None:
             raise ConfigError("spark is for write=...: this sink does without a session")
+        if app is not None:
+            raise ConfigError("app is for write=...: a DeltaSink takes its own, others have none")
         return sink
     assert write is not None
     return WriteSink(write, spark)

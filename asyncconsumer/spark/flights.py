@@ -3,7 +3,8 @@
 import asyncio
 import copy
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, Protocol
 
 from asyncconsumer.errors import ClosedError, ConsumerError
@@ -20,11 +21,11 @@ class Ground(Protocol):
     async def may_not_land(self, batch: Batch) -> Collection[TopicPartition]:
         """Those of its partitions that must not be written now."""
 
-    async def landed(self, batch: Batch) -> None:
-        """It is in the sink, durably."""
+    async def landed(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The sink has these partitions up to there, durably."""
 
-    async def turned_away(self, lanes: Collection[Lane]) -> None:
-        """The sink has something else where these wanted to write, and takes no more of them."""
+    async def turned_away(self, starts: Mapping[Lane, int]) -> None:
+        """What begins there may not be written, and no more of these lanes will be."""
 
 
 @dataclass(slots=True)
@@ -56,10 +57,10 @@ class Ending:
 
     def __init__(self) -> None:
         self.there: Final = asyncio.Event()
-        self._reason: ConsumerError | None = None
+        self._reason: Exception | None = None
         self._raised = False
 
-    def because(self, error: ConsumerError) -> None:
+    def because(self, error: Exception) -> None:
         """It ends with this error, or with none if it is that something was closed."""
         self._reason = self._reason or error
         self.there.set()
@@ -76,20 +77,36 @@ class Ending:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One batch on its way."""
+    """One batch on its way, and then the news of it: without the data."""
 
-    batch: Batch
     lanes: Mapping[TopicPartition, Lane]
-    over: asyncio.Event = field(default_factory=asyncio.Event)  # it is in the sink, or never will
-    told: asyncio.Event = field(default_factory=asyncio.Event)  # and whoever must know that does
+    batch: Batch | None  # None once it is in the sink, or never will be
 
-    def wanted(self, batch: Batch) -> Batch:
-        """What is still to be written of it."""
+    @property
+    def wanted(self) -> bool:
+        """Whether it is still to be written, some of it at least."""
+        return self.batch is not None and any(lane.alive for lane in self.lanes.values())
+
+    def of(self, batch: Batch) -> Batch:
+        """What is still to be written of that."""
         return batch.without({one for one in batch.parts if not self.lanes[one].alive})
+
+    def blocks(self, other: "Flight") -> bool:
+        """Whether the other one must wait, for it goes on where this one ends."""
+        return self.batch is not None and any(
+            lane.alive and self.lanes.get(one) is lane for one, lane in other.lanes.items()
+        )
+
+    def over(self) -> None:
+        """Nothing more will become of it."""
+        self.batch = None
 
 
 class Flights:
-    """At most so many batches at once. Those that share a partition land one after another."""
+    """At most so many batches at once. Those that share a partition land one after another.
+
+    One that hangs after its partitions were given up counts no more: others go on without it.
+    """
 
     def __init__(self, sink: Sink, asking: Asking, ending: Ending, *, most: int) -> None:
         self.counts: Final = Counts()
@@ -97,77 +114,96 @@ class Flights:
         self._asking = asking
         self._ending = ending
         self._most = most
-        self._under_way: dict[Flight, None] = {}  # in their order
-        self._slot = asyncio.Event()
+        self._flights: dict[Flight, None] = {}  # in their order, until all is said of them
+        self._news = asyncio.Event()
 
     @property
     def under_way(self) -> list[Batch]:
-        """What is not in the sink yet."""
-        return [flight.batch for flight in self._under_way if not flight.over.is_set()]
+        """What is not in the sink yet, and should be."""
+        return [one.batch for one in self._flights if one.batch is not None and one.wanted]
 
     async def slot(self) -> None:
         """Wait until another one may start."""
         while len(self.under_way) >= self._most:
-            self._slot.clear()
-            await self._slot.wait()
+            await self._news.wait()
 
     def start(
         self, scope: Scope, batch: Batch, lanes: Mapping[TopicPartition, Lane], ground: Ground
     ) -> None:
         """Send a batch off, with a task of that scope. Ask for a slot before."""
-        flight = Flight(batch, lanes)
-        before = {one for lane in lanes.values() if (one := lane.sent(flight)) is not None}
-        self._under_way[flight] = None
-        scope.start(self._fly(flight, before, ground), f"write {batch.id}")
+        flight = Flight(lanes, batch)
+        scope.start(self._fly(flight, ground), f"write {batch.id}")
+        self._flights[flight] = None
+        for lane in lanes.values():
+            lane.sent = True
+
+    def give_up(self, lanes: Collection[Lane]) -> None:
+        """Nothing more of these is to be written, and what waits for its turn need not."""
+        for lane in lanes:
+            lane.end()
+        self._stir()
 
     async def ended(self, lanes: Collection[Lane] | None = None) -> None:
-        """Wait until those of these lanes are over, or all."""
-        flights = self._under_way if lanes is None else {lane.tail for lane in lanes}
-        for flight in list(flights):
-            if flight is not None:
-                await flight.told.wait()
+        """Wait until those of these lanes are over and told of, or all."""
+        flights = [
+            flight
+            for flight in self._flights
+            if lanes is None or any(lane in lanes for lane in flight.lanes.values())
+        ]
+        while any(flight in self._flights for flight in flights):
+            await self._news.wait()
+
+    def _stir(self) -> None:
+        """Whoever waits looks again."""
+        self._news.set()
+        self._news = asyncio.Event()
 
     # --- one flight ------------------------------------------------------------------------------
 
-    async def _fly(self, flight: Flight, before: Collection[Flight], ground: Ground) -> None:
+    async def _fly(self, flight: Flight, ground: Ground) -> None:
         try:
-            landed = await self._flown(flight, before, ground)
-            if landed is not None and landed.parts:
-                await ground.landed(landed)
+            ends = await self._flown(flight, ground)
+            # one that ends late may find that the partition is somebody else's, or ours anew
+            if told := {one: end for one, end in ends.items() if flight.lanes[one].alive}:
+                await ground.landed(told)
         finally:
-            flight.told.set()
-            del self._under_way[flight]
+            del self._flights[flight]
+            self._stir()
 
-    async def _flown(
-        self, flight: Flight, before: Collection[Flight], ground: Ground
-    ) -> Batch | None:
-        """What of it is in the sink, or None."""
+    async def _flown(self, flight: Flight, ground: Ground) -> Mapping[TopicPartition, int]:
+        """Up to where it is in the sink."""
+        batch = flight.batch
+        assert batch is not None
         try:
-            what = f"prepare {flight.batch.id}"
-            prepared = await self._asking.ask(what, self._sink.prepare, flight.batch)
-            for other in before:
-                await other.over.wait()
-            landed = await self._land(flight, ground, prepared)
+            prepared = await self._asking.ask(f"prepare {batch.id}", self._sink.prepare, batch)
+            while not self._may_land(flight):
+                await self._news.wait()
+            landed = await self._land(flight, batch, ground, prepared)
             if landed is None:  # only then: what failed may be there all the same
                 await self._asking.once(self._sink.discard, prepared)
         except ConsumerError as error:
-            for lane in flight.lanes.values():
-                lane.end()  # nothing may land behind a gap
+            self.give_up(flight.lanes.values())  # nothing may land behind a gap
             self._ending.because(error)
-            return None
+            return {}
         else:
-            return landed
+            return {} if landed is None else {one: p.end for one, p in landed.parts.items()}
         finally:
-            flight.over.set()
-            self._slot.set()
+            flight.over()
+            self._stir()
 
-    async def _land(self, flight: Flight, ground: Ground, prepared: object) -> Batch | None:
+    def _may_land(self, flight: Flight) -> bool:
+        before = takewhile(lambda other: other is not flight, self._flights)
+        return not any(other.blocks(flight) for other in before)
+
+    async def _land(
+        self, flight: Flight, batch: Batch, ground: Ground, prepared: object
+    ) -> Batch | None:
         """What of it is in the sink now; None if nothing of it was even tried."""
-        now, batch = asyncio.get_running_loop().time, flight.batch
-        wanted = flight.wanted(batch)
-        if wanted.parts:
-            held_back = await ground.may_not_land(wanted)
-            wanted = flight.wanted(wanted.without(held_back))
+        now = asyncio.get_running_loop().time
+        wanted = flight.of(batch)
+        if wanted.parts and (held_back := await ground.may_not_land(wanted)):
+            await self._turn_away(flight, batch, held_back, ground)
+        wanted = flight.of(wanted)
         self.counts.abandon(len(batch.parts) - len(wanted.parts))
         if not wanted.parts:
             return None
@@ -178,8 +214,13 @@ class Flights:
             flight.lanes[one].landed(part.end)
         self.counts.land(landed, len(away), now() - began)
         if away:
-            lanes = [flight.lanes[one] for one in away]
-            for lane in lanes:
-                lane.end()
-            await ground.turned_away(lanes)
+            await self._turn_away(flight, batch, away, ground)
         return landed
+
+    async def _turn_away(
+        self, flight: Flight, batch: Batch, which: Collection[TopicPartition], ground: Ground
+    ) -> None:
+        """Nothing may land behind these; they are read again, if they are ours."""
+        starts = {flight.lanes[one]: batch.parts[one].start for one in which}
+        self.give_up(starts)
+        await ground.turned_away(starts)

@@ -11,6 +11,7 @@ its writer dies before that, whoever comes next does it.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import uuid
@@ -24,12 +25,13 @@ import pyarrow.parquet as pq
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.spark.batches import Batch, Part
+from asyncconsumer.spark.batches import Batch, Part, range_name
 
 _CLAIM: Final = re.compile(r"(\d{20})\.([0-9a-f]{32})")
 _FIRST: Final = "first"  # the claim of where everything begins
 _SECONDS_KEPT: Final = 24 * 3600.0  # claims, and what was never published: no writer sleeps longer
 _CLAIMS_BETWEEN_LOOKS: Final = 1000
+_LONGEST_NAME: Final = 255  # of a file; a topic's may be 249
 _SLOW: Final = ("offset", "timestamp", "key", "value")  # to look for repeats in
 
 
@@ -71,7 +73,7 @@ class LandingFolder:
         return self.folder / "_pending"
 
     def _offsets(self, partition: TopicPartition) -> Path:
-        return self.folder / "_offsets" / f"{partition.topic}-{partition.partition}"
+        return self.folder / "_offsets" / _name("", partition.topic, f"-{partition.partition}")
 
     def open(self) -> None:
         """Make the folders, and sweep out what died before it was published."""
@@ -97,29 +99,37 @@ class LandingFolder:
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """What the claims say; a file that was claimed and not moved yet is moved now."""
-        found = {one: self._end(one) for one in partitions}
-        self._ends |= found
-        return found
+        folders = {one: self._offsets(one) for one in partitions}
+        if new := [claims for claims in folders.values() if not claims.is_dir()]:
+            for claims in new:
+                claims.mkdir(exist_ok=True)
+            _sync(self.folder / "_offsets")
+        found = {one: _last_claim(claims) for one, claims in folders.items()}
+        for one, claim in found.items():
+            if claim is not None and (self._pending / claim.token).exists():
+                _sync(folders[one])  # who made it may have died before it was durable
+        self._show({one: claim for one, claim in found.items() if claim is not None})
+        ends = {
+            one: _first(folders[one]) if claim is None else claim.end
+            for one, claim in found.items()
+        }
+        for claims in folders.values():  # who runs only now and then gets to no other time for it
+            _forget_old(claims)
+        self._ends |= ends
+        return ends
 
-    def _end(self, partition: TopicPartition) -> int | None:
-        claims = self._offsets(partition)
-        if not claims.is_dir():
-            claims.mkdir(exist_ok=True)
-            _sync(claims.parent)
-        claim = _last_claim(claims)
-        if claim is None:
+    def _show(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        """Move claimed files to where they are seen. Harmless when somebody did."""
+        moved = 0
+        for one, claim in claims.items():
+            rest = f"{range_name(one, claim.start, claim.end)}.parquet"
+            seen = self.folder / _name(
+                "kafka-", one.topic, rest
+            )  # Spark overlooks a leading _ or .
             with contextlib.suppress(FileNotFoundError):
-                return int(_target(claims / _FIRST))
-            return None
-        self._show(partition, claim)
-        return claim.end
-
-    def _show(self, partition: TopicPartition, claim: Claim) -> None:
-        """Move a claimed file to where it is seen. Harmless when somebody did."""
-        name = f"{partition.topic}-{partition.partition}-{claim.start:020d}-{claim.end:020d}"
-        seen = self.folder / f"kafka-{name}.parquet"  # Spark overlooks a leading _ or .
-        with contextlib.suppress(FileNotFoundError):
-            (self._pending / claim.token).rename(seen)
+                (self._pending / claim.token).rename(seen)
+                moved += 1
+        if moved:
             _sync(self.folder)
 
     # --- batches ---------------------------------------------------------------------------------
@@ -130,6 +140,8 @@ class LandingFolder:
         try:
             for one, part in batch.parts.items():
                 self._write(self._pending / tokens[one], part)
+            for token in tokens.values():  # after all are written: what one sync does serves many
+                _sync(self._pending / token)
         except BaseException:
             self.discard(tokens)
             raise
@@ -144,25 +156,26 @@ class LandingFolder:
             **self._parquet,
         }
         pq.write_table(table, str(path), **options)
-        _sync(path)
 
     def publish(
         self, batch: Batch, prepared: Mapping[TopicPartition, str]
     ) -> Collection[TopicPartition]:
         """Claim the ranges, in the order of the parts, and show the files."""
         self.discard({one: token for one, token in prepared.items() if one not in batch.parts})
-        refused = set()
-        for one, part in batch.parts.items():
-            claim = Claim(part.start, part.end, prepared[one])
-            if self._take(one, claim):
-                self._show(one, claim)
-            else:
-                refused.add(one)
-                (self._pending / claim.token).unlink(missing_ok=True)
+        claims = {
+            p.partition: Claim(p.start, p.end, prepared[p.partition]) for p in batch.parts.values()
+        }
+        ours = {one: claim for one, claim in claims.items() if self._take(one, claim)}
+        for one in ours:  # after all are made, as above, and before anybody sees a file
+            _sync(self._offsets(one))
+        self._note(ours)
+        self._show(ours)
+        refused = claims.keys() - ours.keys()
+        self.discard({one: prepared[one] for one in refused})
         return refused
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Whether the range is ours. It is durable when this returns."""
+        """Whether the range is ours."""
         claims, behind = self._offsets(partition), self._ends.get(partition)
         path = claims / f"{claim.start:020d}"
         if not self._is_there(claim):  # moved in a try before, or swept out while we slept
@@ -170,14 +183,17 @@ class LandingFolder:
         if behind is None:  # nobody had anything: all must agree on where it begins
             behind = _agreed(claims / _FIRST, f"{claim.start:020d}")
         # what was an end once stays one, so a claim that begins there can only be made once
-        if behind != claim.start or not _linked(path, claim.target):
-            return path.is_symlink() and _target(path) == claim.target  # ours, from a try before
-        _sync(claims)
-        self._ends[partition] = claim.end
-        self._claims[partition] += 1
-        if self._claims[partition] % _CLAIMS_BETWEEN_LOOKS == 0:
-            self._forget_old(claims)
-        return True
+        if behind == claim.start and _linked(path, claim.target):
+            return True
+        return path.is_symlink() and _target(path) == claim.target  # ours, from a try before
+
+    def _note(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        """These are made; now and then those that are old can go."""
+        for one, claim in claims.items():
+            self._ends[one] = claim.end
+            self._claims[one] += 1
+            if self._claims[one] % _CLAIMS_BETWEEN_LOOKS == 0:
+                _forget_old(self._offsets(one))
 
     def _is_there(self, claim: Claim) -> bool:
         """Whether there is a file to claim for; it is young from now on, so that nobody sweeps."""
@@ -186,11 +202,6 @@ class LandingFolder:
         except FileNotFoundError:
             return False
         return True
-
-    def _forget_old(self, claims: Path) -> None:
-        names = sorted(path.name for path in claims.iterdir() if path.name != _FIRST)
-        for name in names[:-1]:
-            _remove_if_old(claims / name)
 
     def discard(self, prepared: Mapping[TopicPartition, str]) -> None:
         """Delete the files."""
@@ -211,6 +222,30 @@ def _claim(path: Path) -> Claim:
 def _last_claim(claims: Path) -> Claim | None:
     last = max((path.name for path in claims.iterdir() if path.name != _FIRST), default=None)
     return None if last is None else _claim(claims / last)
+
+
+def _forget_old(claims: Path) -> None:
+    """All but the last, which says where to go on."""
+    names = sorted(path.name for path in claims.iterdir() if path.name != _FIRST)
+    for name in names[:-1]:
+        _remove_if_old(claims / name)
+
+
+def _first(claims: Path) -> int | None:
+    """Where a partition begins of which nothing is there yet, if that was agreed on."""
+    try:
+        return int(_target(claims / _FIRST))
+    except FileNotFoundError:
+        return None
+
+
+def _name(before: str, topic: str, after: str) -> str:
+    """One that a file may have: of a very long topic there is only the beginning, and a digest."""
+    whole = before + topic + after
+    if len(whole) <= _LONGEST_NAME:
+        return whole
+    digest = f"~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"  # no topic has a ~
+    return before + topic[: _LONGEST_NAME - len(before + digest + after)] + digest + after
 
 
 def _agreed(path: Path, start: str) -> int:

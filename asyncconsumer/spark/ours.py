@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.errors import SinkAhead, SinkFailed
+from asyncconsumer.errors import RecordsGone, SinkAhead, SinkFailed
+from asyncconsumer.fetch.events import Heard, Skipped
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch, Collector, Lane
@@ -33,6 +34,8 @@ class Ours:
         asking: Asking,
         collector: Collector,
         flights: Flights,
+        *,
+        may_lose: bool,
     ) -> None:
         self.lanes: Final[dict[TopicPartition, Lane]] = {}
         self.promises: Final = Promises(consumer, needed=not sink.remembers)
@@ -41,6 +44,8 @@ class Ours:
         self._asking = asking
         self._collector = collector
         self._flights = flights
+        self._may_lose = may_lose
+        self._heard: Heard | None = None  # what happens to the log, from before we read it
         self._closed = False
         self._fresh: set[Lane] = set()  # those of which neither sink nor group had anything
         self._bell = asyncio.Event()
@@ -63,6 +68,13 @@ class Ours:
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Begin with these behind what the sink has of them."""
+        self._heard = self._heard or self._consumer.events()
+        await self._begin(partitions, {})
+
+    async def _begin(
+        self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
+    ) -> None:
+        """The same; where it has nothing there, or where the consumer itself would."""
         if self._closed or not partitions:
             return
         before = {one: self.lanes.get(one) for one in partitions}
@@ -77,9 +89,10 @@ class Ours:
                 continue  # it went, or came anew, meanwhile
             at = recorded.get(one)
             self.lanes[one] = Lane(one, at, written=at, until=until.get(one))
-            if at is not None:
-                self._consumer.seek(one, at)
-            elif self._consumer.commits:
+            start = starts.get(one) if at is None else at
+            if start is not None:
+                self._consumer.seek(one, start)
+            if at is None and self._consumer.commits:
                 self._fresh.add(self.lanes[one])
                 self._bell.set()
 
@@ -92,13 +105,12 @@ class Ours:
                 await self._flights.ended(lanes)
         except TimeoutError:
             _log.warning("%s: a batch is given up, for its partition is taken away", self._sink)
-        for lane in lanes:
-            lane.end()
+        finally:
+            self._flights.give_up(lanes)
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         """They are another's already: write nothing more of them."""
-        for lane in self._dropped(partitions):
-            lane.end()
+        self._flights.give_up(self._dropped(partitions))
 
     def _dropped(self, partitions: Collection[TopicPartition]) -> list[Lane]:
         lanes = [lane for one in partitions if (lane := self.lanes.pop(one, None)) is not None]
@@ -114,18 +126,35 @@ class Ours:
         while True:
             await self._bell.wait()
             far = self._consumer.progress()
+            self._fresh = {one for one in self._fresh if self.lanes.get(one.partition) is one}
             begun = {
                 lane: at
                 for lane in self._fresh
                 if lane.partition in far and (at := far[lane.partition].begun) is not None
             }
-            first = {lane.partition: at for lane, at in begun.items() if lane.tail is None}
-            self._fresh = {one for one in self._fresh if one not in begun and one.alive}
+            self._fresh -= begun.keys()
             if not self._fresh:
                 self._bell.clear()
-            if first:
-                await self.promises.begin(first)
+            if first := {lane.partition: at for lane, at in begun.items() if not lane.sent}:
+                await self.promises.tell(first)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    async def follow_log(self) -> None:
+        """Raise RecordsGone when records are that were to be fed, or go on with what is left."""
+        assert self._heard is not None
+        async for event in self._heard:
+            # one that went back brings what we have, which is told of then; and where nothing was
+            # fed yet it is for the consumer to say where to begin
+            if not isinstance(event, Skipped) or event.stop < event.start:
+                continue
+            lane = self.lanes.get(event.partition)
+            if lane is None or lane.position is None:
+                continue
+            if not self._may_lose:
+                self._flights.give_up([lane])
+                raise RecordsGone(str(self._sink), lane.partition, lane.position)
+            _log.warning("%s: records from %d on are gone", lane.partition, lane.position)
+            self._consumer.seek_to_beginning(lane.partition)
 
     # --- for flights -----------------------------------------------------------------------------
 
@@ -133,15 +162,22 @@ class Ours:
         """What cannot be promised is not ours."""
         return await self.promises.make(batch)
 
-    async def landed(self, batch: Batch) -> None:
+    async def landed(self, ends: Mapping[TopicPartition, int]) -> None:
         """Tell the group."""
-        await self.promises.keep(batch)
+        await self.promises.tell(ends)
 
-    async def turned_away(self, lanes: Collection[Lane]) -> None:
-        """Somebody else wrote there: forget what was read, and go on behind what is there."""
-        names = ", ".join(str(lane.partition) for lane in lanes)
-        _log.warning("%s has something else by now of %s: read on there", self._sink, names)
-        mine = [lane for lane in lanes if self.lanes.get(lane.partition) is lane]
-        for lane in mine:
-            self._collector.drop(lane)
-        await self.on_partitions_assigned([lane.partition for lane in mine])
+    async def turned_away(self, starts: Mapping[Lane, int]) -> None:
+        """Forget what was read of these; go on behind what is there, or there if that is nothing.
+
+        Somebody else wrote meanwhile; or the sink, or the group, lost what was to be written.
+        """
+        names = ", ".join(str(lane.partition) for lane in starts)
+        _log.warning("%s does not take what was read of %s: read on there", self._sink, names)
+        mine = {
+            lane.partition: start
+            for lane, start in starts.items()
+            if self.lanes.get(lane.partition) is lane
+        }
+        for one in mine:
+            self._collector.drop(self.lanes[one])
+        await self._begin(mine.keys(), mine)

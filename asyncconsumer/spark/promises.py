@@ -12,12 +12,19 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import (
+    ConsumerError,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    NothingClaimed,
+    UnknownMemberId,
+)
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.spark.batches import Batch
 
 _log: Final = logging.getLogger(__name__)
 _UNTIL: Final = re.compile(r"asyncconsumer batch until (\d{1,19})")
+_NOT_OURS: Final = NothingClaimed, IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
 class Promises:
@@ -43,27 +50,24 @@ class Promises:
         """Promise a batch; returns the partitions that are not ours to promise for."""
         if not self._needed:
             return ()
-        promised = await self._consumer.commit(
-            {
-                one: Offset(part.start, metadata=f"asyncconsumer batch until {part.end}")
-                for one, part in batch.parts.items()
-            }
-        )
+        offsets = {
+            one: Offset(part.start, metadata=f"asyncconsumer batch until {part.end}")
+            for one, part in batch.parts.items()
+        }
+        try:
+            promised = await self._consumer.commit(offsets)
+        except _NOT_OURS as error:
+            _log.warning("%s is not written, for the group went on without us: %s", batch.id, error)
+            return batch.parts.keys()
         return batch.parts.keys() - promised.keys()
 
-    async def keep(self, batch: Batch) -> None:
-        """It is written."""
-        await self._tell({one: part.end for one, part in batch.parts.items()}, batch.id)
-
-    async def begin(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Nothing is written yet, and this is where it will begin."""
-        await self._tell(offsets, "nothing")
-
-    async def _tell(self, offsets: Mapping[TopicPartition, int], written: str) -> None:
+    async def tell(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """All before these is written, or nothing was yet, and this is where it will begin."""
         if not self._consumer.commits:
             return
         try:
             await self._consumer.commit(offsets)
         except ConsumerError as error:
             self.failed += 1
-            _log.warning("%s is written, and the group was not told: %s", written, error)
+            told = ", ".join(f"{one} {int(at)}" for one, at in offsets.items())
+            _log.warning("the group was not told how far we are (%s): %s", told, error)

@@ -63,7 +63,11 @@ class Scope:
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Run it until it is done or the block ends."""
-        task = self._group.create_task(work, name=name)
+        try:
+            task = self._group.create_task(work, name=name)
+        except RuntimeError as error:  # another task has failed, and the block is about to end
+            work.close()
+            raise ClosedError(f"{self._owner}: it is ending: {error}") from error
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -74,7 +74,7 @@ def to_arrow(
     Before a corrupt place the rows that are good come out; the call after that raises it.
     """
     schema = checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
-    wanted = sum(_FLAGS.get(name, 0) for name in columns) | (0 if copy else _AS_VIEWS)
+    wanted = _wanted(tuple(columns), copy=copy)
     scale = 1000 if timestamps == "us" else 1
     taken = records.take_columns(wanted, 2**62 if max_rows is None else max_rows, max_bytes, scale)
     if taken is None:
@@ -91,6 +91,11 @@ def checked_schema(
     if max_rows is not None and max_rows < 1:
         raise ConfigError(f"max_rows={max_rows}: take 1 or more, or None for all")
     return schema_of(tuple(columns), copy=copy, timestamps=timestamps)
+
+
+@functools.lru_cache(maxsize=64)
+def _wanted(columns: tuple[str, ...], *, copy: bool) -> int:
+    return sum(_FLAGS.get(name, 0) for name in columns) | (0 if copy else _AS_VIEWS)
 
 
 @functools.cache

@@ -197,7 +197,7 @@ async def test_a_stream_for_which_there_is_no_partition_ends_at_once() -> None:
     async with world(2_000, one_by_one=True) as cluster:
         given: dict[str, Any] = {"partitions": [AT], "group_id": None, "stop_at": "end"}
         little = {"max_buffered_bytes": 2**16, "max_partition_fetch_bytes": 2**12}
-        async with consumer(cluster, topics=(), **given, **little) as one:
+        async with consumer(cluster, (), **given, **little) as one:
             streams = one.stream(3)
             for stream in reversed(streams):
                 found = [record.offset async for record in stream]

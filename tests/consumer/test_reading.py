@@ -81,7 +81,12 @@ async def test_without_anything_to_do_it_is_the_streams_own_iterator(
 ) -> None:
     world = World(wanted, wanted)
     looped: list[object] = []
-    monkeypatch.setattr(accel, "Loop", lambda source, _: looped.append(source) or source)
+
+    def loop(source: object, _: object) -> object:
+        looped.append(source)
+        return source
+
+    monkeypatch.setattr(accel, "Loop", loop)
     own: object = aiter(world.stream)
     assert aiter(world.reading) is own
     assert looped == [own]

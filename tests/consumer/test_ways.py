@@ -444,6 +444,4 @@ def test_options_that_do_not_go_together() -> None:
     refused("without a group_id", group_id=None, commit_policy="manual")
     refused("is for group_protocol='zookeeper'", zookeeper_connect="zk:2181")
     refused("is no listener: it has none of on_partitions_assigned", listener=5)
-    refused("is no store: it has no `async def load`", offsets=5)
-    with pytest.raises(ConfigError, match=r"TopicPartition\(topic, number\)"):
-        Consumer(bootstrap_servers="k:9092", partitions=[("t", 0)])  # type: ignore[list-item]
+    refused(r"is no OffsetStore: it needs load\(\) and commit\(\)", offsets=5)

@@ -92,3 +92,18 @@ async def test_who_reads_slowly_does_not_stall() -> None:
             assert manager.events.counts["stalled"] == 0
             await asyncio.sleep(15)
             assert manager.events.counts["stalled"] == 1
+
+
+def test_what_has_no_room_is_stalled_though_it_had_read_all_that_it_was_told_of() -> None:
+    budget = Budget(1000)
+    cursor = Cursor.of(AT, Wanted(Channel(budget), 5))
+    cursor.learn_end(5)
+    sights = [Sight(cursor, cast("Fetcher", object()), [])]
+    stalls = Stalls(10.0)
+    stalls.look(sights, 0.0)
+    assert stalls.look(sights, 20.0) == []
+    budget.take(1000)  # for others
+    stalls.look(sights, 30.0)
+    (stalled,) = stalls.look(sights, 50.0)
+    assert isinstance(stalled, Stalled)
+    assert "no room" in stalled.reason

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from asyncconsumer import TopicPartition
+from asyncconsumer.spark import delta
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.delta import DeltaSink
 from asyncconsumer.testing.handles import KafkaHandle
@@ -92,6 +93,69 @@ def test_a_commit_of_another_partition_in_between_does_not_matter(
     monkeypatch.setattr(DeltaSink, "_append", late)
     assert write(other, batch("t", 0, 1, [3])) == set()
     assert held(tmp_path) == [0, 1, 2, 3]
+
+
+@pytest.mark.fast
+def test_who_writes_alone_need_not_look_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit tells what the next one will find: to read the log again takes as long as it."""
+    one, looks, newest = sink(tmp_path), list[int](), DeltaSink._newest
+
+    def looked(self: DeltaSink) -> DeltaTable | None:
+        looks.append(1)
+        return newest(self)
+
+    monkeypatch.setattr(DeltaSink, "_newest", looked)
+    for at in range(5):
+        assert write(one, joined(batch("t", 0, at, [at]), batch("t", 1, at, [5 + at]))) == set()
+    assert len(looks) == 1
+    assert write(one, batch("t", 0, 3, [99])) == {PLACE}
+    assert len(looks) == 2  # nothing is refused for what we only believe
+    assert held(tmp_path) == list(range(10))
+
+
+@pytest.mark.fast
+def test_what_others_wrote_before_our_own_commit_is_looked_up(tmp_path: Path) -> None:
+    """Our snapshot has it then, so that delta-rs takes it for something that we knew."""
+    one, other = sink(tmp_path), sink(tmp_path)
+    write(one, joined(batch("t", 0, 0, [0]), batch("t", 1, 0, [1])))
+    write(other, batch("t", 0, 1, [2]))
+    assert write(one, batch("t", 1, 1, [3])) == set()
+    assert write(one, batch("t", 0, 1, [2])) == {PLACE}
+    assert held(tmp_path) == [0, 1, 2, 3]
+
+
+@pytest.mark.fast
+def test_a_commit_that_failed_and_is_there_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sink(tmp_path)
+    write(one, batch("t", 0, 0, [0]))
+
+    def fails(*arguments: Any, **options: Any) -> None:
+        write_deltalake(*arguments, **options)
+        raise OSError("no answer")
+
+    monkeypatch.setattr(delta, "write_deltalake", fails)
+    with pytest.raises(OSError, match="no answer"):
+        write(one, batch("t", 0, 1, [1]))
+    monkeypatch.undo()
+    assert write(one, batch("t", 0, 1, [1])) == {PLACE}
+    assert held(tmp_path) == [0, 1]
+
+
+@pytest.mark.fast
+def test_a_new_table_is_made_as_it_is_to_be_written(tmp_path: Path) -> None:
+    properties = {"delta.logRetentionDuration": "interval 2 days"}
+    one = sink(tmp_path, partition_by=["topic"], configuration=properties, name="orders")
+    assert write(one, batch("t", 0, 0, range(3))) == set()
+    assert write(one, batch("t", 0, 3, range(3, 5))) == set()
+    made = DeltaTable(str(tmp_path)).metadata()
+    assert made.partition_columns == ["topic"]
+    assert made.configuration == properties
+    assert made.name == "orders"
+    assert held(tmp_path) == list(range(5))
 
 
 @pytest.mark.fast

@@ -11,6 +11,7 @@ import pytest
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, SinkAhead, SinkFailed
+from asyncconsumer.fetch.events import Heard
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.landing import LandingFolder
@@ -146,12 +147,12 @@ async def test_a_batch_of_a_partition_that_was_lost_is_not_written(
     await send(kafka, topic, range(200))
     gate = Gate(tmp_path, asyncio.get_running_loop())
     gate.shut()
-    async with feeder(kafka, topic, group, gate) as one:
+    async with feeder(kafka, topic, group, gate, max_in_flight=2) as one:
         await until(lambda: gate.waiting > 0 and one.stats().in_flight == 2)
         one._ours.on_partitions_lost(partitions(topic, 0))
-        gate.unlock()
-        await until(lambda: one.stats().in_flight == 0)
-        assert one.stats().abandoned == 1  # the other one could not be called back
+        await until(lambda: one.stats().abandoned == 1)  # it waits for nobody
+        assert one.stats().in_flight == 0
+        gate.unlock()  # the other one could not be called back
     assert numbers(landed(tmp_path)) == list(range(50))
 
 
@@ -258,7 +259,7 @@ async def test_closing_writes_what_was_read_within_its_grace(
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100))
     async with feeder(kafka, topic, group, LandingFolder(tmp_path), max_wait_ms=600_000) as one:
-        await until(lambda: one.stats().records == 100 or one.stats().bytes_collecting > 0)
+        await until(lambda: one.stats().records == 100 or one._collector.size > 0)
         await send(kafka, topic, range(100, 120))
         lane = one._ours.lanes[TopicPartition(topic, 0)]
         await until(lambda: lane.position == 120)
@@ -455,6 +456,9 @@ class Ends:
     def listen(self, listener: object) -> None:
         """Nothing is to be told."""
 
+    def events(self) -> Heard:
+        return Heard()
+
     async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
         for number in range(2):
             part = batch("t", number, 0, range(number * 10, number * 10 + 10)).parts
@@ -496,6 +500,47 @@ async def test_a_timeout_is_raised_when_all_is_written(tmp_path: Path) -> None:
         async with SparkFeeder(consumer, LandingFolder(tmp_path)) as one:
             await one.run()
     assert numbers(landed(tmp_path)) == list(range(20))
+
+
+@pytest.mark.fast
+async def test_a_mistake_while_reading_is_raised_as_it_is(tmp_path: Path) -> None:
+    consumer: Any = Ends(error=ValueError("pyarrow says no"))
+    with pytest.raises(ValueError, match="says no"):
+        async with SparkFeeder(consumer, LandingFolder(tmp_path)) as one:
+            await one.run()
+
+
+class Stays(Ends):
+    """The same, and then there is nothing more for now."""
+
+    async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
+        async for records in super().arrow():
+            yield records
+        await asyncio.Event().wait()
+
+
+@pytest.mark.fast
+async def test_a_mistake_elsewhere_ends_the_block_and_leaves_nothing_waiting(
+    tmp_path: Path,
+) -> None:
+    """By then no task can be started any more: what is collected is another's to write."""
+    consumer: Any = Stays()
+
+    async def mistaken() -> None:
+        raise ValueError("a mistake")
+
+    async def feed(one: SparkFeeder) -> None:
+        async with one:
+            await until(lambda: one._collector.size > 0)
+            one._scope.start(mistaken(), "mistaken")
+            await one.run()
+
+    one = SparkFeeder(consumer, LandingFolder(tmp_path), max_wait_ms=60_000)
+    with pytest.raises(ExceptionGroup) as caught:
+        await feed(one)
+    assert caught.group_contains(ValueError, match="a mistake")
+    assert not caught.group_contains(RuntimeError)
+    assert one.stats().in_flight == 0
 
 
 @pytest.mark.fast

@@ -1,13 +1,16 @@
 """The landing folder: what makes a file count, and what becomes of those that do not."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark import landing
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.landing import LandingFolder
 from tests.spark.lake import batch, in_a_row, joined, landed, numbers, ranges
@@ -173,6 +176,61 @@ def test_old_claims_go_but_never_the_last(folder: Path, monkeypatch: pytest.Monk
         assert [path.name for path in sorted(claims.iterdir())] == [f"{2:020d}", "first"]
     assert sink(folder).load([PLACE, OTHER]) == {PLACE: 3, OTHER: 3}
     assert in_a_row(ranges(folder)[PLACE])
+
+
+def test_old_claims_go_also_where_nobody_runs_for_long(folder: Path) -> None:
+    for start in range(4):
+        one = sink(folder)
+        one.load([PLACE])
+        write(one, batch("t", 0, start, [start]))
+        for path in (claims := folder / "_offsets" / "t-0").iterdir():
+            make_old(path)
+    assert sink(folder).load([PLACE]) == {PLACE: 4}
+    assert [path.name for path in sorted(claims.iterdir())] == [f"{3:020d}", "first"]
+
+
+@pytest.mark.parametrize("length", [197, 198, 249])
+def test_a_topic_may_have_the_longest_of_names(folder: Path, length: int) -> None:
+    """Those of two that begin alike are apart all the same."""
+    topics = ["t" * length, "t" * (length - 1) + "u"]
+    places = [TopicPartition(topic, 12_345) for topic in topics]
+    one = sink(folder)
+    one.load(places)
+    for start in range(2):
+        what = joined(*(batch(topic, 12_345, start, [start]) for topic in topics))
+        assert write(one, what) == set()
+    assert sink(folder).load(places) == dict.fromkeys(places, 2)
+    assert numbers(landed(folder)) == [0, 0, 1, 1]
+
+
+def test_many_partitions_are_made_durable_together(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sync after another name, and so on, has the disk write each time; all names first."""
+    did = list[str]()
+    real = {name: getattr(landing, name) for name in ("_sync", "_linked")}
+
+    def noted(name: str) -> Callable[..., Any]:
+        def call(path: Path, *others: str) -> Any:
+            did.append(f"{name} {path.relative_to(folder).parts[:1]}")
+            return real[name](path, *others)
+
+        return call
+
+    one = sink(folder)
+    for name in real:
+        monkeypatch.setattr(landing, name, noted(name))
+    places = [TopicPartition("t", number) for number in range(20)]
+    one.load(places)
+    assert len(did) == 1
+    what = joined(*(batch("t", number, 0, [number]) for number in range(20)))
+    prepared = one.prepare(what)
+    did.clear()
+    one.publish(what, prepared)
+    *links, last = [place for place, name in enumerate(did) if name.startswith("_linked")]
+    syncs = [place for place, name in enumerate(did) if name.startswith("_sync")]
+    assert (len(links), len(syncs)) == (39, 21)  # a claim and a beginning each; and the folder
+    assert min(syncs) > last
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ static PyObject *record_reduce(Record *self, PyObject *Py_UNUSED(ignored))
 static PyObject *record_commit(Record *self, PyObject *Py_UNUSED(ignored))
 {
     PyObject *refuse = from_helper("refuse_commit");
-    PyObject *never = refuse ? PyObject_CallFunction(refuse, "OOL", self->topic, self->partition,
+    PyObject *never = refuse ? PyObject_CallFunction(refuse, "OOO", self->topic, self->partition,
                                                      self->offset) : NULL;
     Py_XDECREF(refuse);
     return never;

@@ -1,0 +1,300 @@
+"""What happens to topics, brokers and stores around a consumer: on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, Record, TopicPartition
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer, outside
+from tests.work.world import app
+
+pytestmark = pytest.mark.fast
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+QUICK = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 1_000}
+
+
+@asynccontextmanager
+async def world(partitions: int = 2) -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("t", partitions)
+        yield cluster
+
+
+@asynccontextmanager
+async def reading(
+    one: Consumer[Any, Any], seconds: float = 0
+) -> AsyncIterator[list[tuple[str, int]]]:
+    """What it is given, with so long a look at each record."""
+    got: list[tuple[str, int]] = []
+
+    async def read() -> None:
+        async for record in one:
+            got.append((record.topic, record.offset))
+            await asyncio.sleep(seconds)
+
+    task = asyncio.create_task(read())  # noqa: TID251 - it is a user's
+    try:
+        yield got
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(condition: Callable[[], bool], seconds: float = 300) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+def committed(cluster: GroupCluster, topic: str, partition: int = 0) -> int | None:
+    row = cluster.shelf.offsets.get("g", {}).get((topic, partition))
+    return None if row is None else row["offset"]
+
+
+def by_pattern(
+    cluster: GroupCluster, pattern: str = r"t\..*", **options: Any
+) -> Consumer[Any, Any]:
+    given = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": "g",
+        "metadata_refresh_ms": 1_000,
+        "heartbeat_thread": False,
+    }
+    return Consumer(pattern=pattern, outside=outside(cluster), **{**given, **options})
+
+
+# --- a topic that is made anew -------------------------------------------------------------------
+
+
+def recreate(cluster: GroupCluster) -> None:
+    """As Kafka does: what groups had committed of it is deleted with it."""
+    cluster.recreate_topic("t")
+    cluster.shelf.offsets["g"].clear()
+
+
+@simulated([1])
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+async def test_what_was_read_of_the_old_topic_is_not_committed_to_the_new_one(policy: str) -> None:
+    async with world(1) as cluster:
+        async with consumer(cluster, auto_offset_reset=policy) as one, reading(one) as got:
+            await one.assigned()
+            await until(lambda: committed(cluster, "t") == 0)
+            cluster.append("t", 0, 100)
+            await until(lambda: len(got) == 100)
+            recreate(cluster)
+            await until(lambda: one.counts["recreated"] == 1)
+            await until(lambda: committed(cluster, "t") is not None)
+            assert committed(cluster, "t") == 0
+            assert await one.position(A) == 0
+        assert committed(cluster, "t") == 0
+        cluster.append("t", 0, 300)
+        async with consumer(cluster, auto_offset_reset=policy) as one, reading(one) as got:
+            await until(lambda: len(got) == 300)
+
+
+@simulated([1])
+async def test_what_waits_of_the_old_topic_is_not_handed_out_as_if_it_were_of_the_new_one() -> None:
+    async with world(1) as cluster, consumer(cluster) as one:
+        cluster.append("t", 0, 100, batches=10)
+        records = aiter(one)
+        assert (await anext(records)).offset == 0
+        await asyncio.sleep(5)  # all is fetched
+        recreate(cluster)
+        await until(lambda: one.counts["recreated"] == 1)
+        cluster.append("t", 0, 10)
+        assert [(await anext(records)).offset for _ in range(10)] == list(range(10))
+
+
+@simulated([1])
+async def test_an_app_does_not_commit_what_it_did_of_the_old_topic_to_the_new_one() -> None:
+    async with world(1) as cluster:
+        handled: list[int] = []
+
+        async def handle(record: Record) -> None:
+            handled.append(record.offset)
+
+        cluster.append("t", 0, 100)
+        one = app(cluster)
+        one.handler("t")(handle)
+        async with one:
+            await until(lambda: committed(cluster, "t") == 100)
+            recreate(cluster)
+            await until(lambda: committed(cluster, "t") is not None)
+        assert committed(cluster, "t") == 0
+
+
+# --- a topic that is deleted ---------------------------------------------------------------------
+
+
+@simulated([1])
+async def test_a_deleted_topic_does_not_hold_up_the_commits_of_others() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        for topic in ("t.a", "t.b"):
+            cluster.add_topic(topic, 1)
+            cluster.append(topic, 0, 10)
+        async with by_pattern(cluster, auto_offset_reset="earliest") as one, reading(one) as got:
+            await until(lambda: len(got) == 20)
+            cluster.delete_topic("t.a")
+            async with asyncio.timeout(60):
+                while len(one.assignment) == 2:
+                    cluster.append("t.b", 0, 1)
+                    await asyncio.sleep(1)
+                    done = sum(topic == "t.b" for topic, _ in got)
+                await until(lambda: (committed(cluster, "t.b") or 0) >= done, 10)
+                cluster.append("t.b", 0, 1)
+                await until(
+                    lambda: got[-1] == ("t.b", cluster.end(TopicPartition("t.b", 0)) - 1), 5
+                )
+
+
+# --- a store that hangs --------------------------------------------------------------------------
+
+
+class Hanging:
+    """A store of the user's, of which one hangs as soon as it is told to."""
+
+    def __init__(self, kept: dict[TopicPartition, int]) -> None:
+        self.hangs = False
+        self.kept = kept
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return {one: self.kept.get(one) for one in partitions}
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.hangs:
+            await asyncio.sleep(10_000)
+        self.kept |= offsets
+
+
+@simulated([1])
+async def test_a_store_that_hangs_does_not_keep_partitions_from_others() -> None:
+    async with world() as cluster:
+        for number in (0, 1):
+            cluster.append("t", number, 2000, batches=20)
+        kept: dict[TopicPartition, int] = {}
+        first, second = Hanging(kept), Hanging(kept)
+        options = {**QUICK, "commit_timeout_ms": 20_000}
+        cooperative = {"partition_assignment_strategy": "cooperative-sticky", **options}
+        async with (
+            consumer(cluster, offsets=first, **cooperative) as one,
+            reading(one, 0.05) as got,
+        ):
+            await until(lambda: len(got) > 20)
+            first.hangs = True
+            async with consumer(cluster, offsets=second, **cooperative) as two:
+                await until(lambda: len(two.assignment) == 1, 60)
+                first.hangs = False
+
+
+# --- a partition that is paused ------------------------------------------------------------------
+
+
+@simulated([1])
+async def test_what_waits_of_a_paused_partition_does_not_starve_the_others() -> None:
+    small = {
+        "max_buffered_bytes": 1 << 20,
+        "max_partition_fetch_bytes": 100_000,
+        "fetch_max_bytes": 200_000,
+    }
+    async with world() as cluster, consumer(cluster, **small) as one:
+        cluster.append("t", 0, 3000, batches=300, size=1000)
+        await one.assigned()
+        await asyncio.sleep(5)  # much is fetched ahead
+        records = aiter(one)
+        assert (await anext(records)).partition == 0
+        one.pause(A)
+        cluster.append("t", 1, 3000, batches=300, size=1000)
+        async with asyncio.timeout(60):
+            for _ in range(3000):
+                assert (await anext(records)).partition == 1
+        one.resume(A)
+        async with asyncio.timeout(60):
+            assert [(await anext(records)).offset for _ in range(2999)] == list(range(1, 3000))
+
+
+# --- latest, and what came after us --------------------------------------------------------------
+
+
+@simulated([1])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_new_topic_is_read_from_its_beginning_once_and_not_whenever_it_returns(
+    protocol: str,
+) -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t.a", 1)
+        options = {
+            "auto_offset_reset": "latest",
+            "commit_policy": "manual",
+            "group_protocol": protocol,
+        }
+        async with by_pattern(cluster, **options) as one, reading(one) as got:
+            await one.assigned()
+            cluster.add_topic("t.b", 1)
+            cluster.append("t.b", 0, 100)
+            await until(lambda: len(got) == 100)
+            before = one.counts["rebalanced"]
+            async with by_pattern(cluster, pattern=r"t\.b", **options) as two:
+                await two.assigned()
+                await until(lambda: one.counts["rebalanced"] > before)
+                await asyncio.sleep(10)
+            await until(lambda: len(one.assignment) == 2)
+            await asyncio.sleep(10)
+            assert len(got) == 100
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+@simulated([1])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_who_lost_its_place_because_no_broker_answers_is_not_ready(protocol: str) -> None:
+    async with (
+        world() as cluster,
+        consumer(cluster, group_protocol=protocol, **QUICK) as one,
+        reading(one) as _,
+    ):
+        for number in (0, 1):
+            cluster.append("t", number, 20)
+        await until(lambda: len(one.assignment) == 2 and one.health().ready)
+        await asyncio.sleep(10)
+        cluster.kill(1)
+        await asyncio.sleep(12)  # the session is over
+        for _ in range(100):
+            await asyncio.sleep(0.5)
+            assert not one.health().ready, one.health()
+        cluster.start(1)
+        await until(lambda: one.health().ready)
+        assert len(one.assignment) == 2
+
+
+class Slow:
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await asyncio.sleep(40)
+
+
+@simulated([1])
+async def test_who_waits_for_others_in_a_rebalance_says_so() -> None:
+    eager = {"partition_assignment_strategy": "range", **QUICK}
+    async with (
+        world() as cluster,
+        consumer(cluster, **eager) as one,
+        consumer(cluster, listener=Slow(), **eager) as slow,
+        reading(one) as _,
+        reading(slow) as _,
+    ):
+        await until(lambda: len(one.assignment) == len(slow.assignment) == 1)
+        await until(lambda: one.health().ready)
+        async with consumer(cluster, **eager):
+            await until(lambda: not one.assignment)
+            for _ in range(30):
+                assert one.health().state == "rebalancing", one.health()
+                assert not one.health().ready
+                await asyncio.sleep(1)
+            await until(lambda: one.health().ready)

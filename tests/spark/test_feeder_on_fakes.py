@@ -1,0 +1,305 @@
+"""Feeders of a fake cluster, on virtual time: what happens when writes hang and groups go on."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.errors import ConfigError, RecordsGone
+from asyncconsumer.model import Offset
+from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.feeder import SparkFeeder
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
+from tests.helpers import until
+
+pytestmark = pytest.mark.fast
+
+AT, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+HEARTBEAT, OFFSET_COMMIT = 12, 8
+UNKNOWN_MEMBER, REBALANCE = 25, 27
+QUICK: dict[str, Any] = {
+    "enable_auto_commit": False,
+    "heartbeat_interval_ms": 100,
+    "partition_assignment_strategy": ["range"],
+    "revoke_grace_ms": 0,
+    "listener_timeout_ms": 300,
+}
+
+
+class Shelf:
+    """A sink in memory, without threads. `hold` has batches wait in `publish`."""
+
+    def __init__(self, *, remembers: bool = True) -> None:
+        self.remembers = remembers
+        self.apart = not remembers
+        self.ends: dict[TopicPartition, int] = {}
+        self.written: list[tuple[TopicPartition, int, int]] = []
+        self.gates: dict[TopicPartition, asyncio.Event] = {}  # the next batch waits there
+        self.refuses: Callable[[Batch], Collection[TopicPartition]] = lambda _: ()
+        self.seconds_to_load = 0.0
+
+    async def open(self) -> None:
+        """Nothing is to be made."""
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        await asyncio.sleep(self.seconds_to_load)
+        return {one: self.ends.get(one) for one in partitions}
+
+    async def prepare(self, batch: Batch) -> None:
+        """It is there already."""
+
+    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        for one in batch.parts:
+            if (gate := self.gates.pop(one, None)) is not None:
+                await gate.wait()
+        away = set(self.refuses(batch))
+        for one, part in batch.parts.items():
+            if one not in away:
+                self.ends[one] = part.end
+                self.written.append((one, part.start, part.end))
+        return away
+
+    async def discard(self, prepared: object) -> None:
+        """Nothing was made."""
+
+    def ranges(self, one: TopicPartition = AT) -> list[tuple[int, int]]:
+        return [(start, end) for place, start, end in self.written if place == one]
+
+
+@asynccontextmanager
+async def world(partitions: int = 1, **records: int) -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", partitions)
+        for number, count in enumerate(records.values()):
+            cluster.append("t", number, count)
+        yield cluster
+
+
+def feeder(cluster: GroupCluster, sink: Any, **options: Any) -> SparkFeeder:
+    small = {"max_records": 10, "max_wait_ms": 50, "max_in_flight": 2, "grace_ms": 1000}
+    of_the_consumer = options.keys() & {"auto_offset_reset", "listener_timeout_ms"}
+    reading = QUICK | {name: options.pop(name) for name in of_the_consumer}
+    return SparkFeeder(consumer(cluster, **reading), sink, **{**small, **options})
+
+
+async def group_has(one: SparkFeeder, place: TopicPartition = AT) -> Offset:
+    found = (await one._consumer.committed([place]))[place]
+    assert found is not None
+    return Offset.of(found)
+
+
+async def told(one: SparkFeeder, offset: int) -> bool:
+    return await group_has(one) == offset
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_a_write_that_ends_late_tells_the_group_nothing_any_more() -> None:
+    """What came back to us meanwhile, and was written, stays told."""
+    async with world(records=30) as cluster:
+        sink, gate = Shelf(remembers=False), asyncio.Event()
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink, max_in_flight=4) as one:
+            await until(lambda: one.stats().in_flight == 3)
+            cluster.fail_next(HEARTBEAT, REBALANCE)
+            await until(lambda: len(sink.written) >= 3)
+            cluster.append("t", 0, 70)
+            await until(lambda: len(sink.written) == 10)
+            await one.caught_up()
+            gate.set()
+            await until(lambda: len(sink.written) == 11)
+            await asyncio.sleep(1)
+            assert await group_has(one) == 100
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_who_is_thrown_out_while_a_revoke_waits_goes_on_when_it_is_back() -> None:
+    async with world(records=20) as cluster:
+        sink, gate = Shelf(remembers=False), asyncio.Event()
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink, listener_timeout_ms=30_000) as one:
+            await until(lambda: one.stats().in_flight == 2)
+            cluster.fail_next(HEARTBEAT, REBALANCE)
+            await until(lambda: not one._ours.lanes)
+            cluster.fail_next(HEARTBEAT, UNKNOWN_MEMBER)
+            await asyncio.sleep(1)
+            gate.set()
+            await until(lambda: AT in one._ours.lanes)
+            await one.caught_up()
+            assert sink.ranges()[-1] == (10, 20)
+            assert await group_has(one) == 20
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_a_batch_that_cannot_be_promised_is_read_again_and_nothing_lands_behind_it() -> None:
+    async with world(records=20) as cluster:
+        sink = Shelf(remembers=False)
+        async with feeder(cluster, sink) as one:
+            make, refused = one._ours.promises.make, list[Batch]()
+
+            async def not_the_first(batch: Batch) -> Collection[TopicPartition]:
+                if refused:
+                    return await make(batch)
+                refused.append(batch)
+                return batch.parts.keys()
+
+            one._ours.promises.make = not_the_first  # type: ignore[method-assign]
+            await one.caught_up()
+        assert sink.ranges() == [(0, 10), (10, 20)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_one_hung_write_does_not_hold_up_other_partitions_once_its_own_is_given_up() -> None:
+    async with world(2, zero=30) as cluster:
+        sink, gate = Shelf(), asyncio.Event()
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink) as one:
+            await until(lambda: one.stats().in_flight == 2)
+            cluster.fail_next(HEARTBEAT, REBALANCE)
+            await until(lambda: one.stats().abandoned > 0)
+            cluster.append("t", 1, 50)
+            await until(lambda: sink.ends.get(OTHER) == 50)
+            assert len(one._ours.lanes) == 2
+            await until(lambda: sink.ends.get(AT) == 30)
+            sink.refuses = lambda batch: [
+                place for place, part in batch.parts.items() if part.start != sink.ends.get(place)
+            ]
+            gate.set()
+            await until(lambda: one.stats().refused == 1)
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_refused_by_a_sink_that_has_nothing_is_read_again() -> None:
+    async with world(records=60) as cluster:
+        sink, refused = Shelf(), list[Batch]()
+
+        def the_first(batch: Batch) -> Collection[TopicPartition]:
+            refused.append(batch)
+            return batch.parts.keys() if len(refused) == 1 else ()
+
+        sink.refuses = the_first
+        async with feeder(cluster, sink) as one:
+            await until(lambda: len(refused) > 1)
+            await one.caught_up()
+        assert sink.ranges() == [(at, at + 10) for at in range(0, 60, 10)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_caught_up_waits_for_what_is_being_taken_up() -> None:
+    async with world(records=20) as cluster:
+        sink = Shelf()
+        async with feeder(cluster, sink, listener_timeout_ms=30_000) as one:
+            await one.caught_up()
+            sink.seconds_to_load = 5.0
+            cluster.fail_next(HEARTBEAT, REBALANCE)
+            await until(lambda: not one._ours.lanes)
+            cluster.append("t", 0, 100)
+            await until(lambda: AT in one._consumer.assignment)
+            assert not one._ours.lanes
+            await one.caught_up()
+            assert sink.ends == {AT: 120}
+
+
+# --- what is gone, and what never was ---------------------------------------------------------
+
+
+async def fed_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
+    """And then the log goes on from 200 to 300."""
+    for _ in range(10):
+        cluster.append("t", 0, 10)
+    async with feeder(cluster, sink) as one:
+        await one.caught_up()
+    for _ in range(20):
+        cluster.append("t", 0, 10)
+    cluster.advance_log_start(AT, 200)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@simulated(seeds=range(2), limit=600)
+async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
+    async with world() as cluster:
+        sink = Shelf()
+        await fed_up_to_100(cluster, sink)
+        for _ in range(2):  # and again
+            with pytest.raises(RecordsGone, match=r"up to offset 100.* fail_on_data_loss"):
+                async with feeder(cluster, sink, auto_offset_reset=reset) as one:
+                    await one.run()
+        assert sink.ends == {AT: 100}
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@simulated(seeds=range(2), limit=600)
+async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
+    async with world() as cluster:
+        sink = Shelf()
+        await fed_up_to_100(cluster, sink)
+        options: dict[str, Any] = {"auto_offset_reset": reset, "fail_on_data_loss": False}
+        async with feeder(cluster, sink, **options) as one:
+            await until(lambda: one.stats().records == 100)
+        assert sink.ranges()[10] == (100, 210)
+        assert sink.ends == {AT: 300}
+
+
+@simulated(seeds=range(2), limit=600)
+async def test_a_sink_that_knows_where_to_go_on_needs_no_offset_of_the_group() -> None:
+    async with world(records=20) as cluster:
+        sink = Shelf()
+        sink.ends[AT] = 10
+        async with feeder(cluster, sink, auto_offset_reset="none") as one:
+            await one.caught_up()
+        assert sink.ranges() == [(10, 20)]
+
+
+@simulated(seeds=range(2), limit=600)
+async def test_what_is_no_record_is_no_lag() -> None:
+    """Behind the records there are those of a transaction that was aborted, and markers."""
+    async with world() as cluster:
+        cluster.append_transaction("t", 0, 5, commit=True)
+        cluster.append_transaction("t", 0, 5, commit=False)
+        sink = Shelf()
+        reader = consumer(cluster, **QUICK, isolation_level="read_committed")
+        async with SparkFeeder(reader, sink, max_wait_ms=50) as one:
+            await one.caught_up()
+            assert one.stats().lag == 0
+            assert sink.ends == {AT: 5}
+            await until(lambda: told(one, 12))
+            cluster.append_transaction("t", 0, 3, commit=True)
+            await one.caught_up()
+            assert sink.ranges() == [(0, 5), (5, 15)]
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(2), limit=600)
+async def test_what_is_written_is_kept_by_nobody() -> None:
+    """Neither by its lane, nor while the group is told of it."""
+    async with world(2, zero=20, one=20) as cluster:
+        sink, told = Shelf(), list[Mapping[TopicPartition, int]]()
+        async with feeder(cluster, sink, max_records=5) as one:
+            gate = asyncio.Event()
+
+            async def slow(ends: Mapping[TopicPartition, int]) -> None:
+                told.append(ends)
+                await gate.wait()
+
+            one._ours.landed = slow  # type: ignore[method-assign]
+            await until(lambda: sink.ends == {AT: 20, OTHER: 20})
+            gc.collect()
+            assert len(told) >= 8
+            assert not [each for each in gc.get_objects() if isinstance(each, Batch)]
+            gate.set()
+
+
+def test_a_name_that_nobody_would_use_is_refused() -> None:
+    reader: Consumer[Any, Any] = Consumer(
+        "t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False
+    )
+    with pytest.raises(ConfigError, match="app is for write"):
+        SparkFeeder(reader, Shelf(), app="orders")
