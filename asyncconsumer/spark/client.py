@@ -1,6 +1,7 @@
 """A cluster as one process of Spark's sees it: asked for offsets, read by ranges."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ T = TypeVar("T")
 _PATIENCE_MS: Final = 60_000
 _BYTES_A_RECORD: Final = 128  # a guess; larger ones take more than one fetch, each sent ahead
 _LEAST_BYTES: Final = 2**18
+_SAMPLE, _SAMPLE_SECONDS = 100, 1.0  # records that tell of all the others
 _TOPIC_PATIENCE_MS: Final = 2_000  # then a topic that brokers do not know is believed gone
 _COMMIT_PATIENCE_MS: Final = 2_000  # the query waits meanwhile, and the next commit tells the same
 
@@ -173,6 +175,24 @@ class Client:
             end=wanted.end,
             lane=self._lane,
         )
+
+    async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
+        """Of each topic about how large a record is, told by the first ones of these ranges.
+
+        It is for planning well: what cannot be told in time is left out, and nothing is raised.
+        """
+        found: dict[str, int] = {}
+
+        async def ask(wanted: OffsetRange) -> None:
+            reader = self.reader(wanted._replace(end=min(wanted.end, wanted.start + _SAMPLE)))
+            with contextlib.suppress(ConsumerError, TimeoutError):
+                async with asyncio.timeout(_SAMPLE_SECONDS):
+                    records = await reader.next()
+                sizes = [len(one.value or b"") + len(one.key or b"") for one in records or ()]
+                found[wanted.topic] = sum(sizes) // max(len(sizes), 1)
+
+        await each(ranges, ask)
+        return found
 
     async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit for a group in Kafka, without joining it; a group with live members refuses."""

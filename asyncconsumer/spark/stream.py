@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.batch import Task, Travelling, read_task
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
@@ -32,7 +32,7 @@ from asyncconsumer.spark.offsets import (
 )
 from asyncconsumer.spark.options import SourceOptions
 from asyncconsumer.spark.resolve import resolve, those_there
-from asyncconsumer.spark.tasks import tasks_of
+from asyncconsumer.spark.tasks import tasks_of, that_tell_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +51,7 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         self._available_now = False
         self._target: Offsets | None = None  # of an available-now query: where it all ends
         self._latest: Offsets | None = None  # that was seen last
+        self._record_bytes: dict[str, int] = {}  # of each topic, asked once; 0 if not known
         self._last_trigger = -float("inf")  # when a micro-batch was last let go
 
     # --- offsets ---------------------------------------------------------------------------------
@@ -129,7 +130,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         begins = self._begins(last.keys() - first.keys())
         ranges, losses = ranges_between(first, last, begins)
         self._report(losses)
-        return [Task(ranges) for ranges in tasks_of(ranges, self._options)]
+        self._ask_sizes(ranges)
+        return [Task(ranges) for ranges in tasks_of(ranges, self._options, self._record_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one task's ranges."""
@@ -163,6 +165,13 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
             return await client.latest(await client.partitions(self._options.selection))
 
         return home().run(ask())
+
+    def _ask_sizes(self, ranges: Sequence[OffsetRange]) -> None:
+        asked = that_tell_sizes(ranges, self._options)
+        unknown = [one for one in asked if one.topic not in self._record_bytes]
+        if unknown:
+            found = home().run(self._client().record_bytes(unknown))
+            self._record_bytes |= {one.topic: found.get(one.topic, 0) for one in unknown}
 
     def _begins(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Where partitions begin that were added meanwhile; some may be gone again."""

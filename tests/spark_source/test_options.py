@@ -37,7 +37,7 @@ from asyncconsumer.spark.places import AtOffsets, AtTimes, Everywhere, Matching,
 from asyncconsumer.spark.progress import lag
 from asyncconsumer.spark.pushdown import Narrowed
 from asyncconsumer.spark.resolve import resolve
-from asyncconsumer.spark.tasks import tasks_of
+from asyncconsumer.spark.tasks import tasks_of, that_tell_sizes
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 pytestmark = pytest.mark.fast
@@ -258,6 +258,24 @@ def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
     assert _tasks([30_000, 100, 0, 19_000, 900]) == [[30_000], [19_000, 900, 100]]
     assert _tasks([10, 20], recordsPerTask="1") == [[20], [10]]
     assert _tasks([]) == []
+
+
+def test_few_large_records_make_a_task() -> None:
+    ranges = [OffsetRange("t", number, 0, 1000) for number in range(16)]
+    ranges += [OffsetRange("u", number, 0, 1000) for number in range(16)]
+    options = parsed()
+
+    def sizes(**record_bytes: int) -> list[int]:
+        return sorted(len(task) for task in tasks_of(ranges, options, record_bytes))
+
+    assert sizes() == sizes(t=100, u=100) == [12, 20]
+    assert sizes(t=2**20, u=2**20) == [1] * 32
+    assert sizes(t=2**20) == [1] * 16 + [16]
+    assert sizes(t=2**11, u=2**11) == [4] * 8
+    assert that_tell_sizes(ranges, options) == [ranges[15], ranges[31]]
+    assert that_tell_sizes(ranges, parsed(recordsPerTask="1")) == []
+    assert that_tell_sizes(ranges, parsed(minPartitions="1")) == []
+    assert that_tell_sizes(ranges[:1], options) == []
 
 
 def test_ranges_are_divided_when_asked_for() -> None:

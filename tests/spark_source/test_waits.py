@@ -127,3 +127,18 @@ def test_a_group_that_nobody_coordinates_is_not_waited_for(
         assert not limit.expired()
 
     play(scene)
+
+
+def test_sizes_of_records_are_told_soon_or_not_at_all(play: Callable[[Scene], None]) -> None:
+    async def scene(cluster: FakeCluster, client: Client) -> None:
+        there = OffsetRange(*T0, 5, 95)
+        lost = [OffsetRange("no", 0, 0, 9), OffsetRange(*U0, 500, 900)]
+        found = await client.record_bytes([there, *lost])
+        assert found.keys() == {"t"}
+        assert 5 < found["t"] < 500
+        for node in cluster.brokers:
+            cluster.freeze(node)
+        async with asyncio.timeout(3):
+            assert await client.record_bytes([there]) == {}
+
+    play(scene)
