@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
+_ENOUGH_NOTHING: Final = 3  # empty answers in a row, before an end: then it may be there no more
 
 
 class Skipped(NamedTuple):
@@ -98,6 +99,7 @@ class PartitionReader:
 
         Cancelling it loses nothing.
         """
+        empty = 0
         while self._end is None or self.position < self._end:
             try:
                 fetched = await self._fetch()
@@ -107,7 +109,18 @@ class PartitionReader:
             self._patience = None
             if fetched is not None:
                 return fetched.records(self._config, end=self._end)
+            empty += 1
+            if empty % _ENOUGH_NOTHING == 0:
+                await self._check_end()
         return None
+
+    async def _check_end(self) -> None:
+        """A log that lost its tail may never come to the end that it had: no broker tells that."""
+        if self._end is None or not 0 <= self.high_watermark < self._end:
+            return
+        earliest, latest = await self._ends()
+        if latest < self._end:
+            raise OffsetNotThere(*self.partition, self._end, earliest, latest)
 
     async def ask_ahead(self) -> None:
         """Have the first fetch on its way before `next` wants it, which sees to what fails now."""

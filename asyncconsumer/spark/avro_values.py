@@ -12,7 +12,7 @@ from asyncconsumer.serdes.models import package
 from asyncconsumer.spark.typed import Undecodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _DAMAGED: Final = (
     EOFError,
@@ -34,6 +34,10 @@ class AvroDecoder:
     def __init__(self, kind: "pa.DataType", avro_schema: str | None) -> None:
         self._kind = kind
         self._read = _reader(avro_schema, [field.name for field in kind])
+
+    def hopeless(self, _values: Any) -> "Sequence[int]":  # noqa: ANN401 - pyarrow's
+        """None: to try one value costs no more than to look at it."""
+        return ()
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
         """A column of structs."""

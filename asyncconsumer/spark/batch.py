@@ -14,7 +14,7 @@ from asyncconsumer.spark.prompt import acknowledge_at_once
 from asyncconsumer.spark.pushdown import Narrowed
 from asyncconsumer.spark.reader import read
 from asyncconsumer.spark.resolve import resolve
-from asyncconsumer.spark.tasks import tasks_of
+from asyncconsumer.spark.tasks import tasks_of, that_tell_sizes
 from asyncconsumer.spark.values import batches_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class KafkaReader(Travelling, DataSourceReader):
         here = home()
         client = here.client(self._options.kafka)
         ranges = here.run(_planned(client, self._options, self._narrowed))
-        return [Task(ranges) for ranges in tasks_of(ranges, self._options)]
+        sizes = here.run(client.record_bytes(that_tell_sizes(ranges, self._options)))
+        return [Task(ranges) for ranges in tasks_of(ranges, self._options, sizes)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one task's ranges."""

@@ -1,12 +1,14 @@
 """A cluster as one process of Spark's sees it: asked for offsets, read by ranges."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.fetch.leader import Leaders
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.fetch.session import Session
@@ -30,7 +32,9 @@ T = TypeVar("T")
 _PATIENCE_MS: Final = 60_000
 _BYTES_A_RECORD: Final = 128  # a guess; larger ones take more than one fetch, each sent ahead
 _LEAST_BYTES: Final = 2**18
+_SAMPLE, _SAMPLE_SECONDS = 100, 1.0  # records that tell of all the others
 _TOPIC_PATIENCE_MS: Final = 2_000  # then a topic that brokers do not know is believed gone
+_COMMIT_PATIENCE_MS: Final = 2_000  # the query waits meanwhile, and the next commit tells the same
 
 
 class Client:
@@ -40,6 +44,12 @@ class Client:
         connection, self.fetch_config = configs_of(kafka)
         self._session = Session(connection, patience_ms=_PATIENCE_MS)
         self._lane = self._session.brokers.new_lane()
+        self._impatient = Leaders(
+            self._session.brokers,
+            self._session.cluster,
+            patience_ms=0,
+            randomness=self._session.randomness,
+        )
         self._closing = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
 
@@ -141,10 +151,9 @@ class Client:
                         found[TopicPartition(topic["name"], row["partition"])] = row["offset"]
 
         async def ask_again(one: TopicPartition) -> None:
-            self._session.leaders.doubt(one)
-            listed = await list_offset(
-                self._session.leaders, one, asked[one], committed_only=committed
-            )
+            self._impatient.doubt(one)
+            ask = functools.partial(list_offset, self._impatient, one, asked[one])
+            listed = await self._patiently(functools.partial(ask, committed_only=committed))
             found[one] = listed.offset
 
         await each(at_leaders, ask_leader)
@@ -167,6 +176,24 @@ class Client:
             lane=self._lane,
         )
 
+    async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
+        """Of each topic about how large a record is, told by the first ones of these ranges.
+
+        It is for planning well: what cannot be told in time is left out, and nothing is raised.
+        """
+        found: dict[str, int] = {}
+
+        async def ask(wanted: OffsetRange) -> None:
+            reader = self.reader(wanted._replace(end=min(wanted.end, wanted.start + _SAMPLE)))
+            with contextlib.suppress(ConsumerError, TimeoutError):
+                async with asyncio.timeout(_SAMPLE_SECONDS):
+                    records = await reader.next()
+                sizes = [len(one.value or b"") + len(one.key or b"") for one in records or ()]
+                found[wanted.topic] = sum(sizes) // max(len(sizes), 1)
+
+        await each(ranges, ask)
+        return found
+
     async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit for a group in Kafka, without joining it; a group with live members refuses."""
         # few ask for it, and only on the driver
@@ -175,6 +202,7 @@ class Client:
 
         coordinator = Coordinator(group, self._session.brokers, self._session.cluster)
         store = KafkaOffsets(
-            coordinator, patience_ms=_PATIENCE_MS, randomness=self._session.randomness
+            coordinator, patience_ms=_COMMIT_PATIENCE_MS, randomness=self._session.randomness
         )
-        await store.commit(offsets)
+        async with asyncio.timeout(_COMMIT_PATIENCE_MS / 1000):  # a broker may also be silent
+            await store.commit(offsets)

@@ -1,6 +1,8 @@
 """JSON values, all of a batch at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from json import JSONDecodeError, loads
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,6 +29,44 @@ def _first(kind: Any, unwanted: Callable[[Any], bool], name: str = "value") -> s
     return ""
 
 
+def _test_of(kind: Any) -> Callable[[Any], bool]:  # noqa: ANN401 - pyarrow's
+    """Whether what Python's parser made of a text may be of a type; if in doubt, it may."""
+    if pa.types.is_struct(kind):
+        fields = [(field.name, _test_of(field.type)) for field in kind]
+        return lambda found: (
+            found is None
+            or (isinstance(found, dict) and all(test(found.get(name)) for name, test in fields))
+        )
+    if pa.types.is_list(kind):
+        inner = _test_of(kind.value_type)
+        return lambda found: found is None or (isinstance(found, list) and all(map(inner, found)))
+    if pa.types.is_signed_integer(kind):
+        most = 2 ** (kind.bit_width - 1)
+        return lambda found: found is None or (type(found) is int and -most <= found < most)
+    if pa.types.is_timestamp(kind):
+        return lambda found: found is None or (isinstance(found, str) and _is_moment(found))
+    for is_kind, types in _PLAIN:
+        if is_kind(kind):
+            return lambda found: type(found) in types
+    return lambda _: True
+
+
+_PLAIN: Final = (
+    (pa.types.is_boolean, {bool, type(None)}),
+    (pa.types.is_floating, {int, float, type(None)}),
+    (pa.types.is_string, {str, type(None)}),
+    (pa.types.is_binary, {str, type(None)}),
+)
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
 class JsonDecoder:
     """Parses with Arrow's own reader. Fields that the schema does not have are left out.
 
@@ -42,9 +82,22 @@ class JsonDecoder:
                     f"JSON field {name}: Arrow reads no dates and no maps from JSON; take string, "
                     "and to_date() or from_json() after reading"
                 )
+        self._may_be = _test_of(kind)
         self._options = json.ParseOptions(
             explicit_schema=pa.schema([("v", kind)]), unexpected_field_behavior="ignore"
         )
+
+    def hopeless(self, values: Any) -> Sequence[int]:  # noqa: ANN401 - pyarrow's
+        """Which are no JSON, or of other types: what Arrow takes, Python's parser takes as well."""
+        return [number for number, one in enumerate(values.to_pylist()) if not self._has_hope(one)]
+
+    def _has_hope(self, value: bytes) -> bool:
+        try:
+            return self._may_be(loads(value.decode()))
+        except (UnicodeDecodeError, JSONDecodeError):
+            return False
+        except (ValueError, RecursionError):  # too long a number, too deep: Arrow may bear it
+            return True
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
         """A column of structs."""

@@ -81,7 +81,8 @@ class Narrowed:
         after = isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual)
         if after and isinstance(one.value, datetime) and one.value.tzinfo is not None:
             moment = milliseconds(one.value)
-            self.since_ms = max(moment, 0 if self.since_ms is None else self.since_ms)
+            if moment > 0:  # a record without a timestamp has -1, for which Kafka does not look
+                self.since_ms = max(moment, self.since_ms or 0)
 
     def _bound(self, kind: type[Filter], value: Any) -> bool:  # noqa: ANN401 - of any column
         if not isinstance(value, int):

@@ -55,7 +55,7 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 def _login(jaas: str, mechanism: str) -> dict[str, str]:
     """User and password from a line like `...PlainLoginModule required username="u" ...;`."""
-    module, _, rest = jaas.strip().rstrip(";").partition(" ")
+    module, rest = [*jaas.strip().rstrip(";").split(None, 1), "", ""][:2]
     if module.rpartition(".")[2] not in _MODULES:
         raise ConfigError(  # the line itself has a password: it is not told
             f"kafka.sasl.mechanism {mechanism} needs kafka.sasl.jaas.config with one of "

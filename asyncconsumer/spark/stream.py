@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.batch import Task, Travelling, read_task
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
@@ -32,7 +32,7 @@ from asyncconsumer.spark.offsets import (
 )
 from asyncconsumer.spark.options import SourceOptions
 from asyncconsumer.spark.resolve import resolve, those_there
-from asyncconsumer.spark.tasks import tasks_of
+from asyncconsumer.spark.tasks import tasks_of, that_tell_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +48,10 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         self._options = options
         self._schema = schema
         self._initial: dict[str, Any] | None = None  # where the query began, if it has just begun
+        self._available_now = False
         self._target: Offsets | None = None  # of an available-now query: where it all ends
         self._latest: Offsets | None = None  # that was seen last
+        self._record_bytes: dict[str, int] = {}  # of each topic, asked once; 0 if not known
         self._last_trigger = -float("inf")  # when a micro-batch was last let go
 
     # --- offsets ---------------------------------------------------------------------------------
@@ -82,6 +84,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
 
     def _next_end(self, begun: Offsets, limit: ReadLimit) -> Offsets:
         latest = self._target if self._target is not None else self._ask_latest()
+        if self._available_now:
+            self._target = latest
         self._latest = latest
         if isinstance(limit, ReadAllAvailable):
             return latest
@@ -104,8 +108,12 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         return False
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is there now is all that this query will read."""
-        self._target = self._ask_latest()
+        """What is there when its first micro-batch is planned is all that this query will read.
+
+        Not what is there now: where a new query starts is asked for after this, and if that is
+        `latest` of a topic that is written to, it would start behind its end.
+        """
+        self._available_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The ends as they were seen last, for the query's progress."""
@@ -122,7 +130,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         begins = self._begins(last.keys() - first.keys())
         ranges, losses = ranges_between(first, last, begins)
         self._report(losses)
-        return [Task(ranges) for ranges in tasks_of(ranges, self._options)]
+        self._ask_sizes(ranges)
+        return [Task(ranges) for ranges in tasks_of(ranges, self._options, self._record_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one task's ranges."""
@@ -143,8 +152,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
             return
         try:
             home().run(self._client().commit(group, from_json(end)))
-        except ConsumerError as error:  # the checkpoint counts: the query goes on
-            _log.warning("commitToGroup %s: %s", group, error)
+        except (ConsumerError, TimeoutError) as error:  # the checkpoint counts: the query goes on
+            _log.warning("commitToGroup %s: %s", group, str(error) or "no answer in time")
 
     def _client(self) -> Client:
         return home().client(self._options.kafka)
@@ -156,6 +165,13 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
             return await client.latest(await client.partitions(self._options.selection))
 
         return home().run(ask())
+
+    def _ask_sizes(self, ranges: Sequence[OffsetRange]) -> None:
+        asked = that_tell_sizes(ranges, self._options)
+        unknown = [one for one in asked if one.topic not in self._record_bytes]
+        if unknown:
+            found = home().run(self._client().record_bytes(unknown))
+            self._record_bytes |= {one.topic: found.get(one.topic, 0) for one in unknown}
 
     def _begins(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Where partitions begin that were added meanwhile; some may be gone again."""

@@ -1,7 +1,7 @@
 """Values as columns: decoded in Arrow, and what to do with those that cannot be."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 from pyarrow import compute
@@ -13,6 +13,8 @@ from asyncconsumer.spark.values import CORRUPT
 if TYPE_CHECKING:
     from asyncconsumer.wire import accel
 
+_FEW: Final = 512  # values that are looked at one by one if some are bad
+
 
 class Undecodable(Exception):
     """Some value of a column is not what it should be; which one is not known."""
@@ -23,6 +25,9 @@ class Decoder(Protocol):
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's: binary without nulls -> a column
         """One for each, or Undecodable."""
+
+    def hopeless(self, values: Any) -> Sequence[int]:  # noqa: ANN401 - as above
+        """Which ones surely cannot be decoded, as far as that is cheaper to tell than to try."""
 
 
 class TypedColumns:
@@ -64,7 +69,11 @@ class TypedColumns:
         return self._mode == "DROPMALFORMED"
 
     def _decoded(self, values: Any) -> tuple[Any, list[int]]:  # noqa: ANN401 - pyarrow's
-        """The column, and which of it are bad: halves are tried where the whole cannot be."""
+        """The column, and which of it are bad: halves are tried where the whole cannot be.
+
+        Trying costs much more than a value does. So in a part that is small enough the decoder
+        looks at each value first, and what it knows to be bad is not tried again.
+        """
         kind = self._schema.field("value").type
         if not len(values):
             return pa.nulls(0, kind), []
@@ -73,10 +82,18 @@ class TypedColumns:
         except Undecodable:
             if len(values) == 1:
                 return pa.nulls(1, kind), [0]
+        if len(values) <= _FEW and (hopeless := self._decoder.hopeless(values)):
+            return self._decoded_without(hopeless, values)
         middle = len(values) // 2
         first, bad = self._decoded(values.slice(0, middle))
         second, worse = self._decoded(values.slice(middle))
         return pa.concat_arrays([first, second]), bad + [middle + index for index in worse]
+
+    def _decoded_without(self, hopeless: Sequence[int], values: Any) -> tuple[Any, list[int]]:  # noqa: ANN401 - pyarrow's
+        good = compute.invert(_flags(hopeless, len(values)))
+        found, bad = self._decoded(values.filter(good))
+        places = compute.indices_nonzero(good).to_pylist()
+        return _spread(found, good), sorted([*hopeless, *(places[index] for index in bad)])
 
     def _fail(self, row: "pa.RecordBatch") -> None:
         topic, partition, offset = (row[name][0] for name in ("topic", "partition", "offset"))

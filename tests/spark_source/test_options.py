@@ -37,7 +37,7 @@ from asyncconsumer.spark.places import AtOffsets, AtTimes, Everywhere, Matching,
 from asyncconsumer.spark.progress import lag
 from asyncconsumer.spark.pushdown import Narrowed
 from asyncconsumer.spark.resolve import resolve
-from asyncconsumer.spark.tasks import tasks_of
+from asyncconsumer.spark.tasks import tasks_of, that_tell_sizes
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 pytestmark = pytest.mark.fast
@@ -131,6 +131,9 @@ def test_a_login_as_java_has_it() -> None:
     connection, _ = configs_of(kafka)
     assert connection.sasl_plain_username == "alice"
     assert connection.sasl_plain_password == 'it\'s "so"'
+    for space in ("\n", "\t", "\r\n  "):
+        broken = {**kafka, "sasl.jaas.config": line.replace(" ", space, 1)}
+        assert configs_of(broken)[0].sasl_plain_username == "alice"
     with pytest.raises(ConfigError, match="no password") as caught:
         configs_of({**kafka, "sasl.jaas.config": 'PlainLoginModule required username="alice";'})
     assert "alice" not in str(caught.value)
@@ -257,6 +260,24 @@ def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
     assert _tasks([]) == []
 
 
+def test_few_large_records_make_a_task() -> None:
+    ranges = [OffsetRange("t", number, 0, 1000) for number in range(16)]
+    ranges += [OffsetRange("u", number, 0, 1000) for number in range(16)]
+    options = parsed()
+
+    def sizes(**record_bytes: int) -> list[int]:
+        return sorted(len(task) for task in tasks_of(ranges, options, record_bytes))
+
+    assert sizes() == sizes(t=100, u=100) == [12, 20]
+    assert sizes(t=2**20, u=2**20) == [1] * 32
+    assert sizes(t=2**20) == [1] * 16 + [16]
+    assert sizes(t=2**11, u=2**11) == [4] * 8
+    assert that_tell_sizes(ranges, options) == [ranges[15], ranges[31]]
+    assert that_tell_sizes(ranges, parsed(recordsPerTask="1")) == []
+    assert that_tell_sizes(ranges, parsed(minPartitions="1")) == []
+    assert that_tell_sizes(ranges[:1], options) == []
+
+
 def test_ranges_are_divided_when_asked_for() -> None:
     assert _tasks([10, 20], minPartitions="2") == [[10], [20]]
     assert _tasks([10, 90], minPartitions="4") == [[10], [30], [30], [30]]
@@ -297,3 +318,11 @@ def test_filters_narrow_what_is_read() -> None:
     assert narrowed.of(ranges) == [OffsetRange("t", 1, 5, 8)]
     assert narrowed.since_ms == 1_704_067_200_000
     assert Narrowed().of(ranges) == ranges
+
+
+@pytest.mark.parametrize("year", [1, 1969, 1970])
+def test_records_without_a_timestamp_are_later_than_what_was_before_1970(year: int) -> None:
+    narrowed = Narrowed()
+    moment = GreaterThanOrEqual(("timestamp",), datetime(year, 1, 1, tzinfo=UTC))
+    assert list(narrowed.take([moment])) == [moment]
+    assert narrowed.since_ms is None  # Kafka would begin at the first record that has one

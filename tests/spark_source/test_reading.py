@@ -85,6 +85,8 @@ class Cluster:
     def __init__(self, known: int = 0) -> None:
         self.known = known
         self.position = 0
+        self.size = 1
+        self.sampled: list[str] = []
         self.read: list[OffsetRange] = []
 
     async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
@@ -102,6 +104,10 @@ class Cluster:
 
     def fetch_bytes(self, _: OffsetRange) -> int:
         return 1
+
+    async def record_bytes(self, ranges: Collection[OffsetRange]) -> dict[str, int]:
+        self.sampled += [one.topic for one in ranges]
+        return {"kept": self.size}
 
     async def ask_ahead(self) -> None:
         """Nothing is on its way."""
@@ -233,6 +239,56 @@ def test_a_first_batch_is_repeated_from_where_it_began(
     later = again.latestOffset(end, ReadAllAvailable())
     assert later == {"kept": {"0": 11}}
     assert planned(again, end, later) == [OffsetRange(*KEPT, 8, 11)]
+
+
+class Written(Cluster):
+    """Where a record is written between any two questions."""
+
+    end = 10
+
+    async def partitions(self, _: object) -> frozenset[TopicPartition]:
+        return frozenset([KEPT])
+
+    async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        self.end += 1
+        return dict.fromkeys(partitions, self.end)
+
+    list_offsets = latest
+
+
+@pytest.mark.fast
+def test_an_available_now_query_of_a_topic_that_is_written_to_starts_before_its_end(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Written()
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: cluster)
+    options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
+    reader = KafkaStreamReader(options, StructType())
+    reader.prepareForTriggerAvailableNow()  # Spark's order
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    (task,) = reader.partitions(start, end)
+    assert task.value == [OffsetRange(*KEPT, 11, 12)]
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end  # there is no more
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("size", "tasks"), [(10, 1), (5 * 2**20, 3)])
+def test_how_large_records_are_is_asked_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, size: int, tasks: int
+) -> None:
+    cluster = Cluster()
+    cluster.size = size
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: cluster)
+    options = parse({"kafka.bootstrap.servers": "a:1", "subscribePattern": "."}, streaming=True)
+    reader = KafkaStreamReader(options, StructType())
+    old = {"kept": {"0": 0, "1": 0}, "other": {"0": 0}}
+    new = {"kept": {"0": 5, "1": 4}, "other": {"0": 1}}
+    for _ in range(2):
+        assert len(reader.partitions(old, new)) == tasks
+    assert sorted(cluster.sampled) == ["kept", "other"]  # the other one could not be told
 
 
 def test_a_topic_that_goes_while_a_task_waits(home: Home, kafka: KafkaHandle) -> None:

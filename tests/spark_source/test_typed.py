@@ -94,6 +94,82 @@ def test_many_bad_values_are_found_among_many() -> None:
     assert typed([b"x", b"y"], "DROPMALFORMED") == []
 
 
+EVERY = pa.struct(
+    [
+        *KIND,
+        ("at", pa.timestamp("us", "UTC")),
+        ("few", pa.int8()),
+        ("float", pa.float64()),
+        ("is", pa.bool_()),
+        ("bytes", pa.binary()),
+        ("sum", pa.decimal128(5, 2)),
+        ("list", pa.list_(pa.struct([("x", pa.float32())]))),
+    ]
+)
+WRONG = [
+    *(one for one in BAD if one != b"{} {}"),
+    b'{"id": 1.5}',
+    b'{"id": true}',
+    b'{"id": 99999999999999999999}',
+    b'{"few": 128}',
+    b'{"name": 1}',
+    b'{"at": "yesterday"}',
+    b'{"at": 5}',
+    b'{"is": 1}',
+    b'{"list": {}}',
+    b'{"list": [{"x": "y"}]}',
+    b'{"float": .5}',
+    b'{"float": "1"}',
+    b'{"bytes": []}',
+    b"[]",
+]
+
+
+@pytest.mark.parametrize("bad", WRONG)
+def test_many_bad_values_are_found_in_few_tries(
+    bad: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = JsonDecoder(EVERY)
+    tried: list[int] = []
+    decode = decoder.decode
+
+    def counted(values: Any) -> Any:
+        tried.append(len(values))
+        return decode(values)
+
+    monkeypatch.setattr(decoder, "decode", counted)
+    columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "DROPMALFORMED")
+    values = [bad if number % 3 else b'{"id": %d}' % number for number in range(1500)]
+    data = batch([Row(number, value) for number, value in enumerate(values)])
+    rows = columns.of(accel.Records(data, topic="t", partition=3))
+    assert rows is not None
+    assert [row["value"]["id"] for row in rows.to_pylist()] == list(range(0, 1500, 3))
+    assert len(tried) < 20  # each costs as much as some hundred values
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        b"null",
+        b' {"id": -9223372036854775808}\n',
+        b'{"few": -128, "few more": 1e5}',
+        b'{"float": NaN, "list": [{"x": -Infinity}, null, {"x": 1}]}',
+        b'{"sum": 1.23}',
+        b'{"sum": "1.23", "bytes": "x", "is": false}',
+        b'{"at": "2024-01-01"}',
+        b'{"at": "2024-01-01 05:06:07.123456"}',
+        b'{"at": "2024-01-01T05:06+01:00"}',
+        b'{"more": %s}' % (b"9" * 5000),
+        b'{"more": %s%s}' % (b"[" * 3000, b"]" * 3000),
+        b'{"more": 1, "more": {}, "name": "\\u0000"}',
+    ],
+)
+def test_what_can_be_decoded_is_never_given_up(good: bytes) -> None:
+    decoder = JsonDecoder(EVERY)
+    assert len(decoder.decode(column(good))) == 1
+    assert not decoder.hopeless(column(good))
+
+
 def test_a_value_cannot_pass_for_two() -> None:
     decoder = JsonDecoder(KIND)
     with pytest.raises(Undecodable):
