@@ -461,7 +461,7 @@ async def test_who_leaves_while_it_joins_is_not_waited_for() -> None:
     [
         {"group_id": ""},
         {"group_id": "g", "group_instance_id": ""},
-        {"group_id": "g", "session_timeout_ms": 8_000},
+        {"group_id": "g", "session_timeout_ms": 2_000},
         {"group_id": "g", "heartbeat_interval_ms": 0},
         {"group_id": "g", "rebalance_timeout_ms": 0},
         {"group_id": "g", "metadata_refresh_ms": -1},
