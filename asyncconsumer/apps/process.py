@@ -70,7 +70,12 @@ class WorkerProcess:
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-            line = await Line.on(ours)
+            try:
+                line = await Line.on(ours)
+            except BaseException:  # nobody would know of it
+                process.kill()
+                await process.wait()
+                raise
             unless_started.pop_all()
         return cls(number, process, line, say)
 

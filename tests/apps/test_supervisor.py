@@ -192,3 +192,23 @@ async def test_a_static_member_that_does_not_come_up_keeps_the_others_from_being
         await until(lambda: begins("reload: worker 1 does not come up, others stay: SIGABRT", said))
         assert ready(supervisor) == [False, True]
         assert not begins("worker 2 has ended", said)
+
+
+async def test_who_is_given_up_while_it_starts_does_not_live_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = asyncio.Event()
+
+    async def never(_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("asyncconsumer.apps.process.Line.on", never)
+    before = set(psutil.Process().children())
+    async with asyncio.TaskGroup() as tasks:
+        job = Script(target="import time; time.sleep(600)")
+        starting = tasks.create_task(WorkerProcess.start(1, job, lambda _: None))
+        await begun.wait()
+        assert set(psutil.Process().children()) > before
+        starting.cancel()
+    assert set(psutil.Process().children()) <= before
