@@ -26,7 +26,7 @@ demo: $(VENV)/.ready  ## start real servers and show what the project does
 
 test: $(VENV)/.ready  ## run every test, against real Kafka and ZooKeeper
 	$(say) 'every test, against real servers'
-	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(VENV)/.ready  ## run the tests that need no server
 	$(say) 'the tests that need no server'

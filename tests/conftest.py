@@ -1,7 +1,9 @@
 """For all tests."""
 
 import signal
+from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # how long an example takes says more about who else uses the machine than about our code
@@ -21,3 +23,17 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+# files that take minutes: the other processes go through all others meanwhile
+_FIRST: Final = ("spark_source/test_source", "test_readme", "spark/", "spark_source/", "group/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest: whoever has it last would be waited for."""
+
+    def place(item: pytest.Item) -> int:
+        within = item.nodeid.removeprefix("tests/")
+        return next((at for at, name in enumerate(_FIRST) if within.startswith(name)), len(_FIRST))
+
+    items.sort(key=place)
