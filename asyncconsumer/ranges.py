@@ -16,7 +16,7 @@ from asyncconsumer.errors import ConfigError, OffsetNotThere
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.lookup import list_offset
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.reader import PartitionReader
+from asyncconsumer.fetch.reader import PartitionReader, ReadPolicy
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.fetch.stream import PartitionStream
 from asyncconsumer.model import OffsetRange, TopicPartition
@@ -117,6 +117,7 @@ class RangeReader:
                 wanted.start,
                 self._session.leaders,
                 self._fetch_config,
+                policy=ReadPolicy(end_was_there=True),
                 end=wanted.end,
                 lane=lane,
             )

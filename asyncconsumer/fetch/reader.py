@@ -53,6 +53,7 @@ class ReadPolicy:
 
     auto_offset_reset: str = "none"  # raise OffsetNotThere; or go to "earliest" or "latest"
     on_skip: Callable[[Skipped], None] | None = None
+    end_was_there: bool = False  # when reading began, so that it is not waited for
 
 
 class _Flight(NamedTuple):
@@ -116,7 +117,9 @@ class PartitionReader:
 
     async def _check_end(self) -> None:
         """A log that lost its tail may never come to the end that it had: no broker tells that."""
-        if self._end is None or not 0 <= self.high_watermark < self._end:
+        if self._end is None or not self._policy.end_was_there:
+            return
+        if not 0 <= self.high_watermark < self._end:
             return
         earliest, latest = await self._ends()
         if latest < self._end:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.fetch.leader import Leaders
 from asyncconsumer.fetch.lookup import list_offset
-from asyncconsumer.fetch.reader import PartitionReader
+from asyncconsumer.fetch.reader import PartitionReader, ReadPolicy
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.model import Address, OffsetRange, TopicPartition
 from asyncconsumer.net.brokers import Traffic
@@ -172,6 +172,7 @@ class Client:
             wanted.start,
             self._session.leaders,
             replace(self.fetch_config, max_partition_fetch_bytes=self.fetch_bytes(wanted)),
+            policy=ReadPolicy(end_was_there=True),
             end=wanted.end,
             lane=self._lane,
         )

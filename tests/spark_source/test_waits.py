@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from asyncconsumer.errors import ConsumerError, DataLost, OffsetNotThere
+from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.client import Client
@@ -140,5 +141,17 @@ def test_sizes_of_records_are_told_soon_or_not_at_all(play: Callable[[Scene], No
             cluster.freeze(node)
         async with asyncio.timeout(3):
             assert await client.record_bytes([there]) == {}
+
+    play(scene)
+
+
+def test_an_end_that_is_still_to_come_is_waited_for(play: Callable[[Scene], None]) -> None:
+    async def scene(cluster: FakeCluster, client: Client) -> None:
+        leaders = client._session.leaders
+        reader = PartitionReader(T0, 90, leaders, client.fetch_config, end=105)
+        asyncio.get_running_loop().call_later(60, cluster.append, "t", 0, 5)
+        while await reader.next() is not None:
+            pass
+        assert reader.position == 105
 
     play(scene)
