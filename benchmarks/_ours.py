@@ -85,6 +85,7 @@ async def raw(servers: str, topic: str, count: int) -> None:
 OURS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
     "async for": each,
     "async for, touched": lambda *args: each(*args, touch=True),
+    "async for, pure": each,  # with the decoder that its environment asks for
     "chunks": chunks,
     "Arrow, copied": lambda *args: arrow(*args, copy=True),
     "Arrow, views": lambda *args: arrow(*args, copy=False),

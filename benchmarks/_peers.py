@@ -46,7 +46,7 @@ async def aiokafka_for(servers: str, topic: str, count: int, *, touch: bool = Fa
     tell(seen, started, cpu)
 
 
-async def aiokafka_many(servers: str, topic: str, count: int) -> None:
+async def aiokafka_many(servers: str, topic: str, count: int, *, touch: bool = False) -> None:
     """`getmany` with its default fetch sizes, its best setting."""
     from aiokafka import AIOKafkaConsumer
 
@@ -57,7 +57,13 @@ async def aiokafka_many(servers: str, topic: str, count: int) -> None:
     ) as consumer:
         while seen < count:
             for records in (await consumer.getmany(timeout_ms=1000)).values():
-                for _ in records:
+                for record in records:
+                    if touch:
+                        record.key
+                        record.value
+                        record.offset
+                        record.timestamp
+                        record.partition
                     seen += 1
     tell(seen, started, cpu)
 
@@ -125,6 +131,7 @@ PEERS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
     "aiokafka async for": aiokafka_for,
     "aiokafka async for, touched": lambda *args: aiokafka_for(*args, touch=True),
     "aiokafka getmany": aiokafka_many,
+    "aiokafka getmany, touched": lambda *args: aiokafka_many(*args, touch=True),
     "confluent consume": confluent_consume,
     "confluent consume, touched": lambda *args: confluent_consume(*args, touch=True),
     "confluent AIO consume": confluent_aio,

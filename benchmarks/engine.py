@@ -8,89 +8,19 @@ ratio tells how many times better ours is; where a least one is promised, a miss
 
 import asyncio
 import itertools
-import json
-import statistics
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from asyncconsumer.testing.servers import Kafka
 from benchmarks._child import Figures, figures, output
 from benchmarks._harness import arguments, note
+from benchmarks._promises import CPU, RATE, RSS, Case, Found, Promise, Run, measure, tell
 from benchmarks._topics import Load, fill, kilobyte, plain
-
-Run: TypeAlias = Callable[[], Awaitable[Figures]]
 
 OURS, PEERS = "benchmarks._engine_ours", "benchmarks._engine_peers"
 BUDGET_MB, REST_MB = 32, 60  # what an engine may keep, and what all else may take
-MORE_IS_BETTER: Final = "records_per_s"
 _numbers: Final = itertools.count()
-
-
-class Promise(NamedTuple):
-    """How many times better one must be than another, or than a figure, by one metric."""
-
-    who: str
-    against: str | float
-    metric: str
-    least: float | None = None
-
-
-class Case(NamedTuple):
-    """One question, and who answers it."""
-
-    contenders: Mapping[str, Run]
-    promises: Sequence[Promise]
-    rounds: int
-
-
-class Result(NamedTuple):
-    """All runs of one consumer in one case."""
-
-    case: str
-    who: str
-    samples: Sequence[Figures]
-
-    def median(self, metric: str) -> float:
-        return statistics.median(sample[metric] for sample in self.samples)
-
-    def worst(self, metric: str) -> float:
-        choose = min if metric == MORE_IS_BETTER else max
-        return choose(sample[metric] for sample in self.samples)
-
-    def as_json(self) -> dict[str, object]:
-        found: dict[str, object] = {"bench": "engine", "case": self.case, "who": self.who}
-        for metric in self.samples[0]:
-            found[metric] = round(self.median(metric), 4)
-            found[f"worst_{metric}"] = round(self.worst(metric), 4)
-        return found | {"rounds": len(self.samples)}
-
-
-class Ratio(NamedTuple):
-    """What became of a promise."""
-
-    case: str
-    promise: Promise
-    ratio: float
-
-    @property
-    def missed(self) -> bool:
-        return self.promise.least is not None and self.ratio < self.promise.least
-
-    @property
-    def against(self) -> str:
-        other = self.promise.against
-        return other if isinstance(other, str) else f"at most {other:g}"
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "bench": "engine",
-            "case": f"{self.case}: {self.promise.who}",
-            "against": self.against,
-            "metric": self.promise.metric,
-            "ratio": round(self.ratio, 2),
-            "least": self.promise.least,
-        }
 
 
 # --- the cases -----------------------------------------------------------------------------------
@@ -114,10 +44,10 @@ async def throughput(kafka: Kafka, *, quick: bool) -> Case:
     return Case(
         contenders,
         [
-            Promise("engine, 1 partition", simple, MORE_IS_BETTER, 0.9),
-            Promise("engine, 1 partition", simple, "cpu_s_per_million", 0.9),
-            Promise("engine, 100 partitions", "engine, 1 partition", "cpu_s_per_million"),
-            Promise("engine, 1000 partitions", "engine, 1 partition", "cpu_s_per_million"),
+            Promise("engine, 1 partition", simple, RATE, 0.9),
+            Promise("engine, 1 partition", simple, CPU, 0.9),
+            Promise("engine, 100 partitions", "engine, 1 partition", CPU),
+            Promise("engine, 1000 partitions", "engine, 1 partition", CPU),
         ],
         1 if quick else 7,
     )
@@ -139,8 +69,8 @@ async def member(kafka: Kafka, *, quick: bool) -> Case:
         contenders[f"engine, {of}"] = partial(run, "read, opened")
         contenders[f"Consumer, {of}"] = partial(run, "read as a member")
         promises += [
-            Promise(f"Consumer, {of}", f"engine, {of}", MORE_IS_BETTER, 0.9),
-            Promise(f"Consumer, {of}", f"engine, {of}", "cpu_s_per_million", 0.9),
+            Promise(f"Consumer, {of}", f"engine, {of}", RATE, 0.9),
+            Promise(f"Consumer, {of}", f"engine, {of}", CPU, 0.9),
         ]
     return Case(contenders, promises, 2 if quick else 7)
 
@@ -239,7 +169,7 @@ async def stuck(kafka: Kafka, *, quick: bool) -> Case:
         [
             Promise("nine beside a stuck one", against, metric, 0.9)
             for against in ("ten", "nine")
-            for metric in (MORE_IS_BETTER, "cpu_s_per_million")
+            for metric in (RATE, CPU)
         ],
         1 if quick else 7,
     )
@@ -255,7 +185,7 @@ async def memory(kafka: Kafka, *, quick: bool) -> Case:
         budget_mb=BUDGET_MB,
     )  # fmt: skip
     promises = [
-        Promise("engine", BUDGET_MB + REST_MB, "peak_rss_mb", 1.0),
+        Promise("engine", BUDGET_MB + REST_MB, RSS, 1.0),
         Promise("engine", BUDGET_MB, "peak_budget_mb", 1.0),
     ]
     return Case({"engine": run}, promises, 1 if quick else 2)
@@ -282,53 +212,13 @@ async def prepared(kafka: Kafka, load: Load) -> None:
     await fill(kafka, load)
 
 
-async def measure(names: Sequence[str], *, quick: bool, rounds: int | None) -> list[Ratio | Result]:
-    found: list[Ratio | Result] = []
+async def measure_all(names: Sequence[str], *, quick: bool, rounds: int | None) -> Found:
+    found: Found = []
     async with Kafka() as kafka:
         for name in names:
             case = await CASES[name](kafka, quick=quick)
-            samples: dict[str, list[Figures]] = {who: [] for who in case.contenders}
-            for number in range(1, (rounds or case.rounds) + 1):
-                for who, run in case.contenders.items():
-                    samples[who].append(await run())
-                    told = ", ".join(
-                        f"{key} {value:,.5g}" for key, value in samples[who][-1].items()
-                    )
-                    note(f"  {name}, round {number}: {who}: {told}")
-            results = {who: Result(name, who, sample) for who, sample in samples.items()}
-            found += [*results.values(), *ratios(name, case, results)]
+            found += await measure(name, case._replace(rounds=rounds or case.rounds))
     return found
-
-
-def ratios(name: str, case: Case, results: Mapping[str, Result]) -> list[Ratio]:
-    found = []
-    for promise in case.promises:
-        mine = results[promise.who].median(promise.metric)
-        other = promise.against
-        theirs = other if isinstance(other, float | int) else results[other].median(promise.metric)
-        better = mine / theirs if promise.metric == MORE_IS_BETTER else theirs / mine
-        found.append(Ratio(name, promise, better))
-    return found
-
-
-def show(found: Sequence[Ratio | Result]) -> None:
-    for case in dict.fromkeys(one.case for one in found):
-        results = [one for one in found if isinstance(one, Result) and one.case == case]
-        print(f"\n{case}: the median, and the worst round")
-        print(f"  {'':28}" + "".join(f"{metric:>26}" for metric in results[0].samples[0]))
-        for result in results:
-            cells = (
-                f"{result.median(metric):,.5g} ({result.worst(metric):,.5g})"
-                for metric in result.samples[0]
-            )
-            print(f"  {result.who:28}" + "".join(f"{cell:>26}" for cell in cells))
-        for ratio in found:
-            if isinstance(ratio, Ratio) and ratio.case == case:
-                wanted = "" if ratio.promise.least is None else f" (at least {ratio.promise.least})"
-                print(
-                    f"  {ratio.promise.who} is {ratio.ratio:.2f} times as good as {ratio.against} "
-                    f"by {ratio.promise.metric}{wanted}{': MISSED' if ratio.missed else ''}"
-                )
 
 
 def main() -> None:
@@ -337,12 +227,8 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=list(CASES))
     options = parser.parse_args()
     names = options.case or list(CASES)
-    found = asyncio.run(measure(names, quick=options.quick, rounds=options.rounds))
-    if not options.json:
-        show(found)
-        return
-    for line in sorted(found, key=lambda one: isinstance(one, Ratio)):
-        print(json.dumps(line.as_json()))
+    found = asyncio.run(measure_all(names, quick=options.quick, rounds=options.rounds))
+    tell("engine", found, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -5,38 +5,86 @@
 
 One consumer process at a time, against a real broker on this machine, in interleaved rounds.
 CPU counts from after the imports; the Java client's start-up is measured by a run of one record and
-taken off. "touched" reads key, value, offset, timestamp and partition of each record.
+taken off, and it is judged by ten million records, for a JVM takes its time to become quick.
+"touched" reads key, value, offset, timestamp and partition of each record. A ratio tells how many
+times better ours is; where a least one is promised, a miss is told.
 """
 
 import asyncio
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from asyncconsumer.testing.servers import DEFAULT_KAFKA, Kafka, java, maven
 from benchmarks import _ours, _peers
+from benchmarks._child import Figures
 from benchmarks._harness import arguments, note
-from benchmarks._topics import Load, fill, json_like, kilobyte, plain
+from benchmarks._promises import CPU, MB, RATE, RSS, Case, Found, Promise, measure, only, tell
+from benchmarks._topics import Load, fill, fill_with_copies, json_like, kilobyte, plain
 
-OURS: Final = "async for"
-CASES: Final = {
-    "100 B": Load("100 B", 2_000_000, plain),
-    "zstd": Load("zstd", 2_000_000, json_like, "zstd"),
-    "1 KB lz4": Load("1 KB lz4", 400_000, kilobyte, "lz4"),
-    "100 partitions": Load("100 partitions", 2_000_000, plain, partitions=100),
-    "1000 partitions": Load("1000 partitions", 2_000_000, plain, partitions=1000),
+OURS, TOUCHED, COPIED, VIEWS = "async for", "async for, touched", "Arrow, copied", "Arrow, views"
+PURE, RAW, MANY = "async for, pure", "raw socket", "stream of all partitions"
+AIOKAFKA, GETMANY = "aiokafka async for", "aiokafka getmany"
+CONFLUENT, CONFLUENT_AIO = "confluent consume", "confluent AIO consume"
+KAFKA_PYTHON, JAVA, KCAT = "kafka-python", "Java ConsumerPerformance", "kcat"
+PLAIN, LONG, ZSTD, LZ4 = "100 B", "10 million x 100 B", "zstd", "1 KB lz4"
+PARTITIONS: Final = "partitions"
+
+LOADS: Final = {
+    PLAIN: Load(PLAIN, 2_000_000, plain),
+    LONG: Load(LONG, 10_000_000, plain),
+    ZSTD: Load(ZSTD, 2_000_000, json_like, "zstd"),
+    LZ4: Load(LZ4, 400_000, kilobyte, "lz4"),
 }
-MANY: Final = "stream of all partitions"
-OF_MANY_PARTITIONS: Final = (MANY, "aiokafka getmany", "confluent consume")
-JAVA: Final = "Java ConsumerPerformance"
-KCAT: Final = "kcat"
+OF_LONG: Final = (OURS, TOUCHED, JAVA)
+OF_MANY: Final = (MANY, GETMANY, CONFLUENT)
+NUMBERS: Final = (1, 100, 1000)
+MOST_MB: Final = 60.0
+
+
+def _times(who: str, against: str, cpu: float | None, rate: float | None = None) -> list[Promise]:
+    return [Promise(who, against, CPU, cpu), Promise(who, against, RATE, rate)]
+
+
+PROMISES: Final[dict[str, list[Promise]]] = {
+    PLAIN: [
+        *_times(OURS, AIOKAFKA, 25, 15),
+        *_times(OURS, GETMANY, 8, 4),
+        *_times(OURS, CONFLUENT, 4, 2.5),
+        *_times(OURS, CONFLUENT_AIO, 4, 2.5),
+        *_times(OURS, KCAT, 1.5, 1.2),
+        *_times(OURS, JAVA, None),
+        *_times(TOUCHED, f"{AIOKAFKA}, touched", 20, 12),
+        *_times(TOUCHED, f"{GETMANY}, touched", 6.4, 3.2),
+        *_times(TOUCHED, f"{CONFLUENT}, touched", 3.2, 2),
+        *_times(TOUCHED, KCAT, 1.2, 0.96),
+        Promise(VIEWS, RAW, CPU, 1 / 3),
+        Promise(COPIED, RAW, CPU, 1 / 4),
+        *_times(PURE, KAFKA_PYTHON, 1, 1),
+        Promise(OURS, MOST_MB, RSS, 1),
+    ],
+    LONG: [*_times(OURS, JAVA, 1.7, 1.5), *_times(TOUCHED, JAVA, 1.36, 1.2)],
+    ZSTD: [
+        *_times(OURS, AIOKAFKA, 18),
+        *_times(OURS, CONFLUENT, 3),
+        *_times(OURS, CONFLUENT_AIO, 3),
+        Promise(OURS, MOST_MB, RSS, 1),
+    ],
+    LZ4: [
+        *_times(OURS, AIOKAFKA, 6),
+        *_times(OURS, CONFLUENT, 2),
+        *_times(OURS, CONFLUENT_AIO, 2),
+        *_times(COPIED, KCAT, 1),
+        Promise(OURS, MOST_MB, RSS, 1),
+    ],
+}
 
 
 class Sample(NamedTuple):
@@ -47,52 +95,30 @@ class Sample(NamedTuple):
     cpu: float
     rss_mb: float
 
+    def less(self, start: Self) -> Self:
+        """What is left when it has started."""
+        seconds, cpu = self.seconds - start.seconds, self.cpu - start.cpu
+        return self._replace(seconds=max(seconds, 1e-3), cpu=max(cpu, 1e-6))
 
-class Result(NamedTuple):
-    """All runs of one consumer in one case."""
-
-    case: str
-    who: str
-    samples: Sequence[Sample]
-    bytes_a_record: float
-
-    @property
-    def rate(self) -> float:
-        """Records a second, the median."""
-        return statistics.median(s.records / s.seconds for s in self.samples)
-
-    @property
-    def worst_rate(self) -> float:
-        """Records a second, the worst round."""
-        return min(s.records / s.seconds for s in self.samples)
-
-    @property
-    def cpu(self) -> float:
-        """CPU seconds per million records, the median."""
-        return statistics.median(s.cpu / s.records * 1e6 for s in self.samples)
-
-    @property
-    def rss(self) -> float:
-        """Peak memory in MB, the highest."""
-        return max(s.rss_mb for s in self.samples)
-
-    def as_json(self) -> dict[str, object]:
+    def figures(self, bytes_a_record: float) -> Figures:
+        rate = self.records / self.seconds
         return {
-            "bench": "throughput",
-            "case": self.case,
-            "who": self.who,
-            "records_per_s": round(self.rate),
-            "worst_records_per_s": round(self.worst_rate),
-            "mb_per_s": round(self.rate * self.bytes_a_record / 1e6, 1),
-            "cpu_s_per_million": round(self.cpu, 4),
-            "peak_rss_mb": round(self.rss, 1),
-            "rounds": len(self.samples),
+            RATE: rate,
+            MB: rate * bytes_a_record / 1e6,
+            CPU: self.cpu / self.records * 1e6,
+            RSS: self.rss_mb,
         }
+
+
+# --- the consumers -------------------------------------------------------------------------------
 
 
 def python_run(module: str, name: str, servers: str, load: Load) -> Sample:
     command = [sys.executable, "-m", module, name, servers, load.topic, str(load.records)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    decoder = {"ASYNCCONSUMER_DECODER": "pure" if name == PURE else "compiled"}
+    ran = subprocess.run(
+        command, env=os.environ | decoder, capture_output=True, text=True, check=False, timeout=900
+    )
     if ran.returncode:
         raise SystemExit(f"{name} failed:\n{ran.stderr}")
     return Sample(**json.loads(ran.stdout.splitlines()[-1]))
@@ -109,6 +135,8 @@ def child_run(command: Sequence[str], records: int) -> Sample:
         ended, status, used = os.wait4(process.pid, os.WNOHANG)
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - started
+    if process.returncode:
+        raise SystemExit(f"{command[0]} ended with {process.returncode}: {' '.join(command)}")
     return Sample(records, seconds, used.ru_utime + used.ru_stime, peak)
 
 
@@ -132,112 +160,120 @@ class JavaClient:
 
     def run(self, load: Load) -> Sample:
         start = self._once(load, 1)
-        whole = self._once(load, load.records)
-        return whole._replace(
-            seconds=max(whole.seconds - start.seconds, 1e-3), cpu=max(whole.cpu - start.cpu, 1e-6)
-        )
+        return self._once(load, load.records).less(start)
 
     def _once(self, load: Load, records: int) -> Sample:
         wanted = ["--topic", load.topic, "--num-records", str(records)]
         return child_run([*self._command, *wanted], records)
 
 
-def contenders(java_client: JavaClient, servers: str, load: Load) -> dict[str, object]:
-    runs: dict[str, object] = {}
-    for name in _ours.OURS:
-        runs[name] = lambda name=name: python_run("benchmarks._ours", name, servers, load)
-    for name in _peers.PEERS:
-        runs[name] = lambda name=name: python_run("benchmarks._peers", name, servers, load)
-    if load.partitions > 1:  # what reads a single partition has nothing to say here
-        return {name: run for name, run in runs.items() if name in OF_MANY_PARTITIONS}
-    runs[JAVA] = lambda: java_client.run(load)
-    if shutil.which("kcat"):
-        command = ["kcat", "-C", "-q", "-b", servers, "-t", load.topic, "-o", "beginning"]
-        command += ["-c", str(load.records)]
-        runs[KCAT] = lambda: child_run(command, load.records)
+class Consumers:
+    """All of them, on one broker."""
+
+    def __init__(self, java_client: JavaClient, servers: str) -> None:
+        self._java = java_client
+        self._servers = servers
+
+    def of(self, load: Load) -> dict[str, Callable[[], Sample]]:
+        """By name; each reads all of a topic."""
+        runs: dict[str, Callable[[], Sample]] = {}
+        for module, names in (("_ours", _ours.OURS), ("_peers", _peers.PEERS)):
+            for name in names:
+                runs[name] = partial(python_run, f"benchmarks.{module}", name, self._servers, load)
+        runs[JAVA] = partial(self._java.run, load)
+        if shutil.which("kcat"):
+            command = ["kcat", "-C", "-q", "-b", self._servers, "-t", load.topic]
+            command += ["-o", "beginning", "-c", str(load.records)]
+            runs[KCAT] = partial(child_run, command, load.records)
+        else:
+            note("kcat is not installed (Debian: apt-get install kcat): it is left out")
+        return runs
+
+
+# --- the cases -----------------------------------------------------------------------------------
+
+
+def case_of(
+    runs: Iterable[tuple[str, Callable[[], Sample]]],
+    bytes_a_record: float,
+    promises: Sequence[Promise],
+    rounds: int,
+) -> Case:
+    async def figures(run: Callable[[], Sample]) -> Figures:
+        return (await asyncio.to_thread(run)).figures(bytes_a_record)
+
+    return Case({name: partial(figures, run) for name, run in runs}, promises, rounds)
+
+
+async def by_load(kafka: Kafka, consumers: Consumers, load: Load, rounds: int) -> Case:
+    """One topic of a single partition, by everybody."""
+    note(f"{load.name}: filling {load.records:,} records ...")
+    if load.name == LONG:  # which nobody has to inflate: copies of a batch are as good
+        await fill_with_copies(kafka, load)
+        size = load.records * len(load.value(0))
     else:
-        note("kcat is not installed (Debian: apt-get install kcat): it is left out")
-    return runs
+        size = await fill(kafka, load)
+    runs = consumers.of(load)
+    runs.pop(MANY)
+    if load.name == LONG:
+        runs = {name: runs[name] for name in OF_LONG}
+    elif load.name != PLAIN:  # how quick the slow ones are is told once
+        runs = {name: run for name, run in runs.items() if name not in (PURE, KAFKA_PYTHON)}
+    return case_of(runs.items(), size / load.records, PROMISES[load.name], rounds)
 
 
-async def measure(cases: Iterable[Load], rounds: int, who: Sequence[str]) -> list[Result]:
+async def by_partitions(kafka: Kafka, consumers: Consumers, records: int, rounds: int) -> Case:
+    """The same records in more and more partitions: what one costs should stay the same."""
+    runs: dict[str, Callable[[], Sample]] = {}
+    for number in NUMBERS:
+        load = Load(f"{number} partitions", records, plain, partitions=number)
+        note(f"{load.name}: filling {load.records:,} records ...")
+        await fill(kafka, load)
+        there = consumers.of(load)
+        runs |= {f"{name}, {number}": there[name] for name in OF_MANY}
+    promises = []
+    for number in NUMBERS[1:]:
+        ours = f"{MANY}, {number}"
+        promises.append(Promise(ours, f"{MANY}, 1", CPU, 0.9))
+        for peer in OF_MANY[1:]:
+            promises += _times(ours, f"{peer}, {number}", None)
+    return case_of(runs.items(), len(plain(0)), promises, rounds)
+
+
+async def measure_all(
+    names: Sequence[str], records: int | None, rounds: int, who: Sequence[str]
+) -> Found:
     jars = await maven.class_path(
         f"Kafka tools {DEFAULT_KAFKA}",
         [java.LOGGING, f"org.apache.kafka:kafka-tools:{DEFAULT_KAFKA}"],
     )
-    results = []
+    found: Found = []
     async with Kafka() as kafka:
-        for load in cases:
-            note(f"{load.name}: filling {load.records:,} records ...")
-            size = await fill(kafka, load)
-            runs = contenders(
-                JavaClient(jars, kafka.bootstrap_servers), kafka.bootstrap_servers, load
-            )
-            runs = {name: run for name, run in runs.items() if name.startswith(tuple(who))}
-            samples: dict[str, list[Sample]] = {name: [] for name in runs}
-            for number in range(1, rounds + 1):
-                for name, run in runs.items():
-                    assert callable(run)
-                    samples[name].append(await asyncio.to_thread(run))
-                    last = samples[name][-1]
-                    note(f"  round {number}: {name}: {last.records / last.seconds:,.0f} records/s")
-            results += [
-                Result(load.name, name, found, size / load.records)
-                for name, found in samples.items()
-            ]
-    return results
-
-
-def ratios(results: Sequence[Result]) -> list[dict[str, object]]:
-    """How many times better `async for`, or a stream of many partitions, is than each other."""
-    best: dict[str, Result] = {}
-    for result in results:
-        if result.who == OURS or (result.who == MANY and result.case not in best):
-            best[result.case] = result
-    found = []
-    for other in results:
-        mine = best.get(other.case, other)
-        if other is mine:
-            continue
-        for metric, ratio in (
-            ("cpu_per_record", other.cpu / mine.cpu),
-            ("records_per_s", mine.rate / other.rate),
-        ):
-            line = {"bench": "throughput", "case": other.case, "against": other.who}
-            found.append({**line, "metric": metric, "ratio": round(ratio, 2)})
+        servers = kafka.bootstrap_servers
+        consumers = Consumers(JavaClient(jars, servers), servers)
+        for name in names:
+            load = LOADS[PLAIN if name == PARTITIONS else name]
+            load = load._replace(records=records or load.records)
+            if name == PARTITIONS:
+                case = await by_partitions(kafka, consumers, load.records, rounds)
+            else:
+                case = await by_load(kafka, consumers, load, rounds)
+            found += await measure(name, only(case, who))
     return found
-
-
-def show(results: Sequence[Result]) -> None:
-    for case in dict.fromkeys(result.case for result in results):
-        print(f"\n{case}")
-        print(f"  {'':30}{'records/s':>13}{'worst':>13}{'MB/s':>9}{'CPU s/M':>10}{'RSS MB':>8}")
-        for r in (result for result in results if result.case == case):
-            print(
-                f"  {r.who:30}{r.rate:>13,.0f}{r.worst_rate:>13,.0f}"
-                f"{r.rate * r.bytes_a_record / 1e6:>9.1f}{r.cpu:>10.3f}{r.rss:>8.0f}"
-            )
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--records", type=int, help="for each case, instead of its own number")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--case", action="append", choices=[*LOADS, PARTITIONS])
     parser.add_argument("--who", action="append", help="only consumers whose name begins so")
     options = parser.parse_args()
-    chosen = options.case or (["100 B"] if options.quick else list(CASES))
+    names = options.case or ([PLAIN] if options.quick else [*LOADS, PARTITIONS])
     records = options.records or (200_000 if options.quick else None)
-    loads = [CASES[name] for name in chosen]
-    if records:
-        loads = [load._replace(records=records) for load in loads]
     rounds = options.rounds or (1 if options.quick else 3)
-    results = asyncio.run(measure(loads, rounds, options.who or [""]))
-    if not options.json:
-        show(results)
-        return
-    for line in [result.as_json() for result in results] + ratios(results):
-        print(json.dumps(line))
+    found = asyncio.run(measure_all(names, records, rounds, options.who or [""]))
+    tell("throughput", found, as_json=options.json)
 
 
 if __name__ == "__main__":
