@@ -119,6 +119,21 @@ def test_what_a_fixture_of_the_module_holds_is_not_left_behind(check: Check) -> 
 
 
 @pytest.mark.fast
+def test_a_thread_that_a_library_in_c_began_is_none_of_ours(check: Check) -> None:
+    check("""
+        import _thread, threading
+        known, stop = threading.Event(), threading.Event()
+        def foreign():
+            threading.current_thread()  # from now on Python lists it, and for ever
+            known.set()
+            stop.wait(20)
+        def test():
+            _thread.start_new_thread(foreign, ())
+            assert known.wait(20)
+        """).assert_outcomes(passed=1)
+
+
+@pytest.mark.fast
 def test_a_wrong_setting_is_named(check: Check) -> None:
     result = check("def test(): pass", leftovers="sometimes")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import _DummyThread as Foreign  # begun by a library in C; it is never forgotten
 from typing import Final, Self
 
 import psutil
@@ -23,7 +24,11 @@ class Resources:
     @classmethod
     def held_now(cls) -> Self:
         """Look around."""
-        threads = frozenset(thread for thread in threading.enumerate() if thread.is_alive())
+        threads = frozenset(
+            thread
+            for thread in threading.enumerate()
+            if thread.is_alive() and not isinstance(thread, Foreign)
+        )
         children = psutil.Process().children()
         names: dict[object, str] = {thread: f"thread {thread.name}" for thread in threads}
         for child in children:

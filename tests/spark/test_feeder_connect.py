@@ -1,4 +1,4 @@
-"""A Spark Connect session as what a feeder writes with: where `pyspark[connect]` is installed."""
+"""A Spark Connect session as what a feeder writes with."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +10,6 @@ from asyncconsumer.spark.batches import Batch
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import send
 from tests.spark.lake import feeder
-
-for needed in ("grpc", "pandas", "pyspark.sql.connect.session"):
-    pytest.importorskip(needed)
 
 
 @pytest.fixture(scope="module")

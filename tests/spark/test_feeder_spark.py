@@ -1,5 +1,6 @@
 """A real Spark session reads what feeders wrote, and is what they write with."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,9 +44,10 @@ async def test_a_file_stream_picks_up_what_landed(
     assert {type(row.timestamp).__name__ for row in rows} == {"datetime"}
 
 
-async def test_a_function_is_given_data_frames(
-    kafka: KafkaHandle, tmp_path: Path, spark: SparkSession
+async def test_a_function_is_given_data_frames_without_pandas(
+    kafka: KafkaHandle, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)  # who imports it fails
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(100), 2)
     ids: list[str] = []
