@@ -22,6 +22,7 @@ from asyncconsumer.fetch.plan import Plan
 from asyncconsumer.model import Address
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
+from asyncconsumer.wire import accel
 
 _SHORT_WAIT_MS: Final = 20  # at the broker, while somebody may want to be asked for at any moment
 _SMALL: Final = 16 * 2**10  # bytes of an answer
@@ -272,8 +273,10 @@ class Fetcher:
             return
         if not alone:
             # its bytes would keep all of the frame in memory, with those of others: copied out, it
-            # keeps what it is charged for
-            part = part._replace(data=memoryview(bytes(part.data)))
+            # keeps what it is charged for; into memory that is still warm, or that would cost more
+            room = memoryview(accel.room_for(len(part.data)))
+            room[:] = part.data
+            part = part._replace(data=room)
         records = part.records(self._around.config, cursor.end)
         size = len(part.data)
         chunk = Chunk(cursor.partition, part.offset, end, cursor.epoch, epoch, size, records)
