@@ -32,6 +32,7 @@ class Scripted:
         self.log: list[str] = []
         self.script = list(assignments)
         self.lost = False
+        self.lost_by_then = False  # when something was committed
         self.deadline = inf
         self.last_sign = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
@@ -83,6 +84,7 @@ class Scripted:
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         self.log.append(f"forget {len(partitions)}")
+        self.lost = self.lost_by_then
 
     def tell(self, what: str) -> Any:
         async def told(partitions: Collection[TopicPartition]) -> None:
@@ -121,6 +123,14 @@ async def test_reading_goes_on_at_the_committed_offset_or_where_the_policy_says(
     script = Scripted(Assignment({A: 0, B: 1, C: 1}, fresh=frozenset({C})))
     script.offsets = {A: 7}
     await script.rebalancer.run()
+@simulated(range(20))
+async def test_what_is_lost_while_it_is_committed_is_not_told_as_revoked() -> None:
+    script = Scripted(Assignment({A: 0}), Assignment())
+    script.lost_by_then = True
+    await script.rebalancer.run()
+    assert script.log[4:] == ["read nothing", "commit ", "forget 1", "lost t[0]", "next 2"]
+
+
     starts = {one: wanted.offset for one, wanted in script.wanted.items()}
     assert starts == {A: 7, B: LATEST, C: EARLIEST}  # what appeared while we watched is not old
     assert script.wanted[B].channel is script.streams[1].channel
