@@ -208,8 +208,9 @@ class Rebalancer:
         routed = self._reading[partition]
         if (position := routed.stream.position(partition)) is not None:
             return position
-        offset = routed.wanted.offset
-        return self._manager.begun().get(partition, offset if offset >= 0 else None)
+        if (begun := self._manager.begun_at(partition)) is not None:
+            return begun
+        return routed.wanted.offset if routed.wanted.offset >= 0 else None
 
     def _check_ours(self, partitions: Collection[TopicPartition]) -> None:
         for one in partitions:
@@ -262,7 +263,6 @@ class Rebalancer:
             self._offsets.forget(revoked)
         return lost
 
-    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
     def _lost(
         self, gone: Collection[TopicPartition], assignment: Assignment
     ) -> frozenset[TopicPartition]:
@@ -274,6 +274,7 @@ class Rebalancer:
             self._offsets.forget(partitions)
             await _tell("lost", self._policy.listeners.lost(partitions))
 
+    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()
         for one in partitions:
             position, stream = self.position(one), self._reading[one].stream

@@ -37,6 +37,7 @@ class Scripted:
         self.last_sign = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
         self.began: dict[TopicPartition, int] = {}
+        self.looks = 0  # at where all of them began
         self.trouble: list[ConsumerError] = []
         self.wanted: Mapping[TopicPartition, Wanted] = {}
         self.events = Events()
@@ -65,7 +66,11 @@ class Scripted:
         self.log.append(f"read {' '.join(map(str, wanted)) or 'nothing'}")
 
     def begun(self) -> dict[TopicPartition, int]:
+        self.looks += 1
         return self.began
+
+    def begun_at(self, partition: TopicPartition) -> int | None:
+        return self.began.get(partition)
 
     async def load(
         self, partitions: Collection[TopicPartition]
@@ -79,12 +84,12 @@ class Scripted:
     async def commit(self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False) -> None:
         self.log.append(f"commit {' '.join(f'{one}@{at}' for one, at in offsets.items())}")
         await asyncio.sleep(1)
+        self.lost = self.lost_by_then
         if self.trouble:
             raise self.trouble.pop()
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         self.log.append(f"forget {len(partitions)}")
-        self.lost = self.lost_by_then
 
     def tell(self, what: str) -> Any:
         async def told(partitions: Collection[TopicPartition]) -> None:
@@ -119,11 +124,6 @@ async def test_what_was_lost_is_not_committed() -> None:
 
 
 @simulated(range(20))
-async def test_reading_goes_on_at_the_committed_offset_or_where_the_policy_says() -> None:
-    script = Scripted(Assignment({A: 0, B: 1, C: 1}, fresh=frozenset({C})))
-    script.offsets = {A: 7}
-    await script.rebalancer.run()
-@simulated(range(20))
 async def test_what_is_lost_while_it_is_committed_is_not_told_as_revoked() -> None:
     script = Scripted(Assignment({A: 0}), Assignment())
     script.lost_by_then = True
@@ -131,6 +131,19 @@ async def test_what_is_lost_while_it_is_committed_is_not_told_as_revoked() -> No
     assert script.log[4:] == ["read nothing", "commit ", "forget 1", "lost t[0]", "next 2"]
 
 
+@simulated([1])
+async def test_to_give_up_many_takes_no_more_looks_at_all_of_them_than_one() -> None:
+    many = dict.fromkeys((TopicPartition("t", number) for number in range(100)), 0)
+    few, lots = await play(Assignment({A: 0}), Assignment()), await play(Assignment(many))
+    await lots.rebalancer.stop()
+    assert lots.looks == few.looks
+
+
+@simulated(range(20))
+async def test_reading_goes_on_at_the_committed_offset_or_where_the_policy_says() -> None:
+    script = Scripted(Assignment({A: 0, B: 1, C: 1}, fresh=frozenset({C})))
+    script.offsets = {A: 7}
+    await script.rebalancer.run()
     starts = {one: wanted.offset for one, wanted in script.wanted.items()}
     assert starts == {A: 7, B: LATEST, C: EARLIEST}  # what appeared while we watched is not old
     assert script.wanted[B].channel is script.streams[1].channel
