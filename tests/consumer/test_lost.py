@@ -94,6 +94,39 @@ async def test_a_commit_by_hand_does_not_fail_because_all_was_lost() -> None:
 
 
 @simulated([1, 2])
+async def test_nothing_is_handed_out_that_others_have_because_we_let_go_too_slowly() -> None:
+    now = asyncio.get_running_loop().time
+    times: dict[int, dict[int, list[float]]] = {}
+    options = {**COOPERATIVE, **IMPATIENT, "auto_commit_interval_ms": 500}
+
+    async def read(one: Consumer[Any, Any], number: int) -> None:
+        async for record in one:
+            times.setdefault(record.partition, {}).setdefault(number, []).append(now())
+
+    async def write(cluster: GroupCluster) -> None:
+        while True:
+            for number in range(3):
+                cluster.append("t", number, 1)
+            await asyncio.sleep(0.05)
+
+    async with world(3) as cluster, asyncio.TaskGroup() as tasks:
+        background = [tasks.create_task(write(cluster))]
+        async with consumer(cluster, listener=Slow(30), **options) as one:
+            background.append(tasks.create_task(read(one, 1)))
+            await asyncio.sleep(3)
+            async with consumer(cluster, **options) as two:
+                background.append(tasks.create_task(read(two, 2)))
+                await asyncio.sleep(5)  # one of ours is to be its own
+                async with consumer(cluster, **options) as three:  # for which nobody waits so long
+                    background.append(tasks.create_task(read(three, 2)))
+                    await asyncio.sleep(10)
+                    for task in background:
+                        task.cancel()
+    assert [sorted(by) for _, by in sorted(times.items())] == [[1, 2]] * 3
+    assert all(max(by[1]) < min(by[2]) for by in times.values())
+
+
+@simulated([1, 2])
 @pytest.mark.parametrize("own", [True, False], ids=["a store of the user's", "kafka"])
 async def test_what_is_lost_while_a_record_is_finished_is_lost_and_not_revoked(own: bool) -> None:
     async with world() as cluster:

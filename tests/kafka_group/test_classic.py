@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,34 @@ async def test_heartbeats_go_on_while_the_rebalancer_is_slow() -> None:
             await until(lambda: bool(other.owned), 300)
             assert not any(assignment.lost for assignment in slow.history)
             assert now() > 100
+
+
+@simulated(seeds=SEEDS)
+async def test_who_does_not_join_in_time_is_not_certain_of_anything_when_others_take_over() -> None:
+    options: dict[str, Any] = {"heartbeat_interval_ms": 10_000, "rebalance_timeout_ms": 10_000}
+    async with fake_cluster() as cluster, member(cluster, delay=100.0, **options) as slow:
+        await until(lambda: bool(slow.history))
+        assert slow.membership.deadline > now()
+        async with member(cluster, **options) as other:
+            await until(lambda: bool(other.owned), 300)
+            assert slow.membership.deadline <= now()
+
+
+@simulated(seeds=SEEDS)
+async def test_who_waits_for_others_in_a_rebalance_keeps_what_it_has() -> None:
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, None, [CooperativeStickyAssignor()], rebalance_timeout_ms=10_000) as one,
+    ):
+        await has_all(one)
+        async with member(cluster, None, [CooperativeStickyAssignor()], delay=50.0) as slow:
+            await until(lambda: len(slow.history) == 2, 300)  # which it takes its time with
+            async with member(cluster, None, [CooperativeStickyAssignor()]):
+                await asyncio.sleep(5)
+                for _ in range(30):
+                    assert one.membership.waits_for_share
+                    assert one.membership.deadline > now()
+                    await asyncio.sleep(1)
 
 
 @simulated(seeds=SEEDS)
