@@ -143,8 +143,8 @@ async def join(
 
     open_stream = _opener(config, given, connected, membership, nothing_comes)
 
-    async def commit(offsets: Mapping[TopicPartition, int]) -> None:
-        await following.commit(offsets, rewind=False)
+    async def commit(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return await following.commit(offsets, rewind=False)
 
     kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit) if _early(config) else Batched
     stream = open_stream(kind)
