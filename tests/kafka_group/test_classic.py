@@ -30,7 +30,7 @@ from tests.kafka_group.real import Following, the_generation
 
 pytestmark = pytest.mark.fast
 
-JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
+METADATA, JOIN, HEARTBEAT, LEAVE, SYNC = 3, 11, 12, 13, 14
 ALL = {0, 1, 2, 3}
 SEEDS = range(2)  # schedules by the thousand are in `world`
 
@@ -132,6 +132,33 @@ async def test_who_waits_for_others_in_a_rebalance_keeps_what_it_has() -> None:
                     assert one.membership.waits_for_share
                     assert one.membership.deadline > now()
                     await asyncio.sleep(1)
+
+
+@simulated(seeds=SEEDS)
+@pytest.mark.parametrize("wanted", [Topics(["t"]), Pattern("t")], ids=["topics", "a pattern"])
+async def test_a_rebalance_does_not_wait_for_topics_that_were_just_looked_at(
+    wanted: Topics | Pattern,
+) -> None:
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, wanted, metadata_refresh_ms=60_000) as one,
+    ):
+        await has_all(one)
+        looks = cluster.brokers[1].requests[METADATA]
+        one.membership.rejoin("a test wants it")
+        await until(lambda: the_generation(one) == 2)
+        assert cluster.brokers[1].requests[METADATA] == looks
+
+
+@simulated(seeds=SEEDS)
+async def test_what_a_pattern_matched_before_is_not_what_is_subscribed_after_it() -> None:
+    async with fake_cluster() as cluster, member(cluster, Pattern("t")) as one:
+        await has_all(one)
+        one.membership.subscribe(Topics(["other"]))
+        await until(lambda: the_generation(one) == 2 and not one.numbers)
+        one.membership.rejoin("a test wants it")
+        await until(lambda: the_generation(one) == 3)
+        assert not one.numbers
 
 
 @simulated(seeds=SEEDS)
