@@ -75,6 +75,7 @@ class Following:
             wanted = {**self.rebalancer.finished(), **releasing}
         mine = self.rebalancer.reading.keys() | releasing.keys()
         ours = {one: at for one, at in wanted.items() if one in mine}
+        self.committer.drop(len(wanted) - len(ours))
         return await self.committer.commit(ours, rewind=rewind and offsets is not None)
 
     async def end(self) -> None:

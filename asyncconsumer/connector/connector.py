@@ -168,7 +168,7 @@ class ConsumerConnector:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often what happened so far, by the names of events in lower case."""
+        """How often what happened so far, by the names of events; and "dropped commits"."""
         self._scope.check_open()
         return self._manager.events.counts
 
@@ -224,7 +224,8 @@ class ConsumerConnector:
 
     async def _join(self, membership: ZooKeeperMembership, routes: Routes) -> None:
         config, listener = self.config, self._listener
-        committer = Committer(self._group.offsets(membership, self._kafka))
+        store = self._group.offsets(membership, self._kafka)
+        committer = Committer(store, self._manager.events.counts)
 
         async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
             who = membership.consumer_id

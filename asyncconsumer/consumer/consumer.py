@@ -368,7 +368,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often what happened so far, by the names of events in lower case."""
+        """How often what happened so far, by the names of events; and "dropped commits"."""
         self._scope.check_open()
         return self._connected.manager.events.counts
 

@@ -134,7 +134,8 @@ async def join(
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(wish, config, given, coordinator, connected, scope)
     store = _store(config, given, coordinator, membership, connected)
-    committer = Committer(ToldStore(store, given.interceptors) if given.interceptors else store)
+    told = ToldStore(store, given.interceptors) if given.interceptors else store
+    committer = Committer(told, manager.events.counts)
 
     def nothing_comes() -> bool:
         """Whether there is nothing to read, and not only no way to it."""
@@ -142,8 +143,8 @@ async def join(
 
     open_stream = _opener(config, given, connected, membership, nothing_comes)
 
-    async def commit(offsets: Mapping[TopicPartition, int]) -> None:
-        await following.commit(offsets, rewind=False)
+    async def commit(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return await following.commit(offsets, rewind=False)
 
     kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit) if _early(config) else Batched
     stream = open_stream(kind)
@@ -253,7 +254,7 @@ def _store(
 ) -> OffsetStore:
     if given.offsets is not None:
         patience_ms = config.member.commit_timeout_ms
-        return OwnStore(given.offsets, lambda: membership.deadline, patience_ms=patience_ms)
+        return OwnStore(given.offsets, membership, coordinator.group_id, patience_ms=patience_ms)
     if isinstance(membership, ZooKeeperMembership):
         assert connected.zookeeper is not None
         return connected.zookeeper.offsets(membership, connected.kafka)

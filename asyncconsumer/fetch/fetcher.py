@@ -25,6 +25,7 @@ from asyncconsumer.net.connection import Connection, RawAnswer
 from asyncconsumer.wire import accel
 
 _SHORT_WAIT_MS: Final = 20  # at the broker, while somebody may want to be asked for at any moment
+_LONG: Final = 0.1  # seconds that a new connection surely takes less than
 _SMALL: Final = 16 * 2**10  # bytes of an answer
 _SESSION_IS_OVER: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
@@ -87,6 +88,13 @@ class Surroundings:
         return min(self.config.max_partition_fetch_bytes, self.share)
 
 
+class _UnderWay(NamedTuple):
+    """A request: the bytes of the budget for its answer, which comes by then, if only to say no."""
+
+    reserved: int
+    due: float
+
+
 class Fetcher:
     """Fetches for the cursors that it is given, into their channels, until it is cancelled.
 
@@ -104,7 +112,7 @@ class Fetcher:
         self._plan = Plan(around.budget)
         self._untried: list[Cursor] = []  # of whose broker nothing good was heard since
         self._session = FetchSession()
-        self._reserved = 0  # bytes of the budget, for the request on its way
+        self._under_way: _UnderWay | None = None
         self._throttle = 0.0  # seconds that the broker wants to be left alone
         self._bell = asyncio.Event()  # there may be something to do
 
@@ -112,6 +120,13 @@ class Fetcher:
     def cursors(self) -> list[Cursor]:
         """Those that it has now."""
         return self._plan.cursors
+
+    @property
+    def polls_for_nobody(self) -> bool:
+        """Whether its request may wait at the broker for long, and nobody wants the answer."""
+        if self._under_way is None or self._plan:
+            return False
+        return self._under_way.due - asyncio.get_running_loop().time() > _LONG
 
     def add(self, cursor: Cursor) -> None:
         """Fetch for it from now on."""
@@ -203,7 +218,7 @@ class Fetcher:
         )
         answer = connection.send_raw(message, at_once=self._land_if_small)
         budget.take(most)
-        self._reserved = most
+        self._under_way = _UnderWay(most, asyncio.get_running_loop().time() + wait / 1000)
         return answer
 
     def _rack(self) -> str:
@@ -232,9 +247,9 @@ class Fetcher:
         self._take(answer)
 
     def _give_back(self) -> None:
-        if self._reserved:
-            self._around.budget.give_back(self._reserved)
-            self._reserved = 0
+        if self._under_way is not None:
+            self._around.budget.give_back(self._under_way.reserved)
+            self._under_way = None
 
     def _take(self, answer: Answer) -> None:
         """Hand out what came. Nothing is awaited here: what was taken is in its channel."""

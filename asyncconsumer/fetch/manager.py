@@ -159,6 +159,11 @@ class FetchManager:
             one: cursor.begun for one, cursor in self._cursors.items() if cursor.begun is not None
         }
 
+    def begun_at(self, partition: TopicPartition) -> int | None:
+        """The same of one, without a look at all of them."""
+        cursor = self._cursors.get(partition)
+        return None if cursor is None else cursor.begun
+
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
         """Partitions that have something to read, or may have, and do not move; and why."""
         return self.vitals.stalls.now

@@ -13,6 +13,7 @@ from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.java import fetcher_id
 
 _IDLE_SECONDS: Final = 5.0  # without a cursor, until a fetcher is closed
+_SECONDS_BETWEEN_NEW_ONES: Final = 5.0  # for who seeks, or rebalances, again and again
 _LATE_SECONDS: Final = 1.0  # beyond the wait that was asked for, until a broker is suspected
 _SILENT_SECONDS: Final = 5.0  # the same without a single byte, until its connection is given up
 
@@ -20,6 +21,13 @@ _SILENT_SECONDS: Final = 5.0  # the same without a single byte, until its connec
 class _Running(NamedTuple):
     fetcher: Fetcher
     task: asyncio.Task[None]
+    since: float
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether another one would fetch sooner; not if that was done just now."""
+        age = asyncio.get_running_loop().time() - self.since
+        return self.fetcher.polls_for_nobody and age >= _SECONDS_BETWEEN_NEW_ONES
 
 
 class FetcherPool:
@@ -48,11 +56,13 @@ class FetcherPool:
     def at(self, cursor: Cursor, place: Place) -> tuple[Fetcher, list[Cursor]]:
         """The fetcher to give it to, and the cursors of one that it replaces.
 
-        A broker that moved to another address gets a new fetcher in place of the old one.
+        A broker that moved to another address gets a new fetcher in place of the old one. So does
+        one that all partitions were taken from while it waits for something to come: after a
+        rebalance or a seek nobody should wait with it.
         """
         key = self._key(cursor, place)
         there = self._running.get(key)
-        if there is not None and there.fetcher.address == place.address:
+        if there is not None and there.fetcher.address == place.address and not there.is_stuck:
             return there.fetcher, []
         left = self._close(key)
         return self._start(key, place.address), left
@@ -90,7 +100,7 @@ class FetcherPool:
     def close_idle(self) -> None:
         """Close those that have had no cursor for a while."""
         now = asyncio.get_running_loop().time()
-        for key, (fetcher, _) in list(self._running.items()):
+        for key, (fetcher, *_) in list(self._running.items()):
             if fetcher.cursors:
                 self._idle_since.pop(fetcher.lane, None)
             elif now - self._idle_since.setdefault(fetcher.lane, now) >= _IDLE_SECONDS:
@@ -102,7 +112,8 @@ class FetcherPool:
     def _start(self, key: tuple[int, int], address: Address) -> Fetcher:
         fetcher = Fetcher(key[0], address, self._around.brokers.new_lane(), self._around)
         name = f"fetch from broker {key[0]} at {address}, {key[1]}"
-        self._running[key] = _Running(fetcher, self._scope.start(fetcher.run(), name))
+        task, now = self._scope.start(fetcher.run(), name), asyncio.get_running_loop().time()
+        self._running[key] = _Running(fetcher, task, now)
         return fetcher
 
     def _close(self, key: tuple[int, int]) -> list[Cursor]:

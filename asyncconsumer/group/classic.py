@@ -94,6 +94,7 @@ class ClassicMembership:
         self._heartbeats = Heartbeats(
             coordinator,
             session_ms=config.session_timeout_ms,
+            rebalance_ms=config.rebalance_timeout_ms,
             interval_ms=config.heartbeat_interval_ms,
             randomness=randomness,
         )
@@ -133,7 +134,7 @@ class ClassicMembership:
 
     @property
     def deadline(self) -> float:
-        """As long as the coordinator certainly has not ended our session."""
+        """As long as the coordinator certainly goes on with us."""
         return self._heartbeats.deadline
 
     @property
@@ -245,7 +246,8 @@ class ClassicMembership:
             group_instance_id=config.group_instance_id,
             reason=reason,
         )
-        answer = await self._asking.join(request, timeout=self._long)
+        with self._heartbeats.joining():
+            answer = await self._asking.join(request, timeout=self._long)
         if self._member.state is not State.JOINING:
             return None
         joined = Joined.of(answer.values, config.group_instance_id, answer.address)
@@ -269,9 +271,8 @@ class ClassicMembership:
         answer = await self._asking.sync(request, joined.address, timeout=self._long)
         if self._member.state is not State.SYNCING:
             return None
-        given = self._assigning.assigned(
-            joined.protocol, answer.values["assignment"], who.generation
-        )
+        told = answer.values["assignment"]
+        given = self._assigning.assigned(joined.protocol, told, who.generation)
         self._heartbeats.sign_of_life(answer.sent_at)
         self._member.on(Event.ASSIGNED)
         self._attempt.succeeded()

@@ -174,16 +174,19 @@ class Conversation:
         self._told_subscribed = self._told_owned = None
 
     def sign_of_life(self, sent_at: float) -> None:
-        """Another one sent a heartbeat for us, and threw away what the answer said."""
+        """Another one, in any thread, sent a heartbeat, and threw away what the answer said."""
+        self._lived = max(self._lived, sent_at)
         self.repeat_everything()
         self._unheard = min(self._unheard, sent_at)
-        self._lived = max(self._lived, sent_at)
 
     # --- hearing ---------------------------------------------------------------------------------
 
     def heard(self, answer: Mapping[str, Any], words: Words, sent_at: float) -> bool:
         """Take in a good answer; whether there is another target."""
         since, self._unheard = self._unheard, inf
+        overtaken = self._lived > sent_at  # by an answer that nobody has read
+        if overtaken:
+            self._unheard = since
         joined = self.standing is Standing.JOINING
         self.standing = Standing.MEMBER
         self.epoch = answer["member_epoch"]
@@ -195,6 +198,8 @@ class Conversation:
             self._told_owned = words.owned
             if _is_within(words.owned, self.target):
                 self._let_go_by = inf
+        if overtaken:
+            self.repeat_everything()
         told = answer["assignment"]
         target = self.target if told is None else _partitions(told[0])
         if target == self.target:

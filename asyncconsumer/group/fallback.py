@@ -55,7 +55,10 @@ class FallbackMembership:
             _log.warning("%s. Going on with the classic protocol", error)
         else:
             return
+        had_something = not self._now.lost
         self._now = await self._stack.enter_async_context(self._classic(self._subscription))
+        if had_something:
+            yield Assignment()  # which is lost: others may have it before we are a member again
         async for assignment in self._now.assignments():
             yield assignment
 

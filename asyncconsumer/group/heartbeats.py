@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from aiokafka.protocol.api import Request
 
 _log: Final = logging.getLogger(__name__)
-_CERTAIN: Final = 0.9  # of a session: the rest is for clocks that do not run alike
+_CERTAIN: Final = 0.9  # of a timeout: the rest is for clocks that do not run alike
 _TRIES: Final = 4  # that fit into a session
 _HURRYING: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds from one heartbeat to the next
 
@@ -32,24 +33,39 @@ class News(NamedTuple):
     error: ConsumerError | None = None
 
 
+class _Seconds(NamedTuple):
+    """How long the coordinator waits, and how long we do."""
+
+    session: float
+    rebalance: float
+    interval: float
+
+
 class Heartbeats:
     """Keeps the session of a member, over a connection of its own.
 
     Sessions are counted from when a request was sent: the coordinator cannot have counted from
-    before. `heartbeat` may be read by other threads: it is what anybody could send for us.
+    before. So is the time that we have to join when it rebalances, which is told by the answer.
+    `heartbeat` may be read by other threads: it is what anybody could send for us.
     """
 
     def __init__(
-        self, coordinator: Coordinator, *, session_ms: int, interval_ms: int, randomness: Random
+        self,
+        coordinator: Coordinator,
+        *,
+        session_ms: int,
+        rebalance_ms: int,
+        interval_ms: int,
+        randomness: Random,
     ) -> None:
         self.identity: Identity | None = None  # None outside of any generation
         self.heartbeat: tuple[Address, Request] | None = None
         self._coordinator = coordinator
-        self._session = session_ms / 1000
-        self._interval = interval_ms / 1000
+        self._seconds = _Seconds(session_ms / 1000, rebalance_ms / 1000, interval_ms / 1000)
         self._randomness = randomness
         self._sent = -inf  # the last request that was answered well
         self._heard = -inf  # the last good answer, which may have been long on its way
+        self._stable = -inf  # the last request before any rebalance that we are not in
         self._in_generation = asyncio.Event()
         self._hurried = asyncio.Event()
         self._soon: Iterator[float] = iter(())  # how long to wait, while that is less than usual
@@ -62,21 +78,38 @@ class Heartbeats:
 
     @property
     def deadline(self) -> float:
-        """Until when the coordinator certainly has not ended our session."""
-        return -inf if self.identity is None else self._sent + _CERTAIN * self._session
+        """Until when the coordinator certainly goes on with us.
+
+        It does not when we are silent for a session, or do not join in time a rebalance of which we
+        may not even have heard.
+        """
+        if self.identity is None:
+            return -inf
+        session_ends = self._sent + _CERTAIN * self._seconds.session
+        return min(session_ends, self._stable + _CERTAIN * self._seconds.rebalance)
+
+    @contextmanager
+    def joining(self) -> Iterator[None]:
+        """We ask to be in the next generation: it is others that are waited for."""
+        before, self._stable = self._stable, inf
+        try:
+            yield
+        finally:
+            if self._stable == inf:
+                self._stable = before
 
     def begin(self, identity: Identity, sent_at: float, address: Address) -> None:
         """We are in a generation, says the answer to a request of that moment."""
         self.identity = identity
         self.heartbeat = address, self._request(identity)
-        self._answered(sent_at)
+        self._answered(sent_at, stable=True)
         self._in_generation.set()
         self._look_soon()
 
     def end(self) -> None:
         """We are in none any more."""
         self.identity = self.heartbeat = None
-        self._sent = self._heard = -inf
+        self._sent = self._heard = self._stable = -inf
         self._in_generation.clear()
 
     def hurry(self) -> None:
@@ -99,7 +132,7 @@ class Heartbeats:
         while True:
             await self._in_generation.wait()
             self._hurried.clear()
-            identity, address, due = self.identity, self._address, now() + self._interval
+            identity, address, due = self.identity, self._address, now() + self._seconds.interval
             assert identity is not None
             error = await self._beat(identity)
             if identity != self.identity:
@@ -107,7 +140,7 @@ class Heartbeats:
             what = Reaction.DONE if error is None else reaction(Ask.HEARTBEAT, error)
             if what in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
                 self._quiet.warning("no heartbeat: %s", error)
-                if now() - self._heard >= self._session:
+                if now() - self._heard >= self._seconds.session:
                     yield News(Reaction.REJOIN_EMPTY, error)
                 await asyncio.sleep(next(waits))
                 continue
@@ -124,7 +157,7 @@ class Heartbeats:
         A generation begins for all at once. If they all went on in step, the end of a session,
         which is counted from a heartbeat as well, would be noticed almost an interval later.
         """
-        self._soon = iter((*waits, self._randomness.uniform(0, self._interval)))
+        self._soon = iter((*waits, self._randomness.uniform(0, self._seconds.interval)))
         self._hurried.set()
 
     async def _rest(self, seconds: float) -> None:
@@ -139,13 +172,15 @@ class Heartbeats:
     def _address(self) -> Address | None:
         return None if self.heartbeat is None else self.heartbeat[0]
 
-    def _answered(self, sent_at: float) -> None:
+    def _answered(self, sent_at: float, *, stable: bool) -> None:
         self.sign_of_life(sent_at)
         self._heard = asyncio.get_running_loop().time()
+        if stable:
+            self._stable = sent_at
 
     async def _beat(self, identity: Identity) -> ConsumerError | None:
         """One heartbeat; what went wrong with it."""
-        now, allowed = asyncio.get_running_loop().time, self._session / _TRIES
+        now, allowed = asyncio.get_running_loop().time, self._seconds.session / _TRIES
         request = self._request(identity)
         try:
             async with (
@@ -161,9 +196,9 @@ class Heartbeats:
                 if code := answer["error_code"]:
                     error = BrokerError.of(code, f"a heartbeat in {self._coordinator.group_id!r}")
                     if reaction(Ask.HEARTBEAT, error) is Reaction.REJOIN:
-                        self._answered(sent)  # it knows us, and wants us in the next one
+                        self._answered(sent, stable=False)  # it wants us in the next one
                     raise error
-                self._answered(sent)
+                self._answered(sent, stable=True)
         except TimeoutError:
             address = self._coordinator.address
             self._coordinator.forget(address)
@@ -181,4 +216,4 @@ class Heartbeats:
         )
 
     def _waits(self) -> Iterator[float]:
-        return backoff(0.05, min(1.0, self._interval), self._randomness)
+        return backoff(0.05, min(1.0, self._seconds.interval), self._randomness)

@@ -1,12 +1,22 @@
 """Which topics a member wants, how many partitions they have, and whether that has changed."""
 
+import asyncio
 from collections.abc import Collection, Iterable
+from math import inf
+from typing import NamedTuple
 
 from asyncconsumer.group.assignors import Racks
 from asyncconsumer.group.subscription import Pattern, Subscription
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.growth import Growth, Partitions
+
+
+class _Look(NamedTuple):
+    """What matched our pattern, and when that was."""
+
+    names: frozenset[str] = frozenset()
+    at: float = -inf
 
 
 class WantedTopics:
@@ -32,7 +42,7 @@ class WantedTopics:
         self._racks: Racks = {}  # of what was divided
         self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic, when first seen
         self._known_to: Subscription | None = None  # the one that names were looked up for
-        self._matched: frozenset[str] = frozenset()  # when we last looked
+        self._last_look = _Look()
 
     @property
     def subscription(self) -> Subscription:
@@ -51,9 +61,16 @@ class WantedTopics:
         return topic in wanted.names
 
     async def names(self) -> frozenset[str]:
-        """What we want now, to be told to the group. From now on changes of it matter."""
+        """What we want now, to be told to the group. From now on changes of it matter.
+
+        The group may wait for us: what matched at the last look is good enough until the next.
+        """
         wanted, first = self.subscription, self.subscription != self._known_to
-        names, partitions = await self._look()
+        age = asyncio.get_running_loop().time() - self._last_look.at
+        if isinstance(wanted, Pattern) and not first and age < self._looks_every:
+            names, partitions = self._last_look.names, Partitions()
+        else:
+            names, partitions = await self._look()
         self._names, self._known_to = names, wanted
         for name in names - self._seen.keys():
             # what matches a pattern only later is new as a whole, as is what is not there yet
@@ -92,9 +109,9 @@ class WantedTopics:
         """Why the group should divide anew, if it should."""
         found: Partitions | None = None
         if isinstance(self.subscription, Pattern):
-            self._matched, found = await self._look()
-            if self._matched != self._names:
-                others = sorted(self._matched ^ self._names)
+            matched, found = await self._look()
+            if matched != self._names:
+                others = sorted(matched ^ self._names)
                 return f"other topics match: {', '.join(others)}"
         if (before := self._divided) is not None:
             if found is None:
@@ -112,10 +129,13 @@ class WantedTopics:
         if isinstance(wanted, Pattern):
             every = await self._cluster.topic_names()
             found = wanted.matching(every, exclude_internal=self._exclude_internal)
-            before = frozenset(filter(self.takes, self._names | self._matched))
+            before = frozenset(filter(self.takes, self._names | self._last_look.names))
             # brokers that have not heard the news deny topics: `Growth` knows when to believe them
             partitions = await self._growth.ask({*found, *before, *led})
-            return frozenset(partitions.keys() & (found | before)), partitions
+            matched = frozenset(partitions.keys() & (found | before))
+            if wanted is self.subscription:  # and not another by now
+                self._last_look = _Look(matched, asyncio.get_running_loop().time())
+            return matched, partitions
         if wanted.names <= self._seen.keys():
             return wanted.names, {}
         return wanted.names, await self._growth.ask({*wanted.names, *led})

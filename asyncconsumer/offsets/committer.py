@@ -3,15 +3,18 @@
 import asyncio
 import copy
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Final, NoReturn
 
-from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.errors import ClosedError, ConsumerError, NothingClaimed
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, check_offsets, commit_error, failed_by
 from asyncconsumer.tasks.quiet import QuietLog
+
+_DROPPED: Final = "dropped commits"
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +35,13 @@ class _Batch:
         self.attempt = asyncio.timeout(None)
         return self.attempt
 
-    def fail(self, error: ConsumerError) -> None:
-        """The store says so, or nobody will ask it."""
+    def fail(self, error: ConsumerError) -> int:
+        """The store says so, or nobody will ask it; how many are left out, for nothing is ours."""
         self.failed = failed_by(self.offsets, error)
+        lost = [one for one, why in self.failed.items() if isinstance(why, NothingClaimed)]
+        for one in lost:
+            del self.failed[one], self.offsets[one]
+        return len(lost)
 
     def withdraw(self) -> None:
         """End the attempt that is being made."""
@@ -52,11 +59,11 @@ class Committer:
     the log is another, must `forget` the partition.
     """
 
-    def __init__(self, store: OffsetStore) -> None:
-        self.dropped = 0  # offsets that were asked for, of partitions that were then forgotten
+    def __init__(self, store: OffsetStore, counts: Counter[str] | None = None) -> None:
         self.failures = 0  # commits of which something failed
         self.last_error: ConsumerError | None = None
         self._store = store
+        self._counts = Counter[str]() if counts is None else counts  # of all that happens
         self._committed: dict[TopicPartition, int] = {}
         self._furthest: dict[TopicPartition, int] = {}  # that was asked for since it is ours
         self._next = _Batch()
@@ -69,6 +76,16 @@ class Committer:
     def committed(self) -> Mapping[TopicPartition, int]:
         """What the store has, as far as we loaded or committed it, of partitions that are ours."""
         return MappingProxyType(self._committed)
+
+    @property
+    def dropped(self) -> int:
+        """How many offsets were asked for of partitions that were not ours any more."""
+        return self._counts[_DROPPED]
+
+    def drop(self, number: int) -> None:
+        """So many more were."""
+        if number:
+            self._counts[_DROPPED] += number
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The committed offset of each partition; None where there is none."""
@@ -86,7 +103,7 @@ class Committer:
 
         With `rewind` they are committed as they are, though larger ones may have been before.
         Who gives up waiting does not take back what it asked for. A partition that is forgotten
-        meanwhile is not committed, and that is not an error.
+        meanwhile, or lost as the store knows, is not committed, and that is not an error.
         """
         check_offsets(offsets)
         if self._stopped:
@@ -114,9 +131,9 @@ class Committer:
         for one in partitions:
             self._committed.pop(one, None)
             self._furthest.pop(one, None)
-            self.dropped += self._next.drop(one)
+            self.drop(self._next.drop(one))
             if self._underway is not None and self._underway.drop(one):
-                self.dropped += 1
+                self.drop(1)
                 withdrawn = True
         if self._underway is not None and withdrawn:
             self._underway.withdraw()
@@ -159,7 +176,9 @@ class Committer:
             return
 
     def _failed(self, batch: _Batch, error: ConsumerError) -> None:
-        batch.fail(error)
+        self.drop(batch.fail(error))
+        if not batch.failed:
+            return
         self.failures += 1
         self.last_error = error
         self._log.warning("%d offsets were not committed: %s", len(batch.failed), error)

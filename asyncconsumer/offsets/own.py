@@ -1,30 +1,41 @@
 """A store of the user's own, which knows nothing of groups: what it may be asked, and when."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
-from asyncconsumer.errors import ConsumerError, StoreFailed
+from asyncconsumer.errors import ConsumerError, NothingClaimed, StoreFailed
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
+class Owner(Protocol):
+    """Whose partitions they are."""
+
+    @property
+    def deadline(self) -> float:
+        """Until when they certainly are."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known that none is."""
+
+
 class OwnStore:
     """Commits only while partitions are certainly ours; whatever goes wrong is a ConsumerError.
 
     Kafka refuses the commit of a member that it has given up. A database does not, so we wait until
-    it is certain again; a commit of partitions that turn out to be lost is withdrawn meanwhile.
+    it is certain again that they are, or that nothing is: the member waits for us before it joins.
     Nor is a database waited for without end: while it hangs nobody gets what we are to give up.
     """
 
-    def __init__(
-        self, store: OffsetStore, deadline: Callable[[], float], *, patience_ms: int
-    ) -> None:
+    def __init__(self, store: OffsetStore, owner: Owner, group: str, *, patience_ms: int) -> None:
         self._store = store
-        self._deadline = deadline
+        self._owner = owner
+        self._group = group
         self._seconds = patience_ms / 1000
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -35,8 +46,10 @@ class OwnStore:
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """As the store."""
         now = asyncio.get_running_loop().time
-        while now() >= self._deadline():  # noqa: ASYNC110 - rare, and no event tells of an answer
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        while now() >= self._owner.deadline:
+            if self._owner.lost:
+                raise NothingClaimed(self._group)
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and no event tells of an answer
         async with self._asked_to("commit"):
             await self._store.commit(offsets)
 

@@ -208,8 +208,9 @@ class Rebalancer:
         routed = self._reading[partition]
         if (position := routed.stream.position(partition)) is not None:
             return position
-        offset = routed.wanted.offset
-        return self._manager.begun().get(partition, offset if offset >= 0 else None)
+        if (begun := self._manager.begun_at(partition)) is not None:
+            return begun
+        return routed.wanted.offset if routed.wanted.offset >= 0 else None
 
     def _check_ours(self, partitions: Collection[TopicPartition]) -> None:
         for one in partitions:
@@ -241,16 +242,18 @@ class Rebalancer:
         }
         if not gone:
             return frozenset()
-        lost = frozenset(gone if self._membership.lost else gone & assignment.lost)
-        await self._settle(gone - lost)
+        await self._settle(gone - self._lost(gone, assignment))
+        lost = self._lost(gone, assignment)  # there may be more of it by now
         done = {one: offset for one, offset in self.finished().items() if one in gone}
         self._give_up(gone)
-        if lost:
-            self._offsets.forget(lost)
-            await _tell("lost", self._policy.listeners.lost(lost))
-        if revoked := gone - lost:
-            if self._policy.auto_commit:
-                await self._commit({one: done[one] for one in revoked if one in done})
+        await self._tell_lost(lost)
+        revoked = gone - lost
+        if revoked and self._policy.auto_commit:
+            await self._commit({one: done[one] for one in revoked if one in done})
+        if revoked and self._membership.lost:  # while they were committed
+            await self._tell_lost(revoked)
+            return frozenset(gone)
+        if revoked:
             self._change = _Change(releasing={one: done[one] for one in revoked if one in done})
             try:
                 telling = self._policy.listeners.before_releasing(revoked)
@@ -259,6 +262,17 @@ class Rebalancer:
                 self._change = _Change()
             self._offsets.forget(revoked)
         return lost
+
+    def _lost(
+        self, gone: Collection[TopicPartition], assignment: Assignment
+    ) -> frozenset[TopicPartition]:
+        """Which of them are somebody else's already."""
+        return frozenset(gone if self._membership.lost else assignment.lost.intersection(gone))
+
+    async def _tell_lost(self, partitions: Collection[TopicPartition]) -> None:
+        if partitions:
+            self._offsets.forget(partitions)
+            await _tell("lost", self._policy.listeners.lost(partitions))
 
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()

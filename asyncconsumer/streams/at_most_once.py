@@ -1,6 +1,8 @@
 """A stream whose records are committed before they are handed out: none ever comes twice."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
@@ -8,7 +10,10 @@ from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.stream import Fence, Idle, Stream
 
-Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[object]]
+_SECONDS_BETWEEN_LOOKS: Final = 0.05
+
+Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
+"""Returns what was committed, without what is not ours any more."""
 
 
 class AtMostOnce(Batched):
@@ -30,9 +35,10 @@ class AtMostOnce(Batched):
         self._commit = commit
 
     async def _before_first(self, chunk: Chunk) -> None:
-        await self._commit(
-            {chunk.partition: Offset(chunk.next_offset, leader_epoch=chunk.leader_epoch)}
-        )
+        done = {chunk.partition: Offset(chunk.next_offset, leader_epoch=chunk.leader_epoch)}
+        while self._held is chunk and not await self._commit(done):
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # it is lost, and will be taken from us
+            await self._waited_at_fence()
 
     def finished(self) -> dict[TopicPartition, int]:
         """Up to where each was handed out."""

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.streams.reader import Reader
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
@@ -38,68 +39,6 @@ class Idle(NamedTuple):
     may_end: Callable[[], bool] | None = None  # not while nothing could come, for instance
 
 
-class _Reader:
-    """Who asked last, and whether it has asked since somebody waited for that."""
-
-    def __init__(self) -> None:
-        self.owner: asyncio.Task[Any] | None = None  # who began to read; it may have others ask
-        self.task: asyncio.Task[Any] | None = None
-        self.asked = asyncio.Event()
-        self._failed = False  # an error ended its loop, and it has not asked since
-        self.at_end = False  # it was told that nothing more comes
-
-    @property
-    def gave_up(self) -> bool:
-        """Whether it was cancelled, or failed: it cannot have finished what it had."""
-        return self._failed or any(
-            task is not None and task.done() and (task.cancelled() or task.exception() is not None)
-            for task in (self.owner, self.task)
-        )
-
-    def is_owned(self) -> None:
-        """By this task."""
-        self.owner = asyncio.current_task()
-
-    def goes(self) -> asyncio.Task[Any] | None:
-        """What there was to know of it is known."""
-        task = self.task
-        self.owner = self.task = None
-        self._failed = False
-        return task
-
-    def comes(self) -> None:
-        """It is this task."""
-        self.task = asyncio.current_task()
-        self._failed = self.at_end = False
-
-    def fails(self) -> None:
-        """Its loop was ended by an error; the task may live on."""
-        self._failed = True
-        self.asked.set()  # who waits for that need not
-
-    def ends(self) -> None:
-        """It is told so."""
-        self.at_end = True
-
-    def asks(self) -> None:
-        """And is done with what it had."""
-        self.comes()
-        self.asked.set()
-
-    @property
-    def is_this(self) -> bool:
-        """Whether it is the task that runs now."""
-        return asyncio.current_task() in (self.owner, self.task)
-
-    @property
-    def will_ask(self) -> bool:
-        """Not if it is over, or is itself the one that would wait for that."""
-        if self._failed:
-            return False
-        them = (self.owner, self.task)
-        return not self.is_this and any(task is not None and not task.done() for task in them)
-
-
 class Stream:
     """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
 
@@ -120,7 +59,7 @@ class Stream:
         self._held: Chunk | None = None
         self._unseen: Chunk | None = None  # what is held, until it is handed out
         self._receipt = -1  # up to where its user is known to be done with what is held
-        self._reader = _Reader()
+        self._reader = Reader()
         self._on_hold: set[TopicPartition] = set()
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
@@ -309,6 +248,13 @@ class Stream:
 
         Who takes records by the chunk is done with all of it, and must not be given it again.
         """
+        self._reader.begins_to_wait()
+        try:
+            return await self._refilled(again=again)
+        finally:
+            self._reader.has_waited()
+
+    async def _refilled(self, *, again: bool) -> accel.Records | None:
         held = self._held
         self._reader.comes()
         if held is not None and held is not self._unseen:

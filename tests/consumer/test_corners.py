@@ -153,6 +153,23 @@ async def test_what_is_divided_is_read_by_its_parts_only() -> None:
 
 
 @simulated([1])
+@pytest.mark.parametrize("first", ["__aiter__", "batches", "chunks", "arrow"])
+@pytest.mark.parametrize("second", ["__aiter__", "batches", "chunks", "arrow"])
+async def test_one_task_at_a_time_waits_for_the_next(first: str, second: str) -> None:
+    async with world() as cluster, consumer(cluster) as one, asyncio.TaskGroup() as tasks:
+        await one.assigned()
+        records = getattr(one, first)()
+        waiting = tasks.create_task(anext(records))
+        await asyncio.sleep(1)
+        for others in (getattr(one, second)(), records):
+            with pytest.raises(RuntimeError, match="another task already waits"):
+                await anext(others)
+        cluster.append("t", 0, 1)
+        assert await waiting
+        assert await one.commit() == {AT: 0}  # it is not done with
+
+
+@simulated([1])
 async def test_streams_have_no_idle_timeout_of_their_own() -> None:
     async with world() as cluster, consumer(cluster, idle_timeout_ms=100) as one:
         with pytest.raises(ConfigError, match="idle_timeout_ms is for one reader"):

@@ -200,6 +200,18 @@ def test_an_answer_that_was_lost_may_have_taken_something_away() -> None:
     assert talk.certain_until == pytest.approx(81 + 40.5)
 
 
+def test_an_answer_that_waited_does_not_stand_for_a_later_one_that_nobody_read() -> None:
+    talk = joined(0, 1)
+    words = talk.words(NAMED, regexes=True)
+    talk.sent(2)
+    for now in range(4, 80, 2):  # the event loop is blocked
+        talk.sign_of_life(now)
+    talk.heard(answer(1, changed=False), words, 2)
+    assert talk.certain_until == pytest.approx(2 + 90)
+    assert talk.beat(80, answer(1, 0)).everything
+    assert talk.certain_until == pytest.approx(2 + 90)
+
+
 def test_what_was_lost_is_known_until_we_join_again() -> None:
     talk = joined(0, 1)
     talk.lost()

@@ -105,6 +105,38 @@ async def test_a_partition_whose_leader_is_known_is_read_without_asking_for_it()
 
 
 @simulated(range(10))
+@pytest.mark.parametrize("number", [0, 1], ids=["after a seek", "after a rebalance"])
+async def test_nobody_waits_for_the_end_of_a_poll_for_what_is_not_wanted_any_more(
+    number: int,
+) -> None:
+    async with engine(brokers=1) as (cluster, manager):
+        cluster.append("t", number, 5)
+        end = cluster.end(T[0])
+        channel, now = manager.channel(), asyncio.get_running_loop().time
+        for times in range(3):
+            manager.reconcile({T[0]: Wanted(channel, end, epoch=2 * times)})
+            await asyncio.sleep(6.1)  # polls of half a second each
+            if number:
+                manager.reconcile({})
+            manager.reconcile({T[number]: Wanted(channel, 0, epoch=2 * times + 1)})
+            before = now()
+            assert await channel.pop() is not None
+            assert now() - before < 0.2
+            assert fetching(cluster) == {1: 2}
+
+
+@simulated(range(3))
+async def test_who_seeks_again_and_again_does_not_need_a_connection_for_each() -> None:
+    async with engine(brokers=1) as (_, manager):
+        channel, brokers = manager.channel(), manager._around.brokers
+        before = brokers.new_lane()
+        for epoch in range(200):
+            manager.reconcile({T[0]: Wanted(channel, 0, epoch=epoch)})
+            await asyncio.sleep(0.1)
+        assert 2 <= brokers.new_lane() - before - 1 <= 5
+
+
+@simulated(range(10))
 async def test_a_leader_that_moved_since_it_was_known_is_found() -> None:
     async with engine(replicas=2) as (cluster, manager):
         channel = manager.channel()

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Mapping
 from math import inf
 
 import pytest
@@ -7,6 +8,8 @@ from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, CorruptRecords
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.at_most_once import AtMostOnce
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.log import Writer, make_batch
@@ -360,3 +363,26 @@ async def test_arrow_batches_stop_in_the_middle_of_a_chunk_as_records_do() -> No
         await anext(batches)
     assert stream.finished() == {A: 1}
     stream.forget(A)
+
+
+@simulated(range(5))
+async def test_what_could_not_be_committed_because_it_is_lost_is_not_handed_out() -> None:
+    """Of streams that commit before they hand out; who rebalances may hear of it much later."""
+    asked: list[TopicPartition] = []
+
+    async def commit(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        asked.extend(offsets)
+        return {one: at for one, at in offsets.items() if one != A}
+
+    channel = Channel(Budget(10**6))
+    stream = AtMostOnce(channel, commit=commit)
+    channel.push(chunk(A, 0))
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(anext(aiter(stream)))
+        await asyncio.sleep(10)
+        assert set(asked) == {A}
+        assert not waiting.done()
+        stream.forget(A)
+        channel.drop(A)
+        channel.push(chunk(B, 0))
+        assert (await waiting).partition == B.partition

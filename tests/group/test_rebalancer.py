@@ -32,10 +32,12 @@ class Scripted:
         self.log: list[str] = []
         self.script = list(assignments)
         self.lost = False
+        self.lost_by_then = False  # when something was committed
         self.deadline = inf
         self.last_sign = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
         self.began: dict[TopicPartition, int] = {}
+        self.looks = 0  # at where all of them began
         self.trouble: list[ConsumerError] = []
         self.wanted: Mapping[TopicPartition, Wanted] = {}
         self.events = Events()
@@ -64,7 +66,11 @@ class Scripted:
         self.log.append(f"read {' '.join(map(str, wanted)) or 'nothing'}")
 
     def begun(self) -> dict[TopicPartition, int]:
+        self.looks += 1
         return self.began
+
+    def begun_at(self, partition: TopicPartition) -> int | None:
+        return self.began.get(partition)
 
     async def load(
         self, partitions: Collection[TopicPartition]
@@ -78,6 +84,7 @@ class Scripted:
     async def commit(self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False) -> None:
         self.log.append(f"commit {' '.join(f'{one}@{at}' for one, at in offsets.items())}")
         await asyncio.sleep(1)
+        self.lost = self.lost_by_then
         if self.trouble:
             raise self.trouble.pop()
 
@@ -114,6 +121,22 @@ async def test_a_partition_is_given_up_only_after_it_is_no_longer_read_and_commi
 async def test_what_was_lost_is_not_committed() -> None:
     script = await play(Assignment({A: 0, B: 0}), Assignment({}, lost=frozenset({A, B})))
     assert script.log[4:] == ["read nothing", "forget 2", "lost t[0] t[1]", "next 2"]
+
+
+@simulated(range(20))
+async def test_what_is_lost_while_it_is_committed_is_not_told_as_revoked() -> None:
+    script = Scripted(Assignment({A: 0}), Assignment())
+    script.lost_by_then = True
+    await script.rebalancer.run()
+    assert script.log[4:] == ["read nothing", "commit ", "forget 1", "lost t[0]", "next 2"]
+
+
+@simulated([1])
+async def test_to_give_up_many_takes_no_more_looks_at_all_of_them_than_one() -> None:
+    many = dict.fromkeys((TopicPartition("t", number) for number in range(100)), 0)
+    few, lots = await play(Assignment({A: 0}), Assignment()), await play(Assignment(many))
+    await lots.rebalancer.stop()
+    assert lots.looks == few.looks
 
 
 @simulated(range(20))

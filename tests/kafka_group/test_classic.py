@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from tests.kafka_group.real import Following, the_generation
 
 pytestmark = pytest.mark.fast
 
-JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
+METADATA, JOIN, HEARTBEAT, LEAVE, SYNC = 3, 11, 12, 13, 14
 ALL = {0, 1, 2, 3}
 SEEDS = range(2)  # schedules by the thousand are in `world`
 
@@ -103,6 +104,61 @@ async def test_heartbeats_go_on_while_the_rebalancer_is_slow() -> None:
             await until(lambda: bool(other.owned), 300)
             assert not any(assignment.lost for assignment in slow.history)
             assert now() > 100
+
+
+@simulated(seeds=SEEDS)
+async def test_who_does_not_join_in_time_is_not_certain_of_anything_when_others_take_over() -> None:
+    options: dict[str, Any] = {"heartbeat_interval_ms": 10_000, "rebalance_timeout_ms": 10_000}
+    async with fake_cluster() as cluster, member(cluster, delay=100.0, **options) as slow:
+        await until(lambda: bool(slow.history))
+        assert slow.membership.deadline > now()
+        async with member(cluster, **options) as other:
+            await until(lambda: bool(other.owned), 300)
+            assert slow.membership.deadline <= now()
+
+
+@simulated(seeds=SEEDS)
+async def test_who_waits_for_others_in_a_rebalance_keeps_what_it_has() -> None:
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, None, [CooperativeStickyAssignor()], rebalance_timeout_ms=10_000) as one,
+    ):
+        await has_all(one)
+        async with member(cluster, None, [CooperativeStickyAssignor()], delay=50.0) as slow:
+            await until(lambda: len(slow.history) == 2, 300)  # which it takes its time with
+            async with member(cluster, None, [CooperativeStickyAssignor()]):
+                await asyncio.sleep(5)
+                for _ in range(30):
+                    assert one.membership.waits_for_share
+                    assert one.membership.deadline > now()
+                    await asyncio.sleep(1)
+
+
+@simulated(seeds=SEEDS)
+@pytest.mark.parametrize("wanted", [Topics(["t"]), Pattern("t")], ids=["topics", "a pattern"])
+async def test_a_rebalance_does_not_wait_for_topics_that_were_just_looked_at(
+    wanted: Topics | Pattern,
+) -> None:
+    async with (
+        fake_cluster() as cluster,
+        member(cluster, wanted, metadata_refresh_ms=60_000) as one,
+    ):
+        await has_all(one)
+        looks = cluster.brokers[1].requests[METADATA]
+        one.membership.rejoin("a test wants it")
+        await until(lambda: the_generation(one) == 2)
+        assert cluster.brokers[1].requests[METADATA] == looks
+
+
+@simulated(seeds=SEEDS)
+async def test_what_a_pattern_matched_before_is_not_what_is_subscribed_after_it() -> None:
+    async with fake_cluster() as cluster, member(cluster, Pattern("t")) as one:
+        await has_all(one)
+        one.membership.subscribe(Topics(["other"]))
+        await until(lambda: the_generation(one) == 2 and not one.numbers)
+        one.membership.rejoin("a test wants it")
+        await until(lambda: the_generation(one) == 3)
+        assert not one.numbers
 
 
 @simulated(seeds=SEEDS)

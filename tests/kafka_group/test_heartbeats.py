@@ -47,6 +47,7 @@ async def beating(randomness: Random) -> AsyncIterator[tuple[Heartbeats, list[fl
     heartbeats = Heartbeats(
         cast("Coordinator", listening),
         session_ms=6000,
+        rebalance_ms=60_000,
         interval_ms=int(INTERVAL * 1000),
         randomness=randomness,
     )
@@ -93,3 +94,22 @@ async def test_who_hurries_sends_some_more_and_goes_on_as_usual() -> None:
         await asyncio.sleep(9.5)
         late = [at for at in heard if at >= began + 5]
         assert 4 <= len(late) <= 6
+
+
+@simulated(range(3))
+async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_to_join() -> None:
+    heartbeats = Heartbeats(
+        cast("Coordinator", Listening()),
+        session_ms=6000,
+        rebalance_ms=20_000,
+        interval_ms=1000,
+        randomness=Random(1),
+    )
+    began = begin(heartbeats)
+    for _ in range(30):  # the event loop is blocked
+        await asyncio.sleep(1)
+        heartbeats.sign_of_life(asyncio.get_running_loop().time())
+    assert heartbeats.deadline == pytest.approx(began + 18)
+    with heartbeats.joining():
+        assert heartbeats.deadline == pytest.approx(began + 30 + 5.4)
+    assert heartbeats.deadline == pytest.approx(began + 18)

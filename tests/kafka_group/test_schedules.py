@@ -44,8 +44,8 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
 def a_session_counts_from_some_time_after_the_answer(patch: pytest.MonkeyPatch) -> None:
     answered = Heartbeats._answered
 
-    def late(self: Heartbeats, sent_at: float) -> None:
-        answered(self, now() + 2.0)
+    def late(self: Heartbeats, sent_at: float, *, stable: bool) -> None:
+        answered(self, now() + 2.0, stable=stable)
 
     patch.setattr(Heartbeats, "_answered", late)
 
@@ -69,7 +69,7 @@ def a_loss_is_taken_for_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: ClassicMembership, news: News) -> None:
         if news.reaction in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
-            self._heartbeats._answered(now())
+            self._heartbeats._answered(now(), stable=True)
             self._bell.ring("as if it were revoked")
         else:
             hear(self, news)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, Final, Self
@@ -54,6 +54,7 @@ class Process:
 
     def __init__(self, member: "Member", world: "World") -> None:
         chance = Random(world.chance.random())
+        self._listeners = Listeners(before_releasing=member.hesitate)
         config = ConnectionConfig(bootstrap_servers=world.cluster.bootstrap_servers)
         self.way = Session(config, patience_ms=10_000, opener=member.open, randomness=chance)
         coordinator = Coordinator(GROUP, self.way.brokers, self.way.cluster)
@@ -95,7 +96,7 @@ class Process:
             Routes([self.stream]),
             auto_offset_reset="earliest",
             auto_commit=True,
-            listeners=Listeners(),
+            listeners=self._listeners,
         )
         return self
 
@@ -140,6 +141,8 @@ class Member:
         self.leaving = asyncio.Event()
         self.stuck = asyncio.Event()
         self.stuck.set()  # it reads
+        self.willing = asyncio.Event()
+        self.willing.set()  # it lets go of what it has to
         self.pace = world.chance.choice((0.0, 0.1, 1.0))  # seconds, at the most, for a record
         self.process: Process | None = None
         self._connections: list[Connection] = []
@@ -156,6 +159,9 @@ class Member:
             connection.close()
         await asyncio.sleep(0.1)
         raise ConnectFailed(address, "no way to it")
+
+    async def hesitate(self, _: Collection[TopicPartition]) -> None:
+        await self.willing.wait()
 
     def part(self) -> None:
         self.online.clear()
@@ -179,6 +185,7 @@ class Member:
                 follower = group.create_task(process.rebalancer.run())
                 await self.leaving.wait()
                 self.stuck.set()
+                self.willing.set()
                 await process.shut_down(follower)
                 await asyncio.wait({reader})
                 for task in background:
@@ -227,7 +234,7 @@ class World:
             group_instance_id=instance,
             session_timeout_ms=6_000,
             heartbeat_interval_ms=1_000,
-            rebalance_timeout_ms=30_000,
+            rebalance_timeout_ms=10_000,
             metadata_refresh_ms=2_000,
         )
 
@@ -322,6 +329,7 @@ class World:
         self.grow()
         for member in self.members:
             member.stuck.set()
+            member.willing.set()
             member.pace = 0.0
         if self.some_member() is None:
             self.join(group)
@@ -385,6 +393,7 @@ def member_chaos(world: World, group: asyncio.TaskGroup) -> list[Callable[[], ob
         with_member(lambda member: member.cut()),
         with_member(lambda member: member.online.set()),
         with_member(lambda member: toggle(member.stuck)),
+        with_member(lambda member: toggle(member.willing)),
     ]
 
 
