@@ -129,9 +129,12 @@ static int add_headers(Table *table, const Sight *sight)
     return append_int(&table->lists, (int32_t)table->header_key.count);
 }
 
-/* Whether the row would carry a column of copied bytes beyond what its offsets can say. */
-static bool is_too_much(const Table *table, const Sight *sight)
+/* Whether the row would carry a column of copied bytes beyond what its offsets can say, or is the first of
+   one inflated body too many: each may be as large as is allowed, and a fetch holds thousands. */
+static bool is_too_much(const Records *self, const Table *table, const Sight *sight)
 {
+    if (self->inflated_bytes > self->max_inflated)
+        return true;
     int64_t headers = sight->header_count ? sight->headers_end - sight->headers : 0;
     if (table->header_key.data.used + headers > table->max_bytes
         || table->header_value.data.used + headers > table->max_bytes)
@@ -196,7 +199,7 @@ static int fill(Records *self, Table *table, int64_t max_rows)
             PyErr_Clear();
         if (found <= 0)
             return 0;
-        if (table->rows > 0 && is_too_much(table, &sight)) {
+        if (table->rows > 0 && is_too_much(self, table, &sight)) {
             walk_unread(self, &sight);
             return 0;
         }
@@ -293,6 +296,7 @@ static int begin_table(Table *table)
 static PyObject *take(Records *self, Table *table, int64_t max_rows)
 {
     PyObject *answer = NULL, *source = self->view.obj ? Py_NewRef(self->view.obj) : NULL;
+    self->inflated_bytes = 0;
     int64_t kib = ((self->end - self->at) + (self->body_end - self->record)) / 1024 + 1;
     if (foresee(table, kib, max_rows) == 0 && begin_table(table) == 0 && (table->copy || begin_lending(self) == 0)
         && fill(self, table, max_rows) == 0) {
