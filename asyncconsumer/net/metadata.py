@@ -109,10 +109,10 @@ def read_metadata(answer: Mapping[str, Any], version: int) -> Metadata:
 
 
 def _broker(row: Mapping[str, Any], version: int) -> Broker:
-    host, port = row["host"], row["port"]
-    if not host or not 0 < port < 2**16:
-        raise MalformedResponse("Metadata", version, 0, f"a broker at {host!r}:{port}")
-    return Broker(row["node_id"], Address(host, port), row["rack"])
+    address = Address(row["host"], row["port"])
+    if not address.is_possible:
+        raise MalformedResponse("Metadata", version, 0, f"a broker at {tuple(address)}")
+    return Broker(row["node_id"], address, row["rack"])
 
 
 def _topic(row: Mapping[str, Any]) -> Topic:
