@@ -119,15 +119,19 @@ def request(
 def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fetched]:
     """What the answer says of each partition asked for; raises if the broker refused it all.
 
-    A broker that throttles us answers with no partition at all: then nothing came of any.
+    Of one that it does not name nothing came: a broker that throttles us names none at all.
     """
     answer = accel.fetch_answer(raw.body, raw.version)
     if answer.error_code:
         raise BrokerError.of(answer.error_code, "a fetch")
     names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
-    if not answer.partitions:
-        return [_nothing(partition, ask) for partition, ask in wanted.items()]
-    return [understand_part(raw, part, wanted, names) for part in answer.partitions]
+    found: dict[TopicPartition, Fetched] = {}
+    for part in answer.partitions:
+        one = understand_part(raw, part, wanted, names)
+        if found.setdefault(one.partition, one) is not one:
+            reason = f"{one.partition} is in it twice"
+            raise MalformedResponse("Fetch", raw.version, part.start, reason)
+    return [found.get(at) or _nothing(at, ask) for at, ask in wanted.items()]
 
 
 def _nothing(partition: TopicPartition, ask: Ask) -> Fetched:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
+_SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
 _ENOUGH_NOTHING: Final = 3  # empty answers in a row, before an end: then it may be there no more
 
 
@@ -94,6 +96,7 @@ class PartitionReader:
         self._patience: Patience | None = None
         self._topic_id: UUID | None = None  # of the topic as it was first seen
         self._replica: tuple[int, float] | None = None  # to read from, and until when
+        self._shuns_replicas_until = -inf
 
     async def next(self) -> accel.Records | None:
         """The next records, with the fetch after them on its way; None at the end.
@@ -114,6 +117,10 @@ class PartitionReader:
             if empty % _ENOUGH_NOTHING == 0:
                 await self._check_end()
         return None
+
+    def close(self) -> None:
+        """Be at the end: whoever waits for more finds out with the next answer, or error."""
+        self._end = self.position
 
     async def _check_end(self) -> None:
         """A log that lost its tail may never come to the end that it had: no broker tells that."""
@@ -167,18 +174,32 @@ class PartitionReader:
         self._topic_id = self._topic_id or place.topic_id
         if place.topic_id != self._topic_id:
             raise TopicRecreated(*self.partition, self.position)
-        if self._replica is not None and asyncio.get_running_loop().time() < self._replica[1]:
+        if self._replica is not None and _now() < self._replica[1]:
             node_id, _ = self._replica
             near = await self._leaders.connect_to(node_id, Traffic.FETCH, lane=self._lane)
+            if near is None:  # it is new: to be known when it is named again
+                self._leaders.doubt(self.partition)
+                self._leave_replica()
             connection = near or connection
         return connection, place
 
     def _follow(self, node_id: int) -> None:
         """Read from the replica that the leader named, until something fails or time is over."""
-        self._replica = node_id, asyncio.get_running_loop().time() + _REPLICA_SECONDS
+        self._replica = node_id, _now() + _REPLICA_SECONDS
+
+    def _leave_replica(self) -> bool:
+        """Read the leader itself for a while; False if that is what we do.
+
+        It finds nothing wrong with the replica, and would send us there again.
+        """
+        if self._replica is None:
+            return False
+        self._replica, self._shuns_replicas_until = None, _now() + _SHUN_SECONDS
+        return True
 
     def _request(self, ask: Ask) -> FetchRequest:
-        return request({self.partition: ask}, self._config, rack=self._config.client_rack)
+        rack = "" if _now() < self._shuns_replicas_until else self._config.client_rack
+        return request({self.partition: ask}, self._config, rack=rack)
 
     def _send_ahead(self, last: _Flight) -> None:
         """Ask for what comes next before this is used, if the connection is still there."""
@@ -192,7 +213,7 @@ class PartitionReader:
     async def _suffer(self, error: ConsumerError) -> None:
         """Do what helps against an error, or raise it."""
         self._leaders.doubt(self.partition)
-        at_replica, self._replica = self._replica is not None, None
+        at_replica = self._leave_replica()
         if isinstance(error, TopicRecreated):
             await self._start_anew(error)
             return
@@ -242,3 +263,7 @@ class PartitionReader:
         self.position = target
         if self._policy.on_skip is not None:
             self._policy.on_skip(skipped)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
