@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
-from asyncconsumer.errors import ConnectionTrouble, LeaderNotAvailable, MalformedResponse
+from asyncconsumer.errors import (
+    ConnectionTrouble,
+    HostNotAllowed,
+    LeaderNotAvailable,
+    MalformedResponse,
+)
 from asyncconsumer.fetch.ask import Ask, understand
 from asyncconsumer.fetch.lookup import _EPOCH, milliseconds
 from asyncconsumer.fetch.session import Session
@@ -296,3 +301,28 @@ async def test_an_answer_about_other_offsets_makes_no_sense(topics: Any) -> None
                 MalformedResponse, match=r"answer without a\[0\]|array that is null"
             ):
                 await consumer.offsets_before("a", 0)
+
+
+# --- hosts that are not allowed ------------------------------------------------------------------
+
+
+@simulated(range(3))
+async def test_nobody_is_followed_to_a_host_that_is_not_allowed() -> None:
+    async with FakeCluster(Random(1), brokers=2) as cluster:
+        cluster.add_topic("a", 1)
+        cluster.append("a", 0, 1)
+        cluster.move_leader(AT, 2)
+        options = {"allowed_hosts": ["broker-1"], "client_rack": "x"}
+        async with consumer_on(cluster, **options) as consumer:
+            async with asyncio.timeout(5):
+                assert (await consumer.find_leader("a", 0)).broker.node_id == 2
+                with pytest.raises(HostNotAllowed, match=r"broker-2:9092: .*allowed_hosts"):
+                    await rest_of(consumer.read("a", 0, end=1))
+                with pytest.raises(HostNotAllowed, match=r"broker-2:9092: .*allowed_hosts"):
+                    await consumer.fetch({AT: 0})
+            reader = RangeReader(cluster.bootstrap_servers)
+            reader._session = consumer._session
+            with pytest.raises(HostNotAllowed):
+                async with asyncio.timeout(5), reader.read_all([OffsetRange("a", 0, 0, 1)]):
+                    pass
+        assert cluster.brokers[2].requests.total() == 0
