@@ -84,6 +84,11 @@ class Metadata:
         except BrokerError:
             return False
 
+    def only(self, topics: Iterable[str]) -> Self:
+        """The same without topics that nobody asked for: they would be kept for ever."""
+        kept = {name: self.topics[name] for name in topics if name in self.topics}
+        return replace(self, topics=MappingProxyType(kept))
+
     def updated(self, newer: Self) -> Self:
         """What `newer` tells, without unlearning: epochs that are older are not taken over."""
         topics = {name: self._newest(topic) for name, topic in newer.topics.items()}
