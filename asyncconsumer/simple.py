@@ -79,6 +79,7 @@ class SimpleConsumer:
         self._policy = ReadPolicy(auto_offset_reset=auto_offset_reset, on_skip=on_skip)
         self._retry_timeout_ms = retry_timeout_ms
         self._session = Session(connection, patience_ms=retry_timeout_ms)
+        self._free_lanes = [0]  # that no fetch waits on: a broker answers one after the other
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
@@ -184,23 +185,26 @@ class SimpleConsumer:
         self, at_leaders: Mapping[Address, Mapping[TopicPartition, Ask]], config: FetchConfig
     ) -> list[Fetched]:
         """Ask the leaders side by side; an error of one is an error of the call."""
+        lane = self._free_lanes.pop() if self._free_lanes else self._session.brokers.new_lane()
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [
-                    group.create_task(self._fetch_at(address, asks, config))
+                    group.create_task(self._fetch_at(address, lane, asks, config))
                     for address, asks in at_leaders.items()
                 ]
         except* ConsumerError as errors:
             raise errors.exceptions[0] from None
+        finally:
+            self._free_lanes.append(lane)
         return [fetched for task in asked for fetched in task.result()]
 
     async def _fetch_at(
-        self, address: Address, asks: Mapping[TopicPartition, Ask], config: FetchConfig
+        self, address: Address, lane: int, asks: Mapping[TopicPartition, Ask], config: FetchConfig
     ) -> list[Fetched]:
         message, brokers = request(asks, config), self._session.brokers
         for last_try in (False, True):
             try:
-                connection = await brokers.connection(address, Traffic.FETCH)
+                connection = await brokers.connection(address, Traffic.FETCH, lane=lane)
                 return understand(await connection.send_raw(message), asks)
             except ConsumerError as error:
                 # whatever it is, the partition may be led elsewhere when it is fetched next

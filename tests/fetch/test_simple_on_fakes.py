@@ -100,6 +100,19 @@ async def test_a_fetch_may_wait_until_there_is_enough() -> None:
 
 
 @simulated(range(3))
+async def test_fetches_do_not_wait_for_each_other() -> None:
+    async with FakeCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("a", 20)
+        async with consumer_on(cluster) as consumer:
+            for _ in range(3):
+                async with asyncio.timeout(0.6), asyncio.TaskGroup() as group:
+                    for number in range(20):
+                        group.create_task(consumer.fetch({TopicPartition("a", number): 0}))
+        assert cluster.brokers[1].requests[FETCH] == 60
+        assert sorted(consumer._free_lanes) == list(range(20))
+
+
+@simulated(range(3))
 async def test_what_cannot_be_asked_for_is_named() -> None:
     async with FakeCluster(Random(1)) as cluster, consumer_on(cluster) as consumer:
         cluster.add_topic("a", 1)
