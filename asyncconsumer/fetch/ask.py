@@ -45,6 +45,7 @@ class Fetched(NamedTuple):
     data: memoryview
     current_leader: tuple[int, int] | None = None  # node id and epoch, where the broker tells
     diverging: tuple[int, int] | None = None  # epoch and offset where its log parts from ours
+    throttle: float = 0.0  # seconds for which the broker will not answer again
 
     @property
     def end_offset(self) -> int:
@@ -131,7 +132,11 @@ def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fet
         if found.setdefault(one.partition, one) is not one:
             reason = f"{one.partition} is in it twice"
             raise MalformedResponse("Fetch", raw.version, part.start, reason)
-    return [found.get(at) or _nothing(at, ask) for at, ask in wanted.items()]
+    throttle = max(0, answer.throttle_ms) / 1000
+    return [
+        (found.get(at) or _nothing(at, ask))._replace(throttle=throttle)
+        for at, ask in wanted.items()
+    ]
 
 
 def _nothing(partition: TopicPartition, ask: Ask) -> Fetched:

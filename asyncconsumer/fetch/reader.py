@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
+    ConnectionLost,
     ConsumerError,
     CorruptMessage,
     CorruptRecords,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
 _SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
+_SILENT_SECONDS: Final = 5.0  # beyond the wait that was asked for, until a connection is given up
 _ENOUGH_NOTHING: Final = 3  # empty answers in a row, before an end: then it may be there no more
 
 
@@ -97,6 +99,7 @@ class PartitionReader:
         self._topic_id: UUID | None = None  # of the topic as it was first seen
         self._replica: tuple[int, float] | None = None  # to read from, and until when
         self._shuns_replicas_until = -inf
+        self._throttle = 0.0  # seconds that the broker wants to be left alone
 
     async def next(self) -> accel.Records | None:
         """The next records, with the fetch after them on its way; None at the end.
@@ -142,9 +145,10 @@ class PartitionReader:
         flight = self._flight = self._flight or await self._send()
         if flight.answer.done():
             await asyncio.sleep(0)  # data that keeps coming must not starve the other tasks
-        await asyncio.wait((flight.answer,))  # unlike awaiting it: a cancellation leaves it alone
+        await self._arrival(flight)
         self._flight = None  # from here on nothing is awaited: what came is handed out
         (fetched,) = understand(flight.answer.result(), {self.partition: flight.ask})
+        self._throttle = fetched.throttle
         if fetched.error is not None:
             raise fetched.error
         self.high_watermark = fetched.high_watermark
@@ -159,6 +163,21 @@ class PartitionReader:
         self.position = end
         self._send_ahead(flight)
         return fetched
+
+    async def _arrival(self, flight: _Flight) -> None:
+        """Wait for an answer. A broker that is silent is given up: another may lead by now."""
+        allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + self._throttle
+        connection, began = flight.connection, _now()
+        while True:
+            # unlike awaiting it: a cancellation leaves it alone
+            done, _ = await asyncio.wait((flight.answer,), timeout=allowed)
+            if done:
+                return
+            silent = _now() - max(connection.last_heard, began)
+            if silent >= allowed - 0.001:  # clocks and timers round
+                self._leaders.suspect(connection.address)
+                reason = f"not a byte for {silent:.1f} s"
+                connection.close(ConnectionLost(connection.address, reason))
 
     async def _send(self) -> _Flight:
         connection, place = await self._connect()

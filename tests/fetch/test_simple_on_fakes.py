@@ -339,3 +339,32 @@ async def test_nobody_is_followed_to_a_host_that_is_not_allowed() -> None:
                 async with asyncio.timeout(5), reader.read_all([OffsetRange("a", 0, 0, 1)]):
                     pass
         assert cluster.brokers[2].requests.total() == 0
+
+
+# --- brokers that say nothing --------------------------------------------------------------------
+
+
+@simulated(range(5))
+async def test_a_leader_that_falls_silent_is_given_up_for_the_new_one() -> None:
+    async with FakeCluster(Random(1)) as cluster:
+        cluster.add_topic("a", 1)
+        async with consumer_on(cluster) as consumer:
+            records = aiter(consumer.read("a", 0))
+            await next_comes_within(2, cluster, records)
+            cluster.black_hole(cluster.leader(AT))
+            cluster.move_leader(AT, 2)
+            await next_comes_within(8, cluster, records)
+
+
+@simulated(range(5))
+async def test_a_broker_that_throttles_us_may_be_silent_for_as_long() -> None:
+    async with FakeCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("a", 1)
+        async with consumer_on(cluster) as consumer:
+            records = aiter(consumer.read("a", 0))
+            await next_comes_within(2, cluster, records)
+            cluster.throttle(1, 20.0)
+            there = dict(consumer._session.brokers._opened)
+            for _ in range(3):
+                await next_comes_within(25, cluster, records)
+            assert dict(consumer._session.brokers._opened) == there
