@@ -193,7 +193,9 @@ class PartitionReader:
         self._topic_id = self._topic_id or place.topic_id
         if place.topic_id != self._topic_id:
             raise TopicRecreated(*self.partition, self.position)
-        if self._replica is not None and _now() < self._replica[1]:
+        if self._leader_is_due():
+            self._replica = None
+        if self._replica is not None:
             node_id, _ = self._replica
             near = await self._leaders.connect_to(node_id, Traffic.FETCH, lane=self._lane)
             if near is None:  # it is new: to be known when it is named again
@@ -205,6 +207,10 @@ class PartitionReader:
     def _follow(self, node_id: int) -> None:
         """Read from the replica that the leader named, until something fails or time is over."""
         self._replica = node_id, _now() + _REPLICA_SECONDS
+
+    def _leader_is_due(self) -> bool:
+        """Whether to ask the leader again which replica is near."""
+        return self._replica is not None and _now() >= self._replica[1]
 
     def _leave_replica(self) -> bool:
         """Read the leader itself for a while; False if that is what we do.
@@ -223,7 +229,7 @@ class PartitionReader:
     def _send_ahead(self, last: _Flight) -> None:
         """Ask for what comes next before this is used, if the connection is still there."""
         at_end = self._end is not None and self.position >= self._end
-        if at_end or not last.connection.usable:
+        if at_end or self._leader_is_due() or not last.connection.usable:
             return
         ask = last.ask._replace(offset=self.position)
         answer = last.connection.send_raw(self._request(ask))

@@ -224,6 +224,20 @@ async def test_a_replica_that_is_new_to_us_is_no_reason_for_a_storm() -> None:
             assert cluster.brokers[2].requests[FETCH] > 0
 
 
+@simulated(range(2))
+async def test_the_leader_is_asked_now_and_then_which_replica_is_near() -> None:
+    async with FakeCluster(Random(1), racks=("x", "y", "z")) as cluster:
+        cluster.add_topic("a", 1)
+        cluster.append("a", 0, 400, batches=400)
+        options = {"client_rack": "y", "max_partition_fetch_bytes": 1}  # a batch each time
+        async with consumer_on(cluster, **options) as consumer:
+            asked = []
+            async for _ in consumer.read("a", 0, 0, end=400):  # there is always more
+                await asyncio.sleep(1)
+                asked.append(cluster.brokers[1].requests[FETCH])
+            assert (asked[0], asked[250], asked[-1]) == (1, 1, 2)
+
+
 # --- streams that are closed ---------------------------------------------------------------------
 
 
