@@ -37,6 +37,8 @@ _log: Final = logging.getLogger(__name__)
 _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
 _SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
 _SILENT_SECONDS: Final = 5.0  # beyond the wait that was asked for, until a connection is given up
+_MOST_STRIKES: Final = 3  # tries of a broker that reads damage, and the time between them
+_STRIKE_SECONDS: Final = 0.5
 _ENOUGH_NOTHING: Final = 3  # empty answers in a row, before an end: then it may be there no more
 
 
@@ -96,6 +98,7 @@ class PartitionReader:
         self._policy = policy or ReadPolicy()
         self._flight: _Flight | None = None
         self._patience: Patience | None = None
+        self._strikes = 0  # damage found by the broker itself
         self._topic_id: UUID | None = None  # of the topic as it was first seen
         self._replica: tuple[int, float] | None = None  # to read from, and until when
         self._shuns_replicas_until = -inf
@@ -113,7 +116,7 @@ class PartitionReader:
             except ConsumerError as error:
                 await self._suffer(error)
                 continue
-            self._patience = None
+            self._patience, self._strikes = None, 0
             if fetched is not None:
                 return fetched.records(self._config, end=self._end)
             empty += 1
@@ -242,17 +245,24 @@ class PartitionReader:
         if isinstance(error, TopicRecreated):
             await self._start_anew(error)
             return
+        if isinstance(error, CorruptMessage):
+            await self._bear_damage(error)
+            return
         if isinstance(error, OffsetOutOfRange) and not at_replica and await self._relocate():
             return
         if self._patience is None:
             self._patience = self._leaders.patience()
         if isinstance(error, OffsetOutOfRange):
             error = LeaderNotAvailable(error.about)  # brokers disagree about where the log ends
-        try:
-            await self._patience.bear(error)
-        except CorruptMessage as damage:
+        await self._patience.bear(error)
+
+    async def _bear_damage(self, error: CorruptMessage) -> None:
+        """The broker reads damage from its own disk: another may lead soon, or it stays so."""
+        self._strikes += 1
+        if self._strikes >= _MOST_STRIKES:
             reason = "the broker itself reads damaged records there"
-            raise CorruptRecords(*self.partition, self.position, reason) from damage
+            raise CorruptRecords(*self.partition, self.position, reason) from error
+        await asyncio.sleep(_STRIKE_SECONDS)
 
     async def _start_anew(self, error: TopicRecreated) -> None:
         """It is another topic of the same name: raise, or go where the policy says, and tell."""

@@ -12,6 +12,8 @@ import pytest
 from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
 from asyncconsumer.errors import (
     ConnectionTrouble,
+    CorruptMessage,
+    CorruptRecords,
     HostNotAllowed,
     LeaderNotAvailable,
     MalformedResponse,
@@ -382,3 +384,23 @@ async def test_a_broker_that_throttles_us_may_be_silent_for_as_long() -> None:
             for _ in range(3):
                 await next_comes_within(25, cluster, records)
             assert dict(consumer._session.brokers._opened) == there
+
+
+@simulated(range(3))
+async def test_a_broker_that_reads_damage_itself_is_asked_three_times() -> None:
+    async with FakeCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("a", 1)
+        async with consumer_on(cluster) as consumer:
+            records = aiter(consumer.read("a", 0))
+            cluster.fail_next(FETCH, CorruptMessage.code, times=2)
+            await next_comes_within(2, cluster, records)
+            await asyncio.sleep(1)  # what was asked ahead has come
+            before, began = cluster.brokers[1].requests[FETCH], asyncio.get_running_loop().time()
+            cluster.fail_next(FETCH, CorruptMessage.code, times=1000)
+            with pytest.raises(CorruptRecords, match="the broker itself reads damaged") as caught:
+                await anext(records)
+            assert caught.value.offset == 1
+            assert asyncio.get_running_loop().time() - began < 5
+            assert cluster.brokers[1].requests[FETCH] - before <= 4
+            cluster._rules.troubles.clear()
+            await next_comes_within(2, cluster, records)
