@@ -19,6 +19,7 @@ from asyncconsumer.wire.messages import (
 )
 
 _NO_END: Final = 2**63 - 1
+_MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
 
 
 class Ask(NamedTuple):
@@ -132,7 +133,7 @@ def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fet
         if found.setdefault(one.partition, one) is not one:
             reason = f"{one.partition} is in it twice"
             raise MalformedResponse("Fetch", raw.version, part.start, reason)
-    throttle = max(0, answer.throttle_ms) / 1000
+    throttle = min(max(0.0, answer.throttle_ms / 1000), _MOST_THROTTLE)
     return [
         (found.get(at) or _nothing(at, ask))._replace(throttle=throttle)
         for at, ask in wanted.items()

@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
@@ -22,6 +21,7 @@ from asyncconsumer.errors import (
 from asyncconsumer.fetch.ask import Ask, Fetched, request, understand
 from asyncconsumer.fetch.leader import Leaders, Place
 from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.nearby import Nearby
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from asyncconsumer.tasks.patience import Patience
 
 _log: Final = logging.getLogger(__name__)
-_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
-_SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
 _SILENT_SECONDS: Final = 5.0  # beyond the wait that was asked for, until a connection is given up
 _MOST_STRIKES: Final = 3  # tries of a broker that reads damage, and the time between them
 _STRIKE_SECONDS: Final = 0.5
@@ -68,6 +66,34 @@ class _Flight(NamedTuple):
     ask: Ask
     answer: asyncio.Future[RawAnswer]
     connection: Connection
+    throttle: float = 0.0  # seconds that the broker said it would be silent
+
+
+class _Endurance:
+    """How much goes wrong with a partition before it is raised."""
+
+    def __init__(self, partition: TopicPartition, leaders: Leaders) -> None:
+        self._partition = partition
+        self._leaders = leaders
+        self._patience: Patience | None = None
+        self._strikes = 0  # damage found by the broker itself
+
+    def all_is_well(self) -> None:
+        """A broker answered as it should."""
+        self._patience, self._strikes = None, 0
+
+    async def bear(self, error: ConsumerError, position: int) -> None:
+        """Wait before the next try, or raise the error."""
+        if isinstance(error, CorruptMessage):  # another may lead soon, or it stays so
+            self._strikes += 1
+            if self._strikes >= _MOST_STRIKES:
+                reason = "the broker itself reads damaged records there"
+                raise CorruptRecords(*self._partition, position, reason) from error
+            await asyncio.sleep(_STRIKE_SECONDS)
+            return
+        if self._patience is None:
+            self._patience = self._leaders.patience()
+        await self._patience.bear(error)
 
 
 class PartitionReader:
@@ -97,12 +123,9 @@ class PartitionReader:
         self._config = config
         self._policy = policy or ReadPolicy()
         self._flight: _Flight | None = None
-        self._patience: Patience | None = None
-        self._strikes = 0  # damage found by the broker itself
+        self._endurance = _Endurance(partition, leaders)
         self._topic_id: UUID | None = None  # of the topic as it was first seen
-        self._replica: tuple[int, float] | None = None  # to read from, and until when
-        self._shuns_replicas_until = -inf
-        self._throttle = 0.0  # seconds that the broker wants to be left alone
+        self._nearby = Nearby(config.client_rack)
 
     async def next(self) -> accel.Records | None:
         """The next records, with the fetch after them on its way; None at the end.
@@ -116,7 +139,7 @@ class PartitionReader:
             except ConsumerError as error:
                 await self._suffer(error)
                 continue
-            self._patience, self._strikes = None, 0
+            self._endurance.all_is_well()
             if fetched is not None:
                 return fetched.records(self._config, end=self._end)
             empty += 1
@@ -151,25 +174,25 @@ class PartitionReader:
         await self._arrival(flight)
         self._flight = None  # from here on nothing is awaited: what came is handed out
         (fetched,) = understand(flight.answer.result(), {self.partition: flight.ask})
-        self._throttle = fetched.throttle
         if fetched.error is not None:
             raise fetched.error
         self.high_watermark = fetched.high_watermark
         end = fetched.end_offset
         if fetched.preferred_replica >= 0:
-            self._follow(fetched.preferred_replica)
+            self._nearby.follow(fetched.preferred_replica)
             return None
         if end <= self.position:
             if fetched.data:
                 raise fetched.fault(self._config)
+            await asyncio.sleep(fetched.throttle)
             return None  # nothing came, which is fine
         self.position = end
-        self._send_ahead(flight)
+        self._send_ahead(flight, fetched.throttle)
         return fetched
 
     async def _arrival(self, flight: _Flight) -> None:
         """Wait for an answer. A broker that is silent is given up: another may lead by now."""
-        allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + self._throttle
+        allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + flight.throttle
         connection, began = flight.connection, _now()
         while True:
             # unlike awaiting it: a cancellation leaves it alone
@@ -196,73 +219,40 @@ class PartitionReader:
         self._topic_id = self._topic_id or place.topic_id
         if place.topic_id != self._topic_id:
             raise TopicRecreated(*self.partition, self.position)
-        if self._leader_is_due():
-            self._replica = None
-        if self._replica is not None:
-            node_id, _ = self._replica
+        if self._nearby.is_over:
+            self._nearby.ask_again()
+        if (node_id := self._nearby.node_id) is not None:
             near = await self._leaders.connect_to(node_id, Traffic.FETCH, lane=self._lane)
             if near is None:  # it is new: to be known when it is named again
                 self._leaders.doubt(self.partition)
-                self._leave_replica()
+                self._nearby.leave()
             connection = near or connection
         return connection, place
 
-    def _follow(self, node_id: int) -> None:
-        """Read from the replica that the leader named, until something fails or time is over."""
-        self._replica = node_id, _now() + _REPLICA_SECONDS
-
-    def _leader_is_due(self) -> bool:
-        """Whether to ask the leader again which replica is near."""
-        return self._replica is not None and _now() >= self._replica[1]
-
-    def _leave_replica(self) -> bool:
-        """Read the leader itself for a while; False if that is what we do.
-
-        It finds nothing wrong with the replica, and would send us there again.
-        """
-        if self._replica is None:
-            return False
-        self._replica, self._shuns_replicas_until = None, _now() + _SHUN_SECONDS
-        return True
-
     def _request(self, ask: Ask) -> FetchRequest:
-        rack = "" if _now() < self._shuns_replicas_until else self._config.client_rack
-        return request({self.partition: ask}, self._config, rack=rack)
+        return request({self.partition: ask}, self._config, rack=self._nearby.rack)
 
-    def _send_ahead(self, last: _Flight) -> None:
+    def _send_ahead(self, last: _Flight, throttle: float) -> None:
         """Ask for what comes next before this is used, if the connection is still there."""
         at_end = self._end is not None and self.position >= self._end
-        if at_end or self._leader_is_due() or not last.connection.usable:
+        if at_end or self._nearby.is_over or not last.connection.usable:
             return
         ask = last.ask._replace(offset=self.position)
         answer = last.connection.send_raw(self._request(ask))
-        self._flight = _Flight(ask, answer, last.connection)
+        self._flight = _Flight(ask, answer, last.connection, throttle)
 
     async def _suffer(self, error: ConsumerError) -> None:
         """Do what helps against an error, or raise it."""
         self._leaders.doubt(self.partition)
-        at_replica = self._leave_replica()
+        at_replica = self._nearby.leave()
         if isinstance(error, TopicRecreated):
             await self._start_anew(error)
             return
-        if isinstance(error, CorruptMessage):
-            await self._bear_damage(error)
-            return
-        if isinstance(error, OffsetOutOfRange) and not at_replica and await self._relocate():
-            return
-        if self._patience is None:
-            self._patience = self._leaders.patience()
         if isinstance(error, OffsetOutOfRange):
+            if not at_replica and await self._relocate():
+                return
             error = LeaderNotAvailable(error.about)  # brokers disagree about where the log ends
-        await self._patience.bear(error)
-
-    async def _bear_damage(self, error: CorruptMessage) -> None:
-        """The broker reads damage from its own disk: another may lead soon, or it stays so."""
-        self._strikes += 1
-        if self._strikes >= _MOST_STRIKES:
-            reason = "the broker itself reads damaged records there"
-            raise CorruptRecords(*self.partition, self.position, reason) from error
-        await asyncio.sleep(_STRIKE_SECONDS)
+        await self._endurance.bear(error, self.position)
 
     async def _start_anew(self, error: TopicRecreated) -> None:
         """It is another topic of the same name: raise, or go where the policy says, and tell."""

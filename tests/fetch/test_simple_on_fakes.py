@@ -303,6 +303,12 @@ def test_of_a_partition_that_is_not_in_the_answer_nothing_came() -> None:
         ]
 
 
+@pytest.mark.parametrize(("told", "seconds"), [(0, 0), (1500, 1.5), (-5, 0), (2**31 - 1, 30)])
+def test_a_broker_is_left_alone_for_as_long_as_makes_sense(told: int, seconds: float) -> None:
+    raw = RawAnswer(11, memoryview(encode(11, told, (0, 0), {}, [])))
+    assert [one.throttle for one in understand(raw, ASKED)] == [seconds, seconds]
+
+
 def test_a_partition_that_is_in_the_answer_twice_makes_no_sense() -> None:
     with pytest.raises(MalformedResponse, match=r"a\[0\] is in it twice"):
         understand(answered(AT, AT), ASKED)
