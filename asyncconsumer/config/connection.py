@@ -82,7 +82,7 @@ class ConnectionConfig:
     def allows(self, address: Address) -> bool:
         """Whether to connect there."""
         hosts = self.allowed_hosts
-        return hosts is None or address.host in parse_hosts("allowed_hosts", hosts)
+        return hosts is None or parse_hosts("allowed_hosts", hosts).have(address.host)
 
     @property
     def encrypted(self) -> bool:

@@ -18,18 +18,18 @@ class Hosts(NamedTuple):
     endings: tuple[str, ...]
     networks: tuple[IPv4Network | IPv6Network, ...]
 
-    def __contains__(self, host: object) -> bool:
-        """By what it is called, not by what it resolves to, which changes."""
+    def have(self, host: str) -> bool:
+        """Whether it is one of them: by what it is called, not by what it resolves to."""
         try:
-            address = ip_address(str(host))
+            address = ip_address(host)
         except ValueError:
-            name = _plain(str(host))
+            name = _plain(host)
             return name in self.names or name.endswith(self.endings)
         address = getattr(address, "ipv4_mapped", None) or address
         return any(address in network for network in self.networks)
 
 
-def parse_hosts(option: str, given: str | Sequence[str]) -> Hosts:
+def parse_hosts(option: str, given: object) -> Hosts:
     """Names, ``*.example.com`` for all below it, addresses, and networks like ``10.0.0.0/8``."""
     entries = given.split(",") if isinstance(given, str) else given
     if not isinstance(entries, Sequence) or not entries:
