@@ -129,12 +129,9 @@ static int add_headers(Table *table, const Sight *sight)
     return append_int(&table->lists, (int32_t)table->header_key.count);
 }
 
-/* Whether the row would carry a column of copied bytes beyond what its offsets can say, or is the first of
-   one inflated body too many: each may be as large as is allowed, and a fetch holds thousands. */
-static bool is_too_much(const Records *self, const Table *table, const Sight *sight)
+/* Whether the row would carry a column of copied bytes beyond what its offsets can say. */
+static bool is_too_much(const Table *table, const Sight *sight)
 {
-    if (self->inflated_bytes > self->max_inflated)
-        return true;
     int64_t headers = sight->header_count ? sight->headers_end - sight->headers : 0;
     if (table->header_key.data.used + headers > table->max_bytes
         || table->header_value.data.used + headers > table->max_bytes)
@@ -199,7 +196,9 @@ static int fill(Records *self, Table *table, int64_t max_rows)
             PyErr_Clear();
         if (found <= 0)
             return 0;
-        if (table->rows > 0 && is_too_much(self, table, &sight)) {
+        /* inflated bodies: each may be as large as is allowed, and a fetch holds thousands */
+        bool one_too_many = self->inflated_bytes > self->max_inflated;
+        if (table->rows > 0 && (one_too_many || is_too_much(table, &sight))) {
             walk_unread(self, &sight);
             return 0;
         }
