@@ -19,6 +19,7 @@ from asyncconsumer.wire.messages import (
 )
 
 _NO_END: Final = 2**63 - 1
+_LARGE_BATCH: Final = 128 * 2**20  # bytes: a batch that claims more, and has not come, is damaged
 _MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
 
 
@@ -69,6 +70,7 @@ class Fetched(NamedTuple):
             aborted=(self.aborted or ()) if config.committed_only else None,
             check_crc=config.check_crcs,
             max_inflated=config.max_inflated_bytes,
+            max_batch=max(len(self.data), _LARGE_BATCH),  # what came whole, max_frame_bytes allows
         )
 
     def fault(self, config: FetchConfig) -> ConsumerError:

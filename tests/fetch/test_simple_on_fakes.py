@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
+from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
     ConnectionTrouble,
     CorruptMessage,
@@ -18,6 +19,7 @@ from asyncconsumer.errors import (
     LeaderNotAvailable,
     MalformedResponse,
 )
+from asyncconsumer.fetch import ask
 from asyncconsumer.fetch.ask import Ask, understand
 from asyncconsumer.fetch.lookup import _EPOCH, milliseconds
 from asyncconsumer.fetch.session import Session
@@ -31,6 +33,7 @@ from asyncconsumer.testing.cluster.fetch_codec import encode
 from asyncconsumer.testing.cluster.sessions import Part
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.messages import LIST_OFFSETS
+from tests.unit.wire.encoder import Row, batch
 
 pytestmark = pytest.mark.fast
 
@@ -336,6 +339,19 @@ async def test_an_answer_about_other_offsets_makes_no_sense(topics: Any) -> None
                 MalformedResponse, match=r"answer without a\[0\]|array that is null"
             ):
                 await consumer.offsets_before("a", 0)
+
+
+def test_a_large_batch_that_has_come_is_read_and_one_that_has_not_is_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ask, "_LARGE_BATCH", 1000)
+    came = batch([Row(5, b"-" * 2000)])
+    (one, _) = understand(answered(AT, OTHER), ASKED)
+    assert [
+        found.offset for found in one._replace(data=memoryview(came)).records(FetchConfig())
+    ] == [5]
+    with pytest.raises(CorruptRecords, match="more than max_batch allows"):
+        list(one._replace(data=memoryview(came)[:100]).records(FetchConfig()))
 
 
 # --- hosts that are not allowed ------------------------------------------------------------------
