@@ -28,6 +28,11 @@ class Address(NamedTuple):
     host: str
     port: int
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether anybody can listen there: what others tell need not be true."""
+        return bool(self.host) and 0 < self.port < 2**16
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

@@ -126,5 +126,5 @@ class RangeReader:
 
 
 def _check(wanted: OffsetRange) -> None:
-    if not 0 <= wanted.start <= wanted.end or wanted.partition < 0 or not wanted.topic:
+    if not 0 <= wanted.start <= wanted.end < 2**63 or wanted.partition < 0 or not wanted.topic:
         raise ConfigError(f"{wanted}: need a topic, a partition, and 0 <= start <= end")

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from asyncconsumer.config import one_of, split, whole_number
+from asyncconsumer.config import FetchConfig, check_together, one_of, split, whole_number
 from asyncconsumer.errors import (
     BrokerError,
     ConfigError,
@@ -26,11 +27,13 @@ from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import Leader
 from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 OFFSET_RESETS: Final = ("none", "earliest", "latest")
 _LEADER_TRIES: Final = 3
+_LEADER_WAITS: Final = (1.0, 2.0)  # seconds between them, the first and the longest
 
 
 class FetchResult(NamedTuple):
@@ -76,6 +79,7 @@ class SimpleConsumer:
         self._policy = ReadPolicy(auto_offset_reset=auto_offset_reset, on_skip=on_skip)
         self._retry_timeout_ms = retry_timeout_ms
         self._session = Session(connection, patience_ms=retry_timeout_ms)
+        self._free_lanes = [0]  # that no fetch waits on: a broker answers one after the other
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
@@ -107,11 +111,12 @@ class SimpleConsumer:
         )
 
     async def find_new_leader(self, topic: str, partition: int, old: int) -> Leader:
-        """The leader after broker `old` stopped answering; 3 tries, with waits between them.
+        """The leader after broker `old` stopped answering; 3 tries, after a second and after two.
 
-        On the first try `old` itself does not count: the cluster may not have noticed yet.
+        On the first try `old` itself does not count: the cluster may not have noticed yet. Later on
+        it does, for it may have come back.
         """
-        patience = self._session.leaders.patience()
+        waits = backoff(*_LEADER_WAITS, self._session.randomness)
         about = f"a leader of {TopicPartition(topic, partition)} after broker {old}"
         for tries_left in reversed(range(_LEADER_TRIES)):
             try:
@@ -121,9 +126,9 @@ class SimpleConsumer:
                 trouble: ConsumerError = LeaderNotAvailable(about)
             except ConsumerError as error:
                 trouble = error
-            if not tries_left:
+            if not tries_left or not trouble.retriable:
                 raise trouble
-            await patience.bear(trouble)
+            await asyncio.sleep(next(waits))
         raise AssertionError("unreachable")
 
     # --- fetch -----------------------------------------------------------------------------------
@@ -134,59 +139,78 @@ class SimpleConsumer:
         *,
         max_bytes: int | None = None,
         max_wait_ms: int | None = None,
+        min_bytes: int | None = None,
     ) -> dict[TopicPartition, FetchResult]:
         """Fetch each partition from an offset, with one request to each leader.
 
-        ``max_bytes`` is for each partition. A request that meets a broken connection is sent once
-        more. A broker's refusal of one partition is in its result; the others are not affected.
+        ``max_bytes`` is for each partition; what is not given is as the options say. A request that
+        meets a broken connection is sent once more. When it fails nevertheless, the next call asks
+        for the leader anew. A broker's refusal of one partition is in its result; the others are
+        not affected.
         """
-        size = self._fetch_config.max_partition_fetch_bytes if max_bytes is None else max_bytes
+        config = self._changed(max_bytes, max_wait_ms, min_bytes)
+        for at, offset in wanted.items():
+            _check_offset(at, offset, 0, "a fetch needs one from 0")
         results: dict[TopicPartition, FetchResult] = {}
         at_leaders: dict[Address, dict[TopicPartition, Ask]] = {}
         for (topic, number), offset in wanted.items():
             at = TopicPartition(topic, number)
-            if offset < 0:
-                raise ConfigError(f"offset {offset} of {at}: a fetch needs one from 0")
             try:
                 place = await self._session.leaders.place(at)
             except BrokerError as error:
                 results[at] = self._result(_refused(at, offset, error))
                 continue
+            size = config.max_partition_fetch_bytes
             ask = Ask(offset, size, place.leader_epoch, place.topic_id)
             at_leaders.setdefault(place.address, {})[at] = ask
-        for fetched in await self._fetch_all(at_leaders, max_wait_ms):
+        for fetched in await self._fetch_all(at_leaders, config):
             results[fetched.partition] = self._result(fetched)
         return results
 
+    def _changed(self, size: int | None, wait_ms: int | None, least: int | None) -> FetchConfig:
+        """The options with what one fetch has of its own, checked like them."""
+        own = {
+            "max_partition_fetch_bytes": size,
+            "fetch_max_wait_ms": wait_ms,
+            "fetch_min_bytes": least,
+        }
+        given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+        if not given:
+            return self._fetch_config
+        config = replace(self._fetch_config, **given)
+        check_together(self._session.brokers.config, config)
+        return config
+
     async def _fetch_all(
-        self, at_leaders: Mapping[Address, Mapping[TopicPartition, Ask]], max_wait_ms: int | None
+        self, at_leaders: Mapping[Address, Mapping[TopicPartition, Ask]], config: FetchConfig
     ) -> list[Fetched]:
         """Ask the leaders side by side; an error of one is an error of the call."""
+        lane = self._free_lanes.pop() if self._free_lanes else self._session.brokers.new_lane()
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [
-                    group.create_task(self._fetch_at(address, asks, max_wait_ms))
+                    group.create_task(self._fetch_at(address, lane, asks, config))
                     for address, asks in at_leaders.items()
                 ]
         except* ConsumerError as errors:
             raise errors.exceptions[0] from None
+        finally:
+            self._free_lanes.append(lane)
         return [fetched for task in asked for fetched in task.result()]
 
     async def _fetch_at(
-        self,
-        address: Address,
-        asks: Mapping[TopicPartition, Ask],
-        max_wait_ms: int | None,
+        self, address: Address, lane: int, asks: Mapping[TopicPartition, Ask], config: FetchConfig
     ) -> list[Fetched]:
-        message = request(asks, self._fetch_config, max_wait_ms=max_wait_ms)
+        message, brokers = request(asks, config), self._session.brokers
         for last_try in (False, True):
-            connection = await self._session.brokers.connection(address, Traffic.FETCH)
             try:
+                connection = await brokers.connection(address, Traffic.FETCH, lane=lane)
                 return understand(await connection.send_raw(message), asks)
-            except ConnectionLost:
+            except ConsumerError as error:
+                # whatever it is, the partition may be led elsewhere when it is fetched next
                 for partition in asks:
                     self._session.leaders.doubt(partition)
-                if last_try:
+                if last_try or not isinstance(error, ConnectionLost):
                     raise
         raise AssertionError("unreachable")
 
@@ -229,12 +253,8 @@ class SimpleConsumer:
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit for a group in Kafka, without joining it; a group with live members refuses."""
-        for (topic, partition), offset in offsets.items():
-            if offset < 0:
-                raise ConfigError(
-                    f"offset {offset} of {topic}[{partition}]: commit one from 0, that of the next "
-                    "record to read"
-                )
+        for at, offset in offsets.items():
+            _check_offset(at, offset, 0, "commit one from 0, that of the next record to read")
         await self._offsets_of(group).commit(offsets)
 
     def _offsets_of(self, group: str) -> KafkaOffsets:
@@ -259,10 +279,7 @@ class SimpleConsumer:
         """
         at = TopicPartition(topic, partition)
         for place in (offset, 0 if end is None else end):
-            if place < EARLIEST:
-                raise ConfigError(
-                    f"offset {place} of {at}: give one from 0, or EARLIEST, or LATEST"
-                )
+            _check_offset(at, place, EARLIEST, "give one from 0, or EARLIEST, or LATEST")
 
         async def open_reader(lane: int) -> PartitionReader:
             start = offset if offset >= 0 else await self.offsets_before(topic, partition, offset)
@@ -278,6 +295,11 @@ class SimpleConsumer:
             )
 
         return self._session.stream(open_reader)
+
+
+def _check_offset(at: tuple[str, int], offset: object, least: int, advice: str) -> None:
+    if not isinstance(offset, int) or not least <= offset < 2**63:
+        raise ConfigError(f"offset {offset!r} of {TopicPartition(*at)}: {advice}")
 
 
 def _refused(at: TopicPartition, offset: int, error: BrokerError) -> Fetched:

@@ -41,7 +41,8 @@ class ClassicConfig:
     or latest; ``partition_assignment_strategy`` has more to offer.
 
     With ``bootstrap_servers`` brokers are found there, and not in ZooKeeper: for a Kafka that has
-    none. They and ZooKeeper may be reached with TLS and a login.
+    none. They and ZooKeeper may be reached with TLS and a login. ``allowed_hosts`` are those that
+    brokers may have, whoever names them.
     """
 
     group_id: str = ""
@@ -58,6 +59,7 @@ class ClassicConfig:
     zookeeper_ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
 
     bootstrap_servers: str | Sequence[str] = ""
+    allowed_hosts: str | Sequence[str] | None = None
     socket_timeout_ms: int = 30_000
     socket_receive_buffer_bytes: int = 65_536
     security_protocol: str = "PLAINTEXT"
@@ -245,6 +247,7 @@ _DEFAULTS: Final[Mapping[str, Callable[[ClassicConfig], object]]] = {
     "dual_commit_enabled": lambda config: config.offsets_storage == "kafka",
 }
 _SECURITY: Final = (
+    "allowed_hosts",
     "security_protocol",
     "ssl_context",
     "sasl_mechanism",

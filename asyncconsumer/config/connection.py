@@ -9,6 +9,7 @@ from typing import Final
 from aiokafka.abc import AbstractTokenProvider
 
 from asyncconsumer.config.checks import one_of, parse_servers, text, whole_number
+from asyncconsumer.config.hosts import parse_hosts
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import Address
 
@@ -24,9 +25,15 @@ class ConnectionConfig:
     9092, an IPv6 address takes brackets. ``ssl_context`` is the whole of the TLS settings, e.g.
     ``ssl.create_default_context(cafile="authority.pem")``. ``connect_timeout_ms`` is for all of an
     opening: TCP, TLS, login. A response of more than ``max_frame_bytes`` is refused unread.
+
+    Brokers say where others are, and a client goes there. With ``allowed_hosts`` it connects to no
+    others than these: names, ``*.example.com`` for all below it, addresses, and networks like
+    ``10.0.0.0/8``, as one text with commas or as a sequence. Names are not resolved for it: a
+    broker that is known by its name must be listed by name.
     """
 
     bootstrap_servers: str | Sequence[str]
+    allowed_hosts: str | Sequence[str] | None = None
     client_id: str = "asyncconsumer"
     security_protocol: str = "PLAINTEXT"
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
@@ -45,6 +52,8 @@ class ConnectionConfig:
 
     def __post_init__(self) -> None:
         parse_servers(self.bootstrap_servers)
+        if self.allowed_hosts is not None:
+            parse_hosts("allowed_hosts", self.allowed_hosts)
         text("client_id", self.client_id)
         one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
         if self.encrypted != (self.ssl_context is not None):
@@ -69,6 +78,11 @@ class ConnectionConfig:
     def addresses(self) -> tuple[Address, ...]:
         """The bootstrap servers, each once."""
         return parse_servers(self.bootstrap_servers)
+
+    def allows(self, address: Address) -> bool:
+        """Whether to connect there."""
+        hosts = self.allowed_hosts
+        return hosts is None or parse_hosts("allowed_hosts", hosts).have(address.host)
 
     @property
     def encrypted(self) -> bool:

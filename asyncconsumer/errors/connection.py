@@ -40,6 +40,12 @@ class RequestTimedOut(ConnectionTrouble):
     advice = "Ask again, or allow more with request_timeout_ms"
 
 
+class HostNotAllowed(ConnectionTrouble):
+    """We were sent to a host that ``allowed_hosts`` does not name, and did not go there."""
+
+    advice = "If it is one of your brokers, add it to allowed_hosts; if not, who named it is not"
+
+
 class NoBrokerAnswered(ConsumerError):
     """Every broker known was asked and none answered. ``errors`` has their reasons."""
 

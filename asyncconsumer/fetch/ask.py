@@ -19,6 +19,8 @@ from asyncconsumer.wire.messages import (
 )
 
 _NO_END: Final = 2**63 - 1
+_LARGE_BATCH: Final = 128 * 2**20  # bytes: a batch that claims more, and has not come, is damaged
+_MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
 
 
 class Ask(NamedTuple):
@@ -45,6 +47,7 @@ class Fetched(NamedTuple):
     data: memoryview
     current_leader: tuple[int, int] | None = None  # node id and epoch, where the broker tells
     diverging: tuple[int, int] | None = None  # epoch and offset where its log parts from ours
+    throttle: float = 0.0  # seconds for which the broker will not answer again
 
     @property
     def end_offset(self) -> int:
@@ -67,6 +70,7 @@ class Fetched(NamedTuple):
             aborted=(self.aborted or ()) if config.committed_only else None,
             check_crc=config.check_crcs,
             max_inflated=config.max_inflated_bytes,
+            max_batch=max(len(self.data), _LARGE_BATCH),  # what came whole, max_frame_bytes allows
         )
 
     def fault(self, config: FetchConfig) -> ConsumerError:
@@ -119,15 +123,23 @@ def request(
 def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fetched]:
     """What the answer says of each partition asked for; raises if the broker refused it all.
 
-    A broker that throttles us answers with no partition at all: then nothing came of any.
+    Of one that it does not name nothing came: a broker that throttles us names none at all.
     """
     answer = accel.fetch_answer(raw.body, raw.version)
     if answer.error_code:
         raise BrokerError.of(answer.error_code, "a fetch")
     names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
-    if not answer.partitions:
-        return [_nothing(partition, ask) for partition, ask in wanted.items()]
-    return [understand_part(raw, part, wanted, names) for part in answer.partitions]
+    found: dict[TopicPartition, Fetched] = {}
+    for part in answer.partitions:
+        one = understand_part(raw, part, wanted, names)
+        if found.setdefault(one.partition, one) is not one:
+            reason = f"{one.partition} is in it twice"
+            raise MalformedResponse("Fetch", raw.version, part.start, reason)
+    throttle = min(max(0.0, answer.throttle_ms / 1000), _MOST_THROTTLE)
+    return [
+        (found.get(at) or _nothing(at, ask))._replace(throttle=throttle)
+        for at, ask in wanted.items()
+    ]
 
 
 def _nothing(partition: TopicPartition, ask: Ask) -> Fetched:

@@ -108,7 +108,8 @@ class FetchSession:
             raise BrokerError.of(answer.error_code, "a fetch")
         self._id = answer.session_id
         self._number = self._number % _MOST + 1 if self._id else 0
-        nodes = {node: Address(host, port) for node, host, port, _ in answer.node_endpoints if host}
+        told = {node: Address(host or "", port) for node, host, port, _ in answer.node_endpoints}
+        nodes = {node: address for node, address in told.items() if address.is_possible}
         parts = [understand_part(raw, part, self._known, self._names) for part in answer.partitions]
         return Answer(parts, answer.throttle_ms / 1000, nodes)
 

@@ -74,6 +74,10 @@ class Leaders:
         """Have the leader asked for anew next time: what we believed did not work."""
         self._stale.add(partition)
 
+    def suspect(self, address: Address) -> None:
+        """It owes an answer: others are asked first, for a while."""
+        self._brokers.suspect(address)
+
     def patience(self) -> Patience:
         """For one thing that must not go wrong for ever."""
         return Patience(self._patience_ms, self._randomness)

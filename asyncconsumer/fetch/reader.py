@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
+    ConnectionLost,
     ConsumerError,
     CorruptMessage,
     CorruptRecords,
@@ -20,6 +21,7 @@ from asyncconsumer.errors import (
 from asyncconsumer.fetch.ask import Ask, Fetched, request, understand
 from asyncconsumer.fetch.leader import Leaders, Place
 from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.nearby import Nearby
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from asyncconsumer.tasks.patience import Patience
 
 _log: Final = logging.getLogger(__name__)
-_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
+_SILENT_SECONDS: Final = 5.0  # beyond the wait that was asked for, until a connection is given up
+_MOST_STRIKES: Final = 3  # tries of a broker that reads damage, and the time between them
+_STRIKE_SECONDS: Final = 0.5
 _ENOUGH_NOTHING: Final = 3  # empty answers in a row, before an end: then it may be there no more
 
 
@@ -62,6 +66,34 @@ class _Flight(NamedTuple):
     ask: Ask
     answer: asyncio.Future[RawAnswer]
     connection: Connection
+    throttle: float = 0.0  # seconds that the broker said it would be silent
+
+
+class _Endurance:
+    """How much goes wrong with a partition before it is raised."""
+
+    def __init__(self, partition: TopicPartition, leaders: Leaders) -> None:
+        self._partition = partition
+        self._leaders = leaders
+        self._patience: Patience | None = None
+        self._strikes = 0  # damage found by the broker itself
+
+    def all_is_well(self) -> None:
+        """A broker answered as it should."""
+        self._patience, self._strikes = None, 0
+
+    async def bear(self, error: ConsumerError, position: int) -> None:
+        """Wait before the next try, or raise the error."""
+        if isinstance(error, CorruptMessage):  # another may lead soon, or it stays so
+            self._strikes += 1
+            if self._strikes >= _MOST_STRIKES:
+                reason = "the broker itself reads damaged records there"
+                raise CorruptRecords(*self._partition, position, reason) from error
+            await asyncio.sleep(_STRIKE_SECONDS)
+            return
+        if self._patience is None:
+            self._patience = self._leaders.patience()
+        await self._patience.bear(error)
 
 
 class PartitionReader:
@@ -91,9 +123,9 @@ class PartitionReader:
         self._config = config
         self._policy = policy or ReadPolicy()
         self._flight: _Flight | None = None
-        self._patience: Patience | None = None
+        self._endurance = _Endurance(partition, leaders)
         self._topic_id: UUID | None = None  # of the topic as it was first seen
-        self._replica: tuple[int, float] | None = None  # to read from, and until when
+        self._nearby = Nearby(config.client_rack)
 
     async def next(self) -> accel.Records | None:
         """The next records, with the fetch after them on its way; None at the end.
@@ -107,13 +139,17 @@ class PartitionReader:
             except ConsumerError as error:
                 await self._suffer(error)
                 continue
-            self._patience = None
+            self._endurance.all_is_well()
             if fetched is not None:
                 return fetched.records(self._config, end=self._end)
             empty += 1
             if empty % _ENOUGH_NOTHING == 0:
                 await self._check_end()
         return None
+
+    def close(self) -> None:
+        """Be at the end: whoever waits for more finds out with the next answer, or error."""
+        self._end = self.position
 
     async def _check_end(self) -> None:
         """A log that lost its tail may never come to the end that it had: no broker tells that."""
@@ -135,7 +171,7 @@ class PartitionReader:
         flight = self._flight = self._flight or await self._send()
         if flight.answer.done():
             await asyncio.sleep(0)  # data that keeps coming must not starve the other tasks
-        await asyncio.wait((flight.answer,))  # unlike awaiting it: a cancellation leaves it alone
+        await self._arrival(flight)
         self._flight = None  # from here on nothing is awaited: what came is handed out
         (fetched,) = understand(flight.answer.result(), {self.partition: flight.ask})
         if fetched.error is not None:
@@ -143,15 +179,31 @@ class PartitionReader:
         self.high_watermark = fetched.high_watermark
         end = fetched.end_offset
         if fetched.preferred_replica >= 0:
-            self._follow(fetched.preferred_replica)
+            self._nearby.follow(fetched.preferred_replica)
             return None
         if end <= self.position:
             if fetched.data:
                 raise fetched.fault(self._config)
+            await asyncio.sleep(fetched.throttle)
             return None  # nothing came, which is fine
         self.position = end
-        self._send_ahead(flight)
+        self._send_ahead(flight, fetched.throttle)
         return fetched
+
+    async def _arrival(self, flight: _Flight) -> None:
+        """Wait for an answer. A broker that is silent is given up: another may lead by now."""
+        allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + flight.throttle
+        connection, began = flight.connection, _now()
+        while True:
+            # unlike awaiting it: a cancellation leaves it alone
+            done, _ = await asyncio.wait((flight.answer,), timeout=allowed)
+            if done:
+                return
+            silent = _now() - max(connection.last_heard, began)
+            if silent >= allowed - 0.001:  # clocks and timers round
+                self._leaders.suspect(connection.address)
+                reason = f"not a byte for {silent:.1f} s"
+                connection.close(ConnectionLost(connection.address, reason))
 
     async def _send(self) -> _Flight:
         connection, place = await self._connect()
@@ -167,46 +219,40 @@ class PartitionReader:
         self._topic_id = self._topic_id or place.topic_id
         if place.topic_id != self._topic_id:
             raise TopicRecreated(*self.partition, self.position)
-        if self._replica is not None and asyncio.get_running_loop().time() < self._replica[1]:
-            node_id, _ = self._replica
+        if self._nearby.is_over:
+            self._nearby.ask_again()
+        if (node_id := self._nearby.node_id) is not None:
             near = await self._leaders.connect_to(node_id, Traffic.FETCH, lane=self._lane)
+            if near is None:  # it is new: to be known when it is named again
+                self._leaders.doubt(self.partition)
+                self._nearby.leave()
             connection = near or connection
         return connection, place
 
-    def _follow(self, node_id: int) -> None:
-        """Read from the replica that the leader named, until something fails or time is over."""
-        self._replica = node_id, asyncio.get_running_loop().time() + _REPLICA_SECONDS
-
     def _request(self, ask: Ask) -> FetchRequest:
-        return request({self.partition: ask}, self._config, rack=self._config.client_rack)
+        return request({self.partition: ask}, self._config, rack=self._nearby.rack)
 
-    def _send_ahead(self, last: _Flight) -> None:
+    def _send_ahead(self, last: _Flight, throttle: float) -> None:
         """Ask for what comes next before this is used, if the connection is still there."""
         at_end = self._end is not None and self.position >= self._end
-        if at_end or not last.connection.usable:
+        if at_end or self._nearby.is_over or not last.connection.usable:
             return
         ask = last.ask._replace(offset=self.position)
         answer = last.connection.send_raw(self._request(ask))
-        self._flight = _Flight(ask, answer, last.connection)
+        self._flight = _Flight(ask, answer, last.connection, throttle)
 
     async def _suffer(self, error: ConsumerError) -> None:
         """Do what helps against an error, or raise it."""
         self._leaders.doubt(self.partition)
-        at_replica, self._replica = self._replica is not None, None
+        at_replica = self._nearby.leave()
         if isinstance(error, TopicRecreated):
             await self._start_anew(error)
             return
-        if isinstance(error, OffsetOutOfRange) and not at_replica and await self._relocate():
-            return
-        if self._patience is None:
-            self._patience = self._leaders.patience()
         if isinstance(error, OffsetOutOfRange):
+            if not at_replica and await self._relocate():
+                return
             error = LeaderNotAvailable(error.about)  # brokers disagree about where the log ends
-        try:
-            await self._patience.bear(error)
-        except CorruptMessage as damage:
-            reason = "the broker itself reads damaged records there"
-            raise CorruptRecords(*self.partition, self.position, reason) from damage
+        await self._endurance.bear(error, self.position)
 
     async def _start_anew(self, error: TopicRecreated) -> None:
         """It is another topic of the same name: raise, or go where the policy says, and tell."""
@@ -242,3 +288,7 @@ class PartitionReader:
         self.position = target
         if self._policy.on_skip is not None:
             self._policy.on_skip(skipped)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

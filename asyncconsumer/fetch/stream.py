@@ -4,6 +4,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
@@ -25,16 +26,23 @@ class _Source:
 
     def close(self) -> None:
         self._closed = True
+        if self.reader is not None:
+            self.reader.close()
         self._close()
 
     async def next(self) -> accel.Records | None:
-        if self._closed:
+        records = None
+        try:
+            if self.reader is None and not self._closed:
+                self.reader = await self._open_reader()
+            if self.reader is not None and not self._closed:
+                records = await self.reader.next()
+        except ConsumerError:
+            if not self._closed:
+                raise
+        if records is None or self._closed:
+            self.close()  # also what was opened while it was closed
             return None
-        if self.reader is None:
-            self.reader = await self._open_reader()
-        records = await self.reader.next()
-        if records is None:
-            self.close()
         return records
 
 
@@ -56,7 +64,7 @@ class PartitionStream:
         return self._records
 
     def close(self) -> None:
-        """Close its connections now; whoever reads on finds the end."""
+        """Close its connections now; whoever reads on, or waits for more, finds the end."""
         self._source.close()
 
     @property

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from aiokafka.protocol.api import Request, Response
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.errors import ClosedError, ConsumerError, HostNotAllowed
 from asyncconsumer.model import Address
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.node import Node
@@ -115,6 +115,8 @@ class Brokers:
             if there.connection.usable:
                 return there.connection
             self._forget(way, there)
+        if not self.config.allows(address):
+            raise HostNotAllowed(address, "the host is not one of allowed_hosts")
         opening = self._openings.get(way)
         if opening is None:
             name = f"open {address} for {traffic.value}"

@@ -12,6 +12,7 @@ from asyncconsumer.errors import (
     AuthenticationFailed,
     BrokerError,
     ConsumerError,
+    InvalidTopic,
     NoBrokerAnswered,
     RequestTimedOut,
     TlsFailed,
@@ -69,9 +70,16 @@ class Cluster:
         return self._metadata.leader(partition)
 
     async def refresh(self, topics: Iterable[str] = ()) -> Metadata:
-        """Ask for the brokers and these topics. What is wrong with one topic is its `error`."""
+        """Ask for the brokers and these topics. What is wrong with one topic is its `error`.
+
+        A name that cannot even be sent is refused here, for others may join in the request.
+        """
         self._scope.check_open()
-        self._wanted.update(topics)
+        wanted = list(topics)
+        for name in wanted:
+            if not _can_be_sent(name):
+                raise InvalidTopic(f"topic {name[:300]!r}")
+        self._wanted.update(wanted)
         if self._next is None:
             self._next = self._scope.start(self._refresh(self._last), "refresh metadata")
         return await self._scope.outcome(self._next)
@@ -128,7 +136,15 @@ class Cluster:
             values = answer.to_object()
             if code := values.get("error_code", 0):
                 return BrokerError.of(code, "the metadata of the cluster")
-            self._metadata = self._metadata.updated(read_metadata(values, answer.API_VERSION))
+            told = read_metadata(values, answer.API_VERSION).only(topics)
+            self._metadata = self._metadata.updated(told)
         except ConsumerError as error:
             return error
         return self._metadata
+
+
+def _can_be_sent(topic: str) -> bool:
+    try:
+        return len(topic.encode()) < 2**15  # what the older versions can carry
+    except UnicodeEncodeError:  # half of a pair
+        return False

@@ -16,6 +16,7 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     ClosedError,
+    ConfigError,
     ConnectionLost,
     ConsumerError,
     FrameTooLarge,
@@ -146,7 +147,11 @@ class Connection(asyncio.BufferedProtocol):
         except (IncompatibleBrokerVersion, NotImplementedError) as error:
             raise UnsupportedBroker(self.address, str(error)) from error
         self._correlation = (self._correlation + 1) % 2**31
-        self._transport.write(self._frame(request))
+        try:
+            frame = self._frame(request)
+        except (ValueError, struct.error) as error:  # a text or a number that does not fit
+            raise ConfigError(f"{_name(request)} cannot be asked like this: {error}") from error
+        self._transport.write(frame)
         allowed = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         loop = asyncio.get_running_loop()
         late = loop.call_later(allowed, self._timed_out, self._correlation, allowed)

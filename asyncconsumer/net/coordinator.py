@@ -10,6 +10,7 @@ from asyncconsumer.errors import (
     BrokerError,
     ConnectionTrouble,
     CoordinatorNotAvailable,
+    MalformedResponse,
     NotCoordinator,
 )
 from asyncconsumer.model import Address
@@ -45,7 +46,11 @@ class Coordinator:
             if row["error_code"]:
                 about = f"the coordinator of group {self.group_id!r}"
                 raise BrokerError.of(row["error_code"], about)
-            self._address = Address(row["host"], row["port"])
+            address = Address(row["host"], row["port"])
+            if not address.is_possible:
+                reason = f"a coordinator at {tuple(address)}"
+                raise MalformedResponse("FindCoordinator", answer.API_VERSION, 0, reason)
+            self._address = address
         return self._address
 
     async def moved(self) -> bool:

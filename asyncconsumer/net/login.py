@@ -48,6 +48,7 @@ class Login(AIOKafkaConnection):
         )
         self._connection = connection
         self._config = config
+        self._oauth = _CandidOAuth(connection.address, config.sasl_oauth_token_provider)
 
     async def run(self) -> None:
         """Learn which versions the broker speaks, and log in where that is asked for."""
@@ -92,11 +93,10 @@ class Login(AIOKafkaConnection):
 
     def _login_refused(self, reason: str) -> AuthenticationFailed:
         if self._config.sasl_mechanism == "OAUTHBEARER":
-            return TokenRefused(self._connection.address, reason)
-        kind = WrongCredentials if self._config.sasl_plain_password else AuthenticationFailed
-        # no broker repeats the password; one that did must not get it into our logs
-        shown = reason.replace(self._config.sasl_plain_password or "\0", "***")
-        return kind(self._connection.address, shown)
+            return TokenRefused(self._connection.address, _without(self._oauth.token, reason))
+        password = self._config.sasl_plain_password
+        kind = WrongCredentials if password else AuthenticationFailed
+        return kind(self._connection.address, _without(password, reason))
 
     def authenticator_scram(self) -> ScramAuthenticator:
         """SCRAM, with a limit to the work that a broker may ask for."""
@@ -109,7 +109,12 @@ class Login(AIOKafkaConnection):
 
     def authenticator_oauth(self) -> OAuthAuthenticator:
         """OAUTHBEARER that hears a refusal."""
-        return _CandidOAuth(self._connection.address, self._sasl_oauth_token_provider)
+        return self._oauth
+
+
+def _without(secret: str | None, reason: str) -> str:
+    """No broker repeats a secret; one that did must not get it into our logs."""
+    return reason.replace(secret, "***") if secret else reason
 
 
 class _LimitedScram(ScramAuthenticator):
@@ -131,6 +136,7 @@ class _CandidOAuth(OAuthAuthenticator):
 
     def __init__(self, address: Address, provider: object) -> None:
         super().__init__(sasl_oauth_token_provider=provider)
+        self.token = ""  # that was sent
         self._address = address
         self._refusal = ""
 
@@ -141,7 +147,7 @@ class _CandidOAuth(OAuthAuthenticator):
         if self._refusal:
             raise TokenRefused(self._address, self._refusal)
         if payload:
-            self._refusal = payload[:1000].decode(errors="replace")
+            self._refusal = _without(self.token, payload.decode(errors="replace"))[:1000]
             return b"\x01", True
         return None
 
@@ -151,4 +157,5 @@ class _CandidOAuth(OAuthAuthenticator):
         except Exception as error:
             reason = f"no token, the provider raised {type(error).__name__}"
             raise TokenUnavailable(self._address, reason) from error
+        self.token = first[0].decode().partition("auth=Bearer ")[2].partition("\x01")[0]
         return first

@@ -84,6 +84,11 @@ class Metadata:
         except BrokerError:
             return False
 
+    def only(self, topics: Iterable[str]) -> Self:
+        """The same without topics that nobody asked for: they would be kept for ever."""
+        kept = {name: self.topics[name] for name in topics if name in self.topics}
+        return replace(self, topics=MappingProxyType(kept))
+
     def updated(self, newer: Self) -> Self:
         """What `newer` tells, without unlearning: epochs that are older are not taken over."""
         topics = {name: self._newest(topic) for name, topic in newer.topics.items()}
@@ -109,10 +114,10 @@ def read_metadata(answer: Mapping[str, Any], version: int) -> Metadata:
 
 
 def _broker(row: Mapping[str, Any], version: int) -> Broker:
-    host, port = row["host"], row["port"]
-    if not host or not 0 < port < 2**16:
-        raise MalformedResponse("Metadata", version, 0, f"a broker at {host!r}:{port}")
-    return Broker(row["node_id"], Address(host, port), row["rack"])
+    address = Address(row["host"], row["port"])
+    if not address.is_possible:
+        raise MalformedResponse("Metadata", version, 0, f"a broker at {tuple(address)}")
+    return Broker(row["node_id"], address, row["rack"])
 
 
 def _topic(row: Mapping[str, Any]) -> Topic:

@@ -44,7 +44,7 @@ async def _connect(connection: Connection, config: ConnectionConfig) -> None:
         await loop.create_connection(lambda: connection, *address, ssl=config.ssl_context)
     except ssl.SSLError as error:
         raise _tls_trouble(address, error) from error
-    except (OSError, UnicodeError) as error:  # UnicodeError: no host can have such a name
+    except (OSError, ValueError, OverflowError) as error:  # no host or port can be such a one
         if isinstance(error, ConnectionResetError) and config.encrypted:
             await _refuse_plaintext(address, config)
         raise ConnectFailed(address, str(error) or type(error).__name__) from error

@@ -19,6 +19,8 @@ _FLEXIBLE, _WITH_TOPIC_ID = 12, 13
 # the least bytes that one element of an array takes, so that a count cannot ask for memory
 _LEAST_TOPIC, _LEAST_PARTITION, _LEAST_ABORTED, _LEAST_ENDPOINT, _LEAST_TAG = 3, 22, 16, 11, 2
 _BEYOND: Final = "a length that goes beyond the end"
+# and the most that is not records: of each few bytes of it an object is made
+_MOST_BESIDES: Final = 16 << 20
 
 
 class PartitionAnswer(NamedTuple):
@@ -81,7 +83,13 @@ class _Walk:
         self.at = at
         self.end = end
         self.version = version
+        self.records = 0  # bytes of the record sets passed so far
         self.failed_at = 0
+
+    def check_besides(self, more: int = 0) -> None:
+        """Fail if what was read so far, and what is to be read, is too much besides records."""
+        if self.at - self.records + more > _MOST_BESIDES:
+            self.fail("more than 16 MiB besides its records", self.at)
 
     def fail(self, reason: str, at: int) -> NoReturn:
         self.failed_at = at
@@ -172,11 +180,14 @@ def _answer(walk: _Walk) -> FetchAnswer:
         if topic is None:
             walk.fail("a topic without a name", at)
         count = walk.count(_LEAST_PARTITION)
-        partitions.extend(_partition(walk, topic) for _ in range(count))
+        for _ in range(count):
+            partitions.append(_partition(walk, topic))
+            walk.check_besides()
         walk.tags()
     tags = walk.tags()
     if walk.at != walk.end:
         walk.fail("bytes after its end", walk.at)
+    walk.check_besides()
     endpoints = walk.inside(tags[0], _endpoints) if 0 in tags else []
     return FetchAnswer(throttle, error, session, partitions, endpoints)
 
@@ -191,6 +202,7 @@ def _partition(walk: _Walk, topic: str | bytes) -> PartitionAnswer:
     start = walk.at
     walk.at += max(length, 0)
     end = walk.at
+    walk.records += end - start
     tags = walk.tags()
     leader = walk.inside(tags[1], lambda inner: _pair(inner, INT_32)) if 1 in tags else None
     epoch = walk.inside(tags[0], lambda inner: _pair(inner, INT_64)) if 0 in tags else None
@@ -203,6 +215,7 @@ def _aborted(walk: _Walk) -> list[tuple[int, int]] | None:
     count = walk.length(_LEAST_ABORTED)
     if count < 0:
         return None
+    walk.check_besides(count * _LEAST_ABORTED)
     listed = []
     for _ in range(count):
         listed.append((walk.number(INT_64), walk.number(INT_64)))

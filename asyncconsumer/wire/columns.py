@@ -31,6 +31,9 @@ COLUMNS: Final = (
 MOST_BYTES: Final = 2**31 - 1
 """What the offsets of one `binary` column can reach; a batch ends before."""
 
+MOST_ROWS: Final = 2**18
+"""Of one batch: the smallest records inflate a thousandfold, and each row has all its columns."""
+
 Timestamps = Literal["int64", "ms", "us"]
 """Plain milliseconds, or `timestamp[ms, UTC]`, or `timestamp[us, UTC]` as Spark wants it."""
 
@@ -69,14 +72,16 @@ def to_arrow(
     timestamps: Timestamps = "int64",
     max_bytes: int = MOST_BYTES,
 ) -> "pa.RecordBatch | None":
-    """The next records, all that are left or `max_rows`, as one batch; None when there are none.
+    """The next records as one batch, of `max_rows` at the most; None when there are none left.
 
-    Before a corrupt place the rows that are good come out; the call after that raises it.
+    A batch ends before it takes too much memory, whatever it is made of. Before a corrupt place the
+    rows that are good come out; the call after that raises it.
     """
     schema = checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
     wanted = _wanted(tuple(columns), copy=copy)
     scale = 1000 if timestamps == "us" else 1
-    taken = records.take_columns(wanted, 2**62 if max_rows is None else max_rows, max_bytes, scale)
+    most_rows = min(max_rows or MOST_ROWS, MOST_ROWS)
+    taken = records.take_columns(wanted, most_rows, max_bytes, scale)
     if taken is None:
         return None
     table = _Table(*taken)

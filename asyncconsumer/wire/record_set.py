@@ -132,9 +132,14 @@ class Records:
         return table_of(rows, wanted, scale) if rows else None
 
     def _gather(self, max_rows: int, most: tuple[int, int, int]) -> list[Record]:
-        """Up to so many records, and so many bytes of keys, values and headers."""
+        """Up to so many records, and so many bytes of keys, values and headers.
+
+        Nor more inflated bodies than one could be: each may be as large as is allowed, and a fetch
+        holds thousands.
+        """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)
+        self._walk.inflated = 0
         while len(rows) < max_rows:
             before = self.next_offset
             try:
@@ -146,7 +151,7 @@ class Records:
                     break  # it is kept, and raised when these have been taken
                 raise
             used = tuple(map(add, used, sizes_of(row)))
-            if rows and any(map(gt, used, most)):
+            if rows and (self._walk.has_inflated_enough or any(map(gt, used, most))):
                 self._found = self._again(row, self.next_offset, self._found)
                 self._walk.next_offset = before
                 break

@@ -30,6 +30,8 @@ from aiokafka.protocol.types import (
     UnsignedVarInt32,
 )
 
+from asyncconsumer.errors import MalformedResponse
+
 Kind: TypeAlias = Any  # a type of aiokafka's, which is untyped; or Text, Blob; or Many
 Value: TypeAlias = Any  # as the kind wants it
 
@@ -230,6 +232,19 @@ def _one(name: str, kind: Kind) -> _Step:
     return rows
 
 
+class _Answer(Response):
+    """An answer of an API of ours, none of which has rows that may be null."""
+
+    def to_object(self) -> dict[str, Any]:
+        """The fields by their names."""
+        try:
+            found: dict[str, Any] = super().to_object()
+        except TypeError:  # aiokafka goes through rows without looking whether there are any
+            api = type(self).__name__.partition("Response")[0]
+            raise MalformedResponse(api, self.API_VERSION, 0, "an array that is null") from None
+        return found
+
+
 class Api(NamedTuple):
     """One of Kafka's APIs in the versions that we speak. Answers are read with `to_object()`."""
 
@@ -248,7 +263,7 @@ class Api(NamedTuple):
         flexible = version >= self.flexible_since
         common = {"API_KEY": self.key, "API_VERSION": version, "__module__": __name__}
         answer = schema(self.response, version, flexible=flexible and self.response != RAW)
-        response = type(f"{self.name}Response_v{version}", (Response,), common | {"SCHEMA": answer})
+        response = type(f"{self.name}Response_v{version}", (_Answer,), common | {"SCHEMA": answer})
         asked = schema(self.request, version, flexible=flexible)
         write = Writer(asked)
         made = {

@@ -36,6 +36,7 @@ class Walk:
         self.incomplete = 0
         self.leader_epoch = -1
         self.stand = 0  # the offset that an error of the entry in hand names
+        self.inflated = 0  # bytes of all bodies since a table was begun
         self._at = 0
         self._entry = 0
         self._limits = limits
@@ -64,6 +65,11 @@ class Walk:
                         value,
                         headers,
                     )
+
+    @property
+    def has_inflated_enough(self) -> bool:
+        """Whether a table must not have what was inflated last besides what it has."""
+        return self.inflated > self._limits.max_inflated
 
     def back(self) -> None:
         """Before the entry in hand again; what was handed out of it is not handed out twice."""
@@ -133,6 +139,7 @@ class Walk:
             used = inflate(codec, memoryview(source), room, self._limits.max_inflated)
         except BadCompression as error:
             raise Damage(str(error), resume) from None
+        self.inflated += used
         del room[used:]
         return bytes(room)
 

@@ -16,11 +16,13 @@ from asyncconsumer.fetch.incremental import FetchSession
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.plan import Plan
 from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.connection import RawAnswer
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import run
 from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.cluster.fetch_codec import encode
+from asyncconsumer.testing.cluster.state import Place
 from tests.engine.world import FETCH
 
 pytestmark = pytest.mark.fast
@@ -49,6 +51,15 @@ class Broker:
         rows = [row for topic in values.topics for row in topic["partitions"]]
         forgotten = [number for topic in values.forgotten for number in topic["partitions"]]
         return {row.partition: row.fetch_offset for row in rows}, forgotten
+
+
+def test_of_the_places_that_a_broker_names_only_possible_ones_are_taken() -> None:
+    told = [
+        Place(node, Address(host, port), None)
+        for node, (host, port) in enumerate([("k", 9092), ("", 9092), ("k", 0), ("k", 70_000)])
+    ]
+    raw = RawAnswer(17, memoryview(encode(17, 0, (0, 77), {}, told)))
+    assert FetchSession().understand(raw).nodes == {0: Address("k", 9092)}
 
 
 def test_a_session_tells_only_what_changed() -> None:

@@ -8,11 +8,12 @@ Inputs come in blocks, each from its own seed: what goes wrong, a crash included
 
 import argparse
 import faulthandler
+import struct
 import sys
 import time
 from random import Random
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -21,7 +22,7 @@ from asyncconsumer.wire import accel
 from tests.fuzz.mutate import FRAMES, record_set, spoil
 
 BLOCK = 1000
-ALL_COLUMNS = 63
+ALL_COLUMNS, AS_VIEWS = 63, 64
 GROWTH_ALLOWED = 16 << 20
 
 
@@ -31,7 +32,8 @@ class Options(NamedTuple):
     check_crc: bool
     offset: int
     aborted: list[tuple[int, int]] | None
-    columns: bool
+    max_inflated: int
+    columns: int  # which, and how; 0: records
 
 
 def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
@@ -43,15 +45,15 @@ def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
         offset=options.offset,
         aborted=options.aborted,
         check_crc=options.check_crc,
-        max_inflated=1 << 16,
+        max_inflated=options.max_inflated,
         max_batch=1 << 20,
     )
     seen: list[object] = []
     for _ in range(4):
         try:
             if options.columns:
-                while (table := records.take_columns(ALL_COLUMNS, 3, 1 << 20, 1)) is not None:
-                    seen.append(plain(table))
+                while (table := records.take_columns(options.columns, 3, 1 << 20, 1)) is not None:
+                    seen.append(plain(resolved(table) if options.columns & AS_VIEWS else table))
             else:
                 for found in records:
                     fields = (found.offset, found.timestamp, found.timestamp_type)
@@ -72,6 +74,28 @@ def plain(table: object) -> object:
     if isinstance(table, tuple | list):
         return [plain(part) for part in table]
     return table if table is None or isinstance(table, int) else bytes(table)  # type: ignore[call-overload]
+
+
+def resolved(table: tuple[Any, ...]) -> list[object]:
+    """The same with keys and values in the place of views of them, wherever those point to."""
+    rows, offsets, times, kinds, key, value, *headers, buffers = table
+    values = [viewed(column, rows, buffers or [column[3]]) for column in (key, value)]
+    return [rows, offsets, times, kinds, values, headers]
+
+
+def viewed(column: tuple[Any, ...], rows: int, buffers: list[bytes]) -> list[object]:
+    valid, _, views, _ = column
+    found: list[object] = []
+    for row in range(rows):
+        view = bytes(views)[16 * row : 16 * row + 16]
+        length, _, number, at = struct.unpack("<i4sii", view)
+        value = view[4:16][:length]
+        if length > 12:
+            value = bytes(memoryview(buffers[number])[at : at + length])
+            assert (len(value), value[:4]) == (length, view[4:8])
+        is_null = valid is not None and not bytes(valid)[row // 8] >> row % 8 & 1
+        found.append(None if is_null else value)
+    return found
 
 
 def answer_of(decoder: ModuleType, frame: bytes, version: int) -> object:
@@ -101,7 +125,8 @@ def one_input(twins: list[ModuleType], rng: Random) -> None:
             check_crc=rng.randrange(8) == 0,
             offset=rng.choice((0, 0, 11, 91)),
             aborted=rng.choice((None, [(7, 0), (8, 53)])),
-            columns=rng.randrange(8) == 0,
+            max_inflated=rng.choice((1 << 16, 1 << 16, 60)),
+            columns=rng.choice((0,) * 14 + (ALL_COLUMNS, ALL_COLUMNS | AS_VIEWS)),
         )
         seen = [seen_by(twin, data, options) for twin in twins]
     if any(other != seen[0] for other in seen):

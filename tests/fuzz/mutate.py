@@ -3,7 +3,7 @@
 import struct
 from random import Random
 
-from tests.unit.wire.encoder import CODECS, Row, batch, control, message, wrapper, xerial
+from tests.unit.wire.encoder import CODECS, Row, batch, compress, control, message, wrapper, xerial
 from tests.unit.wire.test_answers import VERSIONS, full
 
 HEADERS = (("a", b"1"), ("é", None))
@@ -23,6 +23,7 @@ ENTRIES = [
     control(54, 7, 0),
     control(55, 8, 1),
     batch([], base=56, delta=3),
+    *(batch(compress(codec, b""), base=56, delta=3, codec=codec) for codec in (1, 2, 3, 4)),
     batch([Row(60, b"x" * 200)], delta=9, epoch=3),
     batch(xerial(b"".join([b"\x14\0\0\0\x02k\x06val\0"[:11]] * 2), 8), base=70, codec=2, count=2),
     message(80, magic=0),

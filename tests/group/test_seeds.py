@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+import pytest
+
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.connector import ConsumerConnector, Outside
+from asyncconsumer.errors import HostNotAllowed
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster import FakeCluster
@@ -110,3 +113,29 @@ async def test_a_connector_waits_for_the_first_broker() -> None:
         await controller.register()
         async with asyncio.timeout(1):
             await began.wait()
+
+
+@simulated(range(3))
+@pytest.mark.parametrize("allowed", ["broker-1,broker-2", "elsewhere"])
+async def test_nobody_is_followed_to_a_host_that_is_not_allowed(allowed: str) -> None:
+    async with world() as (cluster, zookeeper, controller, outside):
+        await controller.register()
+        await controller.add_topic("t", 3)
+        connector = ConsumerConnector(
+            outside=outside,
+            zookeeper_connect=zookeeper.connect,
+            group_id="g",
+            auto_offset_reset="smallest",
+            allowed_hosts=allowed,
+        )
+
+        async def begin() -> None:
+            streams: dict[str, list[MessageStream[bytes, bytes]]]
+            async with connector:
+                streams = await connector.create_message_streams({"t": 1})
+                await read(streams["t"][0], 1)
+
+        with pytest.raises(HostNotAllowed, match="allowed_hosts"):
+            await begin()
+        for node, broker in cluster.brokers.items():
+            assert bool(broker.requests.total()) == (f"broker-{node}" in allowed)

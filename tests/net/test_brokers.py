@@ -14,6 +14,7 @@ from asyncconsumer.errors import (
     ConnectFailed,
     ConnectionLost,
     ConsumerError,
+    HostNotAllowed,
     WrongCredentials,
 )
 from asyncconsumer.model import Address
@@ -70,6 +71,18 @@ async def test_a_connection_is_opened_once_and_kept() -> None:
         assert len({task.result() for task in asked}) == 1
         assert await brokers.connection(K, Traffic.FETCH) is asked[0].result()
     assert len(opener.tries) == 1
+
+
+@simulated(seeds=range(3))
+async def test_nobody_is_asked_who_is_not_allowed() -> None:
+    opener = FakeOpener()
+    async with make(opener, allowed_hosts="k,10.0.0.0/8") as brokers:
+        await brokers.connection(K, Traffic.FETCH)
+        for host in ("elsewhere", "169.254.169.254"):
+            with pytest.raises(HostNotAllowed, match=rf"{host}:9092: .* allowed_hosts") as caught:
+                await brokers.connection(Address(host, 9092), Traffic.CONTROL)
+            assert not caught.value.retriable
+    assert [address for _, address in opener.tries] == [K]
 
 
 @simulated(seeds=range(20))

@@ -213,6 +213,29 @@ async def test_refreshes_that_meet_are_one_request() -> None:
 
 
 @pytest.mark.fast
+@simulated(seeds=range(3))
+async def test_topics_that_nobody_asked_for_are_not_kept() -> None:
+    played = Played()
+    told = metadata_answer(PLACES, {name: (None, 0, {}) for name in ("t", "u", "spam")})
+    played.answers = lambda address, request: told
+    async with joined(played, bootstrap_servers="a:1") as cluster:
+        assert set((await cluster.refresh(["t"])).topics) == {"t"}
+        assert set((await cluster.refresh(["u", "missing"])).topics) == {"t", "u"}
+
+
+@pytest.mark.fast
+@simulated(seeds=range(3))
+@pytest.mark.parametrize("name", ["\ud800", "a" * 2**15])
+async def test_a_name_that_cannot_be_sent_harms_nobody_else(name: str) -> None:
+    played = Played()
+    async with joined(played, bootstrap_servers="a:1") as cluster:
+        for topics in ([name], ["t", name]):
+            with pytest.raises(InvalidTopic):
+                await cluster.refresh(topics)
+        assert set((await cluster.refresh(["t"])).topics) == {"t"}
+
+
+@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_a_refresh_is_answered_by_what_was_asked_after_it() -> None:
     played = Played()

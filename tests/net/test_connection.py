@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from asyncconsumer.errors import (
     ClosedError,
+    ConfigError,
     ConnectionLost,
     ConsumerError,
     FrameTooLarge,
@@ -56,6 +57,22 @@ async def test_answers_reach_their_requests_in_order() -> None:
         answers = [await one for one in waiting]
     assert [bytes(answer.body) for answer in answers] == [b"answer 0", b"answer 1", b"answer 2"]
     assert {answer.version for answer in answers} == {11}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [MetadataRequest(["\ud800"]), ListOffsetsRequest({"t": [ListedOffset(0, 2**63)]})],
+)
+async def test_what_cannot_be_written_is_told_and_ends_nothing(request_: Any) -> None:
+    async def play(line: Line) -> None:
+        line.answer(await line.asked(), NOTHING)
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        connection.versions[2] = 1, 3
+        with pytest.raises(ConfigError, match="cannot be asked like this"):
+            await connection.request(request_)
+        assert not (await connection.request(METADATA)).topics
 
 
 async def test_large_answers_arrive_intact() -> None:

@@ -1,6 +1,6 @@
 """Metadata as values: what is kept, what is replaced, what is refused."""
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -13,6 +13,7 @@ from asyncconsumer.errors import (
     UnknownTopicOrPartition,
 )
 from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import (
     NO_LEADER,
     Broker,
@@ -103,3 +104,20 @@ def test_metadata_cannot_be_changed() -> None:
     brokers: Any = read_metadata(answer(), 12).brokers
     with pytest.raises(TypeError):
         brokers[2] = TWO
+
+
+@pytest.mark.parametrize("place", [(None, 9092), ("", 9092), ("k", 0), ("k", -1), ("k", 2**16)])
+async def test_a_coordinator_that_is_nowhere_makes_no_sense(place: tuple[Any, int]) -> None:
+    class Told:
+        API_VERSION = 1
+
+        async def ask_any(self, message: object) -> "Told":
+            return self
+
+        def to_object(self) -> dict[str, Any]:
+            return {"error_code": 0, "host": place[0], "port": place[1]}
+
+    coordinator = Coordinator("g", cast("Any", None), cast("Any", Told()))
+    with pytest.raises(MalformedResponse, match=r"FindCoordinator.* a coordinator at"):
+        await coordinator.find()
+    assert coordinator.address is None

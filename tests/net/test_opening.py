@@ -33,6 +33,7 @@ from asyncconsumer.errors import (
     WrongHost,
     WrongMechanism,
 )
+from asyncconsumer.model import Address
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.opening import open_connection
 from asyncconsumer.testing.servers import (
@@ -251,6 +252,15 @@ async def test_a_host_that_cannot_be(host: str) -> None:
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize(
+    "address", [Address("127.0.0.1", 70_000), Address("127.0.0.1", -1), Address("a\0b", 9092)]
+)
+async def test_an_address_that_cannot_be(address: Address) -> None:
+    with pytest.raises(ConnectFailed):
+        await open_connection(address, ConnectionConfig(bootstrap_servers="k"))
+
+
+@pytest.mark.fast
 async def test_a_broker_that_says_nothing_is_given_up() -> None:
     async with broker(Line.until_closed) as address:
         settings = {"bootstrap_servers": str(address), "connect_timeout_ms": 50}
@@ -438,10 +448,29 @@ async def test_a_broker_that_refuses_a_token_and_then_forgets_to_fail() -> None:
         await line.until_closed()
 
     async with broker(play) as address:
-        settings = {"bootstrap_servers": str(address), **token_login(KnownToken("token"))}
+        settings = {"bootstrap_servers": str(address), **token_login(KnownToken("t0k3n"))}
         error = await refusal(TokenRefused, **settings)
     assert "invalid_token" in str(error)
     assert sent == [struct.pack(">i", 1) + b"\x01"]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_broker_that_repeats_the_token_is_not_quoted(at_once: bool) -> None:
+    words, token = "no " * 330 + "use for {}", PASSWORD * 10  # also not where it is cut
+
+    async def play(line: Line) -> None:
+        await accept_mechanism(line)
+        if not at_once:
+            line.answer(await line.asked(), login_answer(words.format(token).encode()))
+        line.answer(await line.asked(), login_answer(b"", 58, words.format(token)))
+        await line.until_closed()
+
+    async with broker(play) as address:
+        settings = {"bootstrap_servers": str(address), **token_login(KnownToken(token))}
+        error = await refusal(TokenRefused, **settings)
+        assert "no use for" in str(error)
+        assert PASSWORD[:4] not in told(error)
 
 
 @pytest.mark.fast

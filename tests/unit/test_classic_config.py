@@ -198,6 +198,7 @@ def test_the_parts_are_made_of_it() -> None:
         check_crcs=False,
         client_rack="r",
         stall_timeout_ms=3_000,
+        allowed_hosts="k1",
     )
     connection, fetch, engine, zookeeper = (
         made.connection(["k1:1", "k2:2"]),
@@ -208,6 +209,7 @@ def test_the_parts_are_made_of_it() -> None:
     assert connection.addresses == (Address("k1", 1), Address("k2", 2))
     assert (connection.client_id, connection.request_timeout_ms) == ("c", 7_001)
     assert connection.max_frame_bytes == 200 * 2**20
+    assert [connection.allows(one) for one in connection.addresses] == [True, False]
     assert (fetch.fetch_min_bytes, fetch.fetch_max_bytes) == (2, 200 * 2**20)
     assert (fetch.fetch_max_wait_ms, fetch.max_partition_fetch_bytes) == (7_000, 5)
     assert (fetch.isolation_level, fetch.check_crcs) == ("read_committed", False)

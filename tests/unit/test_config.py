@@ -61,6 +61,36 @@ def test_servers_that_make_no_sense_are_named(servers: Any) -> None:
         ConnectionConfig(bootstrap_servers=servers)
 
 
+HOSTS = "kafka-1, *.Example.com., 10.0.0.0/8, ::1, 192.168.1.5"
+
+
+@pytest.mark.parametrize("given", [HOSTS, HOSTS.split(",")])
+def test_only_hosts_that_are_named_are_allowed(given: Any) -> None:
+    config = ConnectionConfig(bootstrap_servers="k", allowed_hosts=given)
+    for host in (
+        *("kafka-1", "KAFKA-1.", "a.example.com", "a.b.EXAMPLE.com"),
+        *("10.255.0.1", "::1", "0:0:0:0:0:0:0:1", "::ffff:10.1.1.1", "192.168.1.5"),
+    ):
+        assert config.allows(Address(host, 9092)), host
+    for host in (
+        *("k", "kafka-2", "kafka-1.org", "example.com", "notexample.com", "a.example.com.org", ""),
+        *("11.0.0.1", "192.168.1.6", "::2", "127.0.0.1", "169.254.169.254"),
+        *("10.1", "167772161", "0x0a.1", "10.0.0.1\0", "10.0.0.1 "),  # what resolvers take as well
+    ):
+        assert not config.allows(Address(host, 9092)), host
+    assert ConnectionConfig(bootstrap_servers="k").allows(Address("anybody", 9092))
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    ["", [], "a,,b", "a:9092", "[::1]", "*", "*.", "a b", "10.0.0.5/8", "10.0.0.300", "127.1",
+     "*.10", "http://a", 5, [5], [None], {"a"}],
+)  # fmt: skip
+def test_hosts_that_make_no_sense_are_named(hosts: Any) -> None:
+    with pytest.raises(ConfigError, match="allowed_hosts"):
+        ConnectionConfig(bootstrap_servers="k", allowed_hosts=hosts)
+
+
 def test_an_address_reads_as_it_is_written() -> None:
     assert [str(Address("k", 1)), str(Address("::1", 2))] == ["k:1", "[::1]:2"]
 

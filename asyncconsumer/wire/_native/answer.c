@@ -19,6 +19,8 @@ enum {
     LEAST_ABORTED = 16,
     LEAST_ENDPOINT = 11,
     LEAST_TAG = 2,
+    /* and the most that is not records: of each few bytes of it an object is made */
+    MOST_BESIDES = 16 << 20,
 };
 
 static PyObject *malformed_response;
@@ -28,6 +30,7 @@ typedef struct {
     const uint8_t *start;
     Reader r;
     int version;
+    int64_t records;        /* bytes of the record sets passed so far */
     Reason bad;             /* NULL: all well so far */
     const uint8_t *bad_at;
 } Walk;
@@ -43,6 +46,13 @@ static void fail(Walk *w, Reason reason, const uint8_t *at)
         w->bad_at = at;
     }
     w->r.end = w->r.at; /* nothing more is read */
+}
+
+/* Fails if what was read so far, and what is to be read, is too much besides records. */
+static void check_besides(Walk *w, int64_t more)
+{
+    if (w->bad == NULL && w->r.at - w->start - w->records + more > MOST_BESIDES)
+        fail(w, "more than 16 MiB besides its records", w->r.at);
 }
 
 /* --- fields ---------------------------------------------------------------------------------------- */
@@ -212,6 +222,7 @@ static PyObject *take_aborted(Walk *w)
     int64_t count = take_length(w, LEAST_ABORTED, false);
     if (count < 0)
         Py_RETURN_NONE;
+    check_besides(w, count * LEAST_ABORTED);
     PyObject *aborted = PyList_New(0);
     for (; aborted != NULL && count > 0 && w->bad == NULL; count--) {
         long long producer = take_int64(w), first = take_int64(w);
@@ -251,6 +262,7 @@ static PyObject *take_partition(Walk *w, PyObject *topic)
     int64_t start = w->r.at - w->start;
     take(w, length < 0 ? 0 : length);
     int64_t end = w->r.at - w->start;
+    w->records += end - start;
     Extent tags[2];
     take_tags(w, tags, 2);
     PyObject *leader = pair_in(w, tags[1], false), *diverging = pair_in(w, tags[0], true);
@@ -281,8 +293,10 @@ static int take_partitions(Walk *w, PyObject *partitions)
             fail(w, "a topic without a name", at);
         int64_t count = take_count(w, LEAST_PARTITION);
         int done = 0;
-        for (; done == 0 && count > 0 && w->bad == NULL; count--)
+        for (; done == 0 && count > 0 && w->bad == NULL; count--) {
             done = append_new(partitions, take_partition(w, topic));
+            check_besides(w, 0);
+        }
         Py_DECREF(topic);
         if (done < 0)
             return -1;
@@ -307,6 +321,7 @@ static PyObject *take_answer(Walk *w)
     take_tags(w, tags, 1);
     if (w->bad == NULL && left_in(&w->r) > 0)
         fail(w, "bytes after its end", w->r.at);
+    check_besides(w, 0);
     PyObject *fields[] = {
         PyLong_FromLong(throttle), PyLong_FromLong(error), PyLong_FromLong(session), partitions,
         endpoints_in(w, tags[0]),
@@ -328,7 +343,7 @@ PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords)
         return NULL;
     }
     const uint8_t *start = view.buf;
-    Walk walk = {start, {start, start + view.len}, version, NULL, NULL};
+    Walk walk = {start, {start, start + view.len}, version, 0, NULL, NULL};
     PyObject *answer = take_answer(&walk);
     if (answer != NULL && walk.bad != NULL) {
         Py_CLEAR(answer);

@@ -196,7 +196,9 @@ static int fill(Records *self, Table *table, int64_t max_rows)
             PyErr_Clear();
         if (found <= 0)
             return 0;
-        if (table->rows > 0 && is_too_much(table, &sight)) {
+        /* inflated bodies: each may be as large as is allowed, and a fetch holds thousands */
+        bool one_too_many = self->inflated_bytes > self->max_inflated;
+        if (table->rows > 0 && (one_too_many || is_too_much(table, &sight))) {
             walk_unread(self, &sight);
             return 0;
         }
@@ -293,6 +295,7 @@ static int begin_table(Table *table)
 static PyObject *take(Records *self, Table *table, int64_t max_rows)
 {
     PyObject *answer = NULL, *source = self->view.obj ? Py_NewRef(self->view.obj) : NULL;
+    self->inflated_bytes = 0;
     int64_t kib = ((self->end - self->at) + (self->body_end - self->record)) / 1024 + 1;
     if (foresee(table, kib, max_rows) == 0 && begin_table(table) == 0 && (table->copy || begin_lending(self) == 0)
         && fill(self, table, max_rows) == 0) {

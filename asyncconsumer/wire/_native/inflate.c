@@ -46,7 +46,7 @@ int inflate_lend(Records *self)
     Buffer copy = {NULL, 0, 0};
     int64_t size = self->body_end - self->record;
     PyObject *body = NULL;
-    if (buffer_append(&copy, self->record, size) == 0)
+    if (size == 0 || buffer_append(&copy, self->record, size) == 0)
         body = buffer_finish(&copy);
     buffer_drop(&copy);
     if (body == NULL)
@@ -103,6 +103,7 @@ int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, in
         return -1;
     }
     self->inflated = true;
+    self->inflated_bytes += size;
     self->record = (const uint8_t *)PyByteArray_AS_STRING(self->room);
     self->body_end = self->record + size;
     return self->lent != NULL ? inflate_lend(self) : 0;

@@ -68,6 +68,7 @@ typedef struct {
     PyObject *room;                   /* bytearray with the inflated body in hand, or NULL */
     PyObject *lent;                   /* list that gets a copy of every inflated body, or NULL */
     PyObject *body;                   /* the inflated body in hand if it is lent, or NULL */
+    int64_t inflated_bytes;           /* of all bodies since a table was begun */
     PyObject *error;                  /* the CorruptRecords that ended it, or NULL */
     int64_t incomplete;
     int32_t leader_epoch;

@@ -18,8 +18,12 @@ PyObject *records_next(Records *self)
     Sight sight;
     if (refuse_second_user(self) < 0 || walk_next(self, &sight) <= 0)
         return NULL;
-    self->given = sight.offset;
-    return record_from(self->topic, self->partition, &sight);
+    PyObject *record = record_from(self->topic, self->partition, &sight);
+    if (record == NULL) /* no memory: whoever asks again gets it */
+        walk_unread(self, &sight);
+    else
+        self->given = sight.offset;
+    return record;
 }
 
 /* --- made and unmade ----------------------------------------------------------------------------- */

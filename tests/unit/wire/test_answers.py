@@ -1,5 +1,5 @@
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING
 
@@ -239,3 +239,47 @@ def test_twins_agree_on_changed_frames(
     frame = bytes(data[: len(data) - cut])
     first, *others = (outcome(twin, frame, version) for twin in TWINS)
     assert all(other == first for other in others)
+
+
+def many_partitions() -> bytes:
+    count = 600_000
+    writer = started(4, 1)
+    writer.topic()
+    writer.length(count)
+    one = Writer(4)
+    one.partition(0, records=b"")
+    return writer.out + one.out * count
+
+
+def many_aborted() -> bytes:
+    count = 2**20 + 1
+    writer = started(4, 1)
+    writer.topic()
+    writer.length(1)
+    writer.add("ihqqi", 0, 0, 100, 90, count)
+    return writer.out + bytes(16) * count + struct.pack(">i", 0)
+
+
+def many_endpoints() -> bytes:
+    writer = started(16, 0)
+    return writer.out + b"\x01\x00" + unsigned_varint(2**24) + bytes(2**24)
+
+
+@pytest.mark.parametrize("made", [many_partitions, many_aborted, many_endpoints])
+def test_little_but_records_is_taken(decoder: ModuleType, made: Callable[[], bytes]) -> None:
+    """Of each few bytes an object is made, so that a frame could take ten times its size."""
+    with pytest.raises(MalformedResponse, match="more than 16 MiB besides its records") as caught:
+        decoder.fetch_answer(made(), 16 if made is many_endpoints else 4)
+    assert caught.value.position <= 2**24 + 100
+
+
+def test_of_records_any_size_is_taken(decoder: ModuleType) -> None:
+    for version in (4, 17):
+        writer = started(version, 1)
+        writer.topic()
+        writer.length(2)
+        for number in (0, 1):
+            writer.partition(number, records=bytes(10**7))
+        writer.tags()
+        writer.tags()
+        assert len(decoder.fetch_answer(writer.out, version).partitions) == 2

@@ -10,7 +10,7 @@ from asyncconsumer.errors import ConfigError, CorruptRecords
 from asyncconsumer.wire import columns
 from asyncconsumer.wire.accel import IMPLEMENTATIONS
 from asyncconsumer.wire.columns import COLUMNS, schema_of, to_arrow
-from tests.unit.wire.encoder import Row, batch, message, rows, wrapper
+from tests.unit.wire.encoder import Row, batch, compress, message, rows, wrapper
 from tests.unit.wire.test_buffers import is_held
 from tests.unit.wire.test_records import read
 from tests.unit.wire.test_twins import ROWS, TWINS
@@ -162,6 +162,48 @@ def test_a_row_that_alone_is_too_much_comes_alone(decoder: ModuleType) -> None:
         table = to_arrow(found, max_bytes=10)
         assert table is not None
         assert table["offset"].to_pylist() == [offset]
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_many_bodies_that_inflate_to_much_are_not_in_memory_together(
+    decoder: ModuleType, codec: int, copy: bool
+) -> None:
+    many = b"".join(batch([Row(i, b"-" * 60_000, None)], codec=codec) for i in range(9))
+    found, cap, tables = read(decoder, many, max_inflated=100_000), 100_000, []
+    while (table := to_arrow(found, copy=copy)) is not None:
+        assert table["value"].get_total_buffer_size() < 2 * cap + 30_000
+        tables.append(table)
+    assert [offset for table in tables for offset in table["offset"].to_pylist()] == list(range(9))
+    assert {value for table in tables for value in table["value"].to_pylist()} == {b"-" * 60_000}
+
+
+def test_a_batch_has_no_more_rows_than_its_columns_can_bear(
+    decoder: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MOST_ROWS", 4)
+    for max_rows in (None, 5, 10**9):
+        found, sizes = read(decoder, batch(rows(10))), []
+        while (table := to_arrow(found, max_rows=max_rows)) is not None:
+            sizes.append(table.num_rows)
+        assert sizes == [4, 4, 2]
+    assert columns._repeated("t" * 249, columns.MOST_ROWS).validate(full=True) is None
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_body_that_inflates_to_nothing_is_damage(decoder: ModuleType, copy: bool) -> None:
+    data = batch(rows(1)) + wrapper(b"", 1, codec=1)
+    data += b"".join(
+        batch(compress(codec, b""), base=1 + codec, codec=codec, count=1) for codec in (1, 2, 3, 4)
+    )
+    found = read(decoder, data)
+    assert to_arrow(found, copy=copy) is not None
+    for offset in range(1, 6):
+        with pytest.raises(CorruptRecords) as caught:
+            to_arrow(found, copy=copy)
+        assert caught.value.offset == offset
+        found.skip_corrupt()
+    assert to_arrow(found, copy=copy) is None
 
 
 def test_rows_before_damage_come_first_and_then_the_error(decoder: ModuleType) -> None:

@@ -5,7 +5,7 @@ from types import ModuleType
 import cramjam
 import pytest
 
-from asyncconsumer.wire import compression
+from asyncconsumer.wire import accel, compression
 from asyncconsumer.wire.compression import BadCompression, inflate
 from tests.unit.wire.encoder import batch, compress, message, rows, wrapper, xerial
 
@@ -160,3 +160,21 @@ def test_running_out_of_memory_while_inflating_loses_no_record(
             next(found)
     monkeypatch.setitem(compression._CODECS, 1, codec)
     assert [record.offset for record in found] == [0, 1, 2, 3]
+
+
+def test_running_out_of_memory_for_a_record_does_not_lose_it() -> None:
+    hooks = pytest.importorskip("_testcapi")
+    _, decoder = accel.load("compiled")
+    found = decoder.Records(batch(rows(3, size=3000)), topic="t", partition=0)
+    next(found)
+
+    def without_memory() -> None:
+        try:
+            hooks.set_nomemory(0, 0)
+            next(found)
+        finally:
+            hooks.remove_mem_hooks()
+
+    with pytest.raises(MemoryError):
+        without_memory()
+    assert [record.offset for record in found] == [1, 2]

@@ -1,0 +1,57 @@
+"""Which hosts a client may connect to: who names brokers to it need not be honest."""
+
+import re
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final, NamedTuple
+
+from asyncconsumer.errors import ConfigError
+
+# what ends in a number is an address in one of its odd forms, if anything
+_NAME: Final = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*(?!\d+\.?$)[a-z0-9_-]+\.?", re.IGNORECASE)
+
+
+class Hosts(NamedTuple):
+    """Names, what names may end with, and networks of addresses."""
+
+    names: frozenset[str]
+    endings: tuple[str, ...]
+    networks: tuple[IPv4Network | IPv6Network, ...]
+
+    def have(self, host: str) -> bool:
+        """Whether it is one of them: by what it is called, not by what it resolves to."""
+        try:
+            address = ip_address(host)
+        except ValueError:
+            name = _plain(host)
+            return name in self.names or name.endswith(self.endings)
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in network for network in self.networks)
+
+
+def parse_hosts(option: str, given: object) -> Hosts:
+    """Names, ``*.example.com`` for all below it, addresses, and networks like ``10.0.0.0/8``."""
+    entries = given.split(",") if isinstance(given, str) else given
+    if not isinstance(entries, Sequence) or not entries:
+        raise ConfigError(f"{option} must name the brokers' hosts, or be left out, got {given!r}")
+    names, endings, networks = set(), [], []
+    for entry in entries:
+        text = entry.strip() if isinstance(entry, str) else ""
+        try:
+            networks.append(ip_network(text))
+            continue
+        except ValueError as error:
+            if _NAME.fullmatch(text) is None:
+                raise ConfigError(
+                    f"{option} has {entry!r}: each must be a name, '*.example.com', an address or "
+                    "a network like '10.0.0.0/8', without a port"
+                ) from error
+        if text.startswith("*"):
+            endings.append(_plain(text[1:]))
+        else:
+            names.add(_plain(text))
+    return Hosts(frozenset(names), tuple(endings), tuple(networks))
+
+
+def _plain(name: str) -> str:
+    return name.lower().rstrip(".")
