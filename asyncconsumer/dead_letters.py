@@ -49,6 +49,11 @@ class _Letter:
 
     def has(self, offset: int) -> None:
         """It is written, and has this offset there."""
+    @property
+    def is_parked(self) -> bool:
+        """It is no dead letter: it comes again, to whoever has the partition of that number."""
+        return self.partition is not None
+
         self.offset = offset
         self.written.set()
 
@@ -67,6 +72,10 @@ _Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
 
 class DeadLetters:
     """Writes records to a topic, with what went wrong. A producer is opened by the first one.
+class Foreign(Exception):
+    """It does not tell which record it was: others wrote it there."""
+
+
 
     A write that fails is tried again until it succeeds: whoever waits for it has not finished the
     record, so it is not committed. One task owns the producer; all others wait for it.
@@ -104,6 +113,10 @@ class DeadLetters:
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
         """Return once the record is written, to all replicas in sync; however long that takes.
+    def reach_by(self, connection: ConnectionConfig) -> None:
+        """From now on: where brokers are may be known only after this was made."""
+        self._connection = connection
+
 
         To a partition that its key chooses, if none is given; returns the offset it has there.
         """
@@ -130,8 +143,7 @@ class DeadLetters:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            letters = [one for one in self._letters.values() if not one.written.is_set()]
-            failed = await self._write(letters)
+            failed = await self._write(letters) if (letters := self._unwritten()) else []
             if not failed:
                 delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
                 continue
@@ -148,6 +160,16 @@ class DeadLetters:
 
     async def _write(self, letters: list[_Letter]) -> list[_Letter]:
         """Those that could not be written."""
+    def _unwritten(self) -> list[_Letter]:
+        """What is to be written. Not what was to wait for another try, if nobody waits any more.
+
+        Its partition went to another, who may be done with it by now, and with what comes after it.
+        """
+        self._letters = {
+            same: one for same, one in self._letters.items() if one.waiting or not one.is_parked
+        }
+        return [one for one in self._letters.values() if not one.written.is_set()]
+
         try:
             producer = await self._opened()
         except Exception as error:  # noqa: BLE001 - as below
@@ -277,7 +299,40 @@ def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
     }
     if record.key is None and record.value is None:
         told["no_value"] = "true"
-    return [(f"{PREFIX}{name}", str(text).encode()) for name, text in told.items()]
+    return [
+        (f"{PREFIX}{name}", str(text).encode(errors="backslashreplace"))
+        for name, text in told.items()
+    ]
+
+
+def told_by(record: Record) -> dict[str, bytes]:
+    """What the headers tell that `told_of` has written, by name."""
+    return {
+        name.removeprefix(PREFIX): text or b""
+        for name, text in record.headers
+        if name.startswith(PREFIX)
+    }
+
+
+def original(record: Record) -> Record:
+    """The record as it was before it was written here, or to a retry topic."""
+    told = told_by(record)
+    try:
+        partition, offset, timestamp = (
+            int(told[name]) for name in ("partition", "offset", "timestamp")
+        )
+        topic = told["topic"].decode()
+    except (KeyError, ValueError):
+        raise Foreign("its headers do not tell which record it was") from None
+    return Record(
+        topic,
+        partition,
+        offset,
+        timestamp,
+        key=record.key,
+        value=None if "no_value" in told else record.value,
+        headers=[one for one in record.headers if not one[0].startswith(PREFIX)],
+    )
 
 
 def _same(record: Record) -> _Same:

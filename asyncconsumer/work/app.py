@@ -199,6 +199,8 @@ class ConsumerApp(Embedded):
 
         async def guarded() -> None:
             try:
+        for letters in dead.values():
+            letters.reach_by(consumer.connection)
                 await work
             except Exception as error:  # noqa: BLE001 - it is raised where the user waits
                 self._fail(error)

@@ -5,13 +5,13 @@ from collections import Counter
 from random import Random
 from typing import Final
 
-from asyncconsumer.dead_letters import DeadLetters, Failure
+from asyncconsumer.dead_letters import DeadLetters, Failure, Foreign, original
 from asyncconsumer.errors import DeserializationFailed, HandlerFailed
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.lanes import Lanes
-from asyncconsumer.work.parking import Foreign, NotYet, Parked, Parking, attempts_of, original
+from asyncconsumer.work.parking import NotYet, Parked, Parking, attempts_of
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.share import Item, Share, first_of, records_of
 
