@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
@@ -47,13 +49,13 @@ class _Letter:
     offset: int = -1
     waiting: int = 0  # those who want to know that it is written
 
-    def has(self, offset: int) -> None:
-        """It is written, and has this offset there."""
     @property
     def is_parked(self) -> bool:
         """It is no dead letter: it comes again, to whoever has the partition of that number."""
         return self.partition is not None
 
+    def has(self, offset: int) -> None:
+        """It is written, and has this offset there."""
         self.offset = offset
         self.written.set()
 
@@ -70,12 +72,12 @@ _Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
 """By what a record is known: a topic that was made anew has others at the same places."""
 
 
-class DeadLetters:
-    """Writes records to a topic, with what went wrong. A producer is opened by the first one.
 class Foreign(Exception):
     """It does not tell which record it was: others wrote it there."""
 
 
+class DeadLetters:
+    """Writes records to a topic, with what went wrong. A producer is opened by the first one.
 
     A write that fails is tried again until it succeeds: whoever waits for it has not finished the
     record, so it is not committed. One task owns the producer; all others wait for it.
@@ -111,12 +113,12 @@ class Foreign(Exception):
         finally:
             await self._close()
 
-    async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
-        """Return once the record is written, to all replicas in sync; however long that takes.
     def reach_by(self, connection: ConnectionConfig) -> None:
         """From now on: where brokers are may be known only after this was made."""
         self._connection = connection
 
+    async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
+        """Return once the record is written, to all replicas in sync; however long that takes.
 
         To a partition that its key chooses, if none is given; returns the offset it has there.
         """
@@ -158,8 +160,6 @@ class Foreign(Exception):
             )
             await asyncio.sleep(next(delays))
 
-    async def _write(self, letters: list[_Letter]) -> list[_Letter]:
-        """Those that could not be written."""
     def _unwritten(self) -> list[_Letter]:
         """What is to be written. Not what was to wait for another try, if nobody waits any more.
 
@@ -170,6 +170,8 @@ class Foreign(Exception):
         }
         return [one for one in self._letters.values() if not one.written.is_set()]
 
+    async def _write(self, letters: list[_Letter]) -> list[_Letter]:
+        """Those that could not be written."""
         try:
             producer = await self._opened()
         except Exception as error:  # noqa: BLE001 - as below
@@ -228,6 +230,17 @@ class Foreign(Exception):
     def _note(self, error: BaseException) -> None:
         self.failures += 1
         self.last_error = f"{type(error).__name__}: {error}"
+
+
+@asynccontextmanager
+async def producing(connection: ConnectionConfig) -> AsyncIterator[AIOKafkaProducer]:
+    """aiokafka's producer: what it has written is on all replicas in sync."""
+    producer = AIOKafkaProducer(**_options(connection))
+    try:
+        await producer.start()
+        yield producer
+    finally:
+        await _stopped(producer)
 
 
 async def _stopped(producer: AIOKafkaProducer) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConsumerApp, Record, TopicPartition
+from asyncconsumer.errors import HandlerFailed
 from asyncconsumer.model import Offset
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster import Told
@@ -260,3 +261,31 @@ def _forgets_that_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
 def test_a_mistake_shows_in_the_schedules(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     must_find(run_schedule)
+
+
+@simulated(seeds=range(2))
+async def test_an_app_can_be_opened_again() -> None:
+    """It is declared with a module, and each test of a web app opens it."""
+    seen: list[int] = []
+    async with cluster_of() as cluster:
+        one = app(cluster)
+
+        @one.handler("t")
+        async def handle(record: Record) -> None:
+            if record.offset == 3:
+                raise ValueError("no")
+            seen.append(record.offset)
+
+        for _ in range(2):
+            cluster.append("t", 0, 1)
+            async with one.lifespan():
+                await until(lambda: len(seen) == cluster.view.partition(A).log.end)
+                assert (one.look()[""].live, one.health().state) == (True, "running")
+            assert one.health().state == "closed"
+        cluster.append("t", 0, 2)
+        for _ in range(2):
+            with pytest.raises(HandlerFailed):
+                async with one:
+                    await one.failed()
+            assert "failed with t[0]@3" in (one.health().reason or "")
+    assert seen == [0, 1, 2]
