@@ -1,8 +1,9 @@
 """Those who do the work: a fixed number of coroutines that take what is ready."""
 
 import asyncio
+import logging
 from contextlib import suppress
-from typing import Final
+from typing import Final, NoReturn
 
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
 from asyncconsumer.wire.accel import Record
@@ -11,6 +12,7 @@ from asyncconsumer.work.failures import Failures
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.share import Item, Share, State
 
+_log: Final = logging.getLogger(__name__)
 _ITEMS_BETWEEN_BREATHS: Final = 64
 
 
@@ -62,12 +64,15 @@ class Workers:
     async def _failed(
         self, task: "asyncio.Task[object]", share: Share, item: Item, error: BaseException
     ) -> None:
-        """Deal with it, unless it was we who cancelled: then the item is somebody else's."""
+        """Deal with it, unless it was we who cancelled: then the item is somebody else's.
+
+        Whatever a handler makes of that: what it cleans up may fail, and libraries may translate.
+        """
         lanes = self._lanes
         try:
+            if task.cancelling():
+                self._be_cancelled(error)
             if isinstance(error, asyncio.CancelledError):
-                if task.cancelling():
-                    raise error
                 error = HandlerCancelled(self._handler)
             assert isinstance(error, Exception)
             if isinstance(item, list) and (bad := _bad_one(item, error)) is not None:
@@ -81,6 +86,12 @@ class Workers:
             if task in lanes.cut:
                 await self._take_back(task)
             lanes.stop_running(task, share)
+
+    def _be_cancelled(self, error: BaseException) -> NoReturn:
+        if isinstance(error, asyncio.CancelledError):
+            raise error
+        _log.warning("handler %s was cancelled, and raised %r", self._handler, error)
+        raise asyncio.CancelledError from error
 
     async def _go_on_without(
         self, bad: Record, share: Share, batch: list[Record], error: Exception

@@ -155,6 +155,34 @@ async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
         assert one.health().state == "closed"
 
 
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+@simulated(seeds=range(5))
+async def test_what_we_cancelled_is_not_finished_whatever_its_handler_makes_of_that(
+    policy: Any,
+) -> None:
+    """At the end, and when its partition is taken away: it is no failure of the record."""
+    begun: list[int] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 1)
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t", on_error=policy)
+        async def handle(record: Record) -> None:
+            begun.append(record.offset)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ConnectionError("it is closed")
+
+        async with one:
+            await until(lambda: len(begun) == 1)
+            one.consumer.seek(A, 0)
+            await until(lambda: len(begun) == 2)
+            assert (await one.drain()).cut_short == {A: [0]}
+        assert cluster.shelf.offsets["g"][A]["offset"] == 0
+        assert one.health().handlers[handle.__qualname__].failed == 0
+
+
 @simulated(seeds=range(5))
 async def test_all_that_was_cut_short_is_told_whenever_it_was() -> None:
     """Some when the second signal came, some when the grace was over."""
