@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from contextlib import suppress
 from typing import Final, NoReturn
 
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
@@ -55,10 +54,10 @@ class Workers:
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - told apart there
                 await self._failed(task, share, item, error)
             else:
-                if task in lanes.cut:
-                    await self._take_back(task)  # it was too late, or the handler did not listen
-                lanes.finish(share, item)
-                self.finished += 1
+                # a cancellation that came too late is met by us; what a handler met it answered
+                if task not in lanes.cut or await self._take_back(task):
+                    lanes.finish(share, item)
+                    self.finished += 1
                 lanes.stop_running(task, share)
 
     async def _failed(
@@ -105,16 +104,20 @@ class Workers:
             batch[:] = [record for record in batch if record is not bad]
             self._lanes.again(share, batch, 0)
 
-    async def _take_back(self, task: "asyncio.Task[object]") -> None:
-        """The cancellation was for the item's sake; the worker goes on.
+    async def _take_back(self, task: "asyncio.Task[object]") -> bool:
+        """The cancellation was for the item's sake; the worker goes on. Whether it was met here.
 
-        A handler that had its own partition taken away, by a seek, may not have met it yet: it is
-        met here, and not by the next record.
+        A handler that had its own partition taken away, by a seek, may not have met it yet: it must
+        not be met by the next record. One that did and returned all the same may have done nothing.
         """
         self._lanes.cut.discard(task)
-        with suppress(asyncio.CancelledError):  # if there was another, `cancelling` says so
+        met_here = False
+        try:
             await asyncio.sleep(0)
+        except asyncio.CancelledError:  # if there was another, `cancelling` says so
+            met_here = True
         task.uncancel()
+        return met_here
 
 
 def _bad_one(batch: list[Record], error: Exception) -> Record | None:

@@ -1,6 +1,7 @@
 """Retries, timeouts, dead letters and poison: on virtual time, without a broker."""
 
 import asyncio
+from contextlib import suppress
 from random import Random
 from typing import Annotated, Any
 
@@ -222,6 +223,24 @@ async def test_a_handler_that_takes_too_long_has_failed() -> None:
         assert (offset, failure.attempts) == (0, 2)
         assert isinstance(failure.error, HandlerTimedOut)
         assert share.ledger.committable() == 1
+
+
+@simulated(seeds=range(2))
+async def test_a_handler_that_returns_because_its_time_is_up_has_failed() -> None:
+    async def handle(value: bytes) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    one = bench_for(handle, handler_timeout_ms=500)
+    letters = Letters(one)
+    share = one.lanes.open(A, 0, None)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(one.work())
+        submit(one.lanes, share, [record(0)])
+        await asyncio.sleep(1)
+        task.cancel()
+    ((_, failure),) = letters.written
+    assert isinstance(failure.error, HandlerTimedOut)
 
 
 # --- poison --------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Apps on a fake Kafka, on virtual time: what the log does, and what happens around them."""
 
 import asyncio
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -181,6 +182,26 @@ async def test_what_we_cancelled_is_not_finished_whatever_its_handler_makes_of_t
             assert (await one.drain()).cut_short == {A: [0]}
         assert cluster.shelf.offsets["g"][A]["offset"] == 0
         assert one.health().handlers[handle.__qualname__].failed == 0
+
+
+@simulated(seeds=range(5))
+async def test_a_handler_that_returns_when_it_is_cancelled_has_not_finished() -> None:
+    begun: list[int] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 1)
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t")
+        async def handle(record: Record) -> None:
+            begun.append(record.offset)
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        async with one:
+            await until(lambda: len(begun) == 1)
+            assert (await one.drain()).cut_short == {A: [0]}
+        assert cluster.shelf.offsets["g"][A]["offset"] == 0
+        assert one.health().handlers[handle.__qualname__].finished == 0
 
 
 @simulated(seeds=range(5))
