@@ -53,8 +53,9 @@ class Shop:
 async def shop(kafka: KafkaHandle) -> Shop:
     one = Shop(kafka, await kafka.topic(partitions=2), await kafka.topic())
     await send(kafka, one.topic, range(5), keys=2)
-    await one.until_seen(3)
-    await read(kafka, one.dead, 2)
+    async with one.app():
+        await read(kafka, one.dead, 2)
+        await until(lambda: len(one.seen) == 3)
     return one
 
 
