@@ -8,7 +8,7 @@ from uuid import UUID
 from aiokafka.protocol.api import Request, Response
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.errors import BrokerError, ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.errors import BrokerError, ConsumerError
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
@@ -77,11 +77,9 @@ class Leaders:
         return Place(leader.broker.node_id, leader.broker.address, leader.epoch, topic_id)
 
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
-        """All that a topic has, asked of the cluster now; none if there is no such topic."""
+        """All that a topic has, asked of the cluster now; none if there is none, or not yet."""
         found = (await self._cluster.refresh([topic])).topics[topic]
-        if isinstance(found.error, UnknownTopicOrPartition):
-            return frozenset()
-        if found.error is not None:
+        if found.error is not None and not found.error.retriable:
             raise found.error
         return frozenset(TopicPartition(topic, number) for number in found.partitions)
 
