@@ -32,7 +32,7 @@ class Workers:
         task = asyncio.current_task()
         assert task is not None
         in_a_row = 0
-        while not task.cancelling():  # a handler may have swallowed the end of us
+        while not task.cancelling() or not self._is_to_end(task):
             if not ready or lanes.stopped:
                 await lanes.wait_for_work()
                 in_a_row = 0
@@ -69,10 +69,12 @@ class Workers:
         """
         lanes = self._lanes
         try:
-            if task.cancelling():
-                self._be_cancelled(error)
             if isinstance(error, asyncio.CancelledError):
+                if task.cancelling():
+                    raise error
                 error = HandlerCancelled(self._handler)
+            elif task in lanes.cut or self._is_to_end(task):
+                self._be_cancelled(error)
             assert isinstance(error, Exception)
             if isinstance(item, list) and (bad := _bad_one(item, error)) is not None:
                 await self._go_on_without(bad, share, item, error)
@@ -86,9 +88,18 @@ class Workers:
                 await self._take_back(task)
             lanes.stop_running(task, share)
 
+    def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
+        """Whether a cancellation that a handler met was meant for us: nothing is begun any more.
+
+        Else it is the handler's own, which some libraries leave behind when a time of theirs is up:
+        it is taken back, for the worker would be gone, and nobody would know.
+        """
+        if not self._lanes.stopped:
+            while task.cancelling():
+                task.uncancel()
+        return task.cancelling() > 0
+
     def _be_cancelled(self, error: BaseException) -> NoReturn:
-        if isinstance(error, asyncio.CancelledError):
-            raise error
         _log.warning("handler %s was cancelled, and raised %r", self._handler, error)
         raise asyncio.CancelledError from error
 

@@ -204,6 +204,33 @@ async def test_a_handler_that_returns_when_it_is_cancelled_has_not_finished() ->
         assert one.health().handlers[handle.__qualname__].finished == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@simulated(seeds=range(3))
+async def test_a_cancellation_that_a_handler_leaves_behind_costs_no_worker(fails: bool) -> None:
+    """Some libraries cancel the task when a time of theirs is up, and do not take it back."""
+    begun: list[int] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 10)
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t", ordering="none", concurrency=2, on_error="skip")
+        async def handle(record: Record) -> None:
+            begun.append(record.offset)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+            if fails:
+                raise TimeoutError
+
+        async with one:
+            await until(lambda: len(begun) == 10)
+            await until(lambda: one.consumer._rebalancer.finished().get(A) == 10)
+        told = one.health().handlers[handle.__qualname__]
+        assert (told.finished, told.skipped) == ((0, 10) if fails else (10, 0))
+
+
 @simulated(seeds=range(5))
 async def test_all_that_was_cut_short_is_told_whenever_it_was() -> None:
     """Some when the second signal came, some when the grace was over."""
