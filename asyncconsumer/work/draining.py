@@ -55,7 +55,12 @@ async def _cut_short(all_lanes: Collection[Lanes], grace: float) -> dict[TopicPa
         async with asyncio.timeout(_SECONDS_TO_END):
             await _quiet(all_lanes)
     except TimeoutError:
-        _log.warning("handlers that were cancelled do not end: they are left to themselves")
+        names = sorted(task.get_name() for lanes in all_lanes for task in lanes.running)
+        _log.error(
+            "cancelled, and still running: %s. Nothing can end before them: a handler must let a "
+            "CancelledError pass",
+            ", ".join(names[:_SHOWN]),
+        )
     return cut
 
 

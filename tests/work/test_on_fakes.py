@@ -10,7 +10,7 @@ import pytest
 from asyncconsumer import ConsumerApp, Record, TopicPartition
 from asyncconsumer.errors import HandlerFailed
 from asyncconsumer.model import Offset
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster import Told
 from asyncconsumer.work import ledger as ledger_module
 from asyncconsumer.work.ledger import Ledger
@@ -365,3 +365,25 @@ async def test_an_app_can_be_opened_again() -> None:
                     await one.failed()
             assert "failed with t[0]@3" in (one.health().reason or "")
     assert seen == [0, 1, 2]
+
+
+def test_a_handler_that_does_not_end_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def leave() -> None:
+        async with cluster_of() as cluster:
+            cluster.append("t", 0, 1)
+            one = app(cluster, shutdown_grace_ms=100)
+            begun = asyncio.Event()
+
+            @one.handler("t")
+            async def stubborn(record: Record) -> None:
+                begun.set()
+                for _ in range(2):
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.Event().wait()
+
+            async with one:
+                await begun.wait()
+
+    run(leave, seed=1)
+    assert "stubborn-" in caplog.text
+    assert "must let a CancelledError pass" in caplog.text
