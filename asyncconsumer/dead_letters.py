@@ -87,7 +87,7 @@ class DeadLetters:
         self.topic: Final = topic
         self.written = 0
         self.failures = 0  # of writes, each of which was tried again
-        self.last_error: str | None = None
+        self.last_error: str | None = None  # since the last one that was written
         self._connection = connection
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
@@ -112,6 +112,14 @@ class DeadLetters:
             await self._scope.__aexit__(kind, error, where)
         finally:
             await self._close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why letters wait to be written, if some do."""
+        waiting = sum(not one.written.is_set() for one in self._letters.values())
+        if not waiting or self.last_error is None:
+            return None
+        return f"{waiting} records cannot be written to {self.topic}: {self.last_error}"
 
     def reach_by(self, connection: ConnectionConfig) -> None:
         """From now on: where brokers are may be known only after this was made."""
@@ -208,6 +216,7 @@ class DeadLetters:
             self._note(error)
             return False
         self.written += 1
+        self.last_error = None
         self._tidy(letter)  # who wanted it may have given up
         return True
 

@@ -43,6 +43,7 @@ class Running:
     ) -> None:
         how, outside = handler.handling, around.outside
         self.handler: Final = handler
+        self._writers = [dead_letters[topic] for topic in how.writes_to if topic in dead_letters]
         self.parking: Final = _parking(how, dead_letters, outside)
         self.lanes: Final = (
             Lanes(how.limit, how.max_in_flight_bytes, partial(_order, how))
@@ -76,6 +77,11 @@ class Running:
         if self.parking is not None:
             call = self.parking.call(call)
         self.workers: Final = Workers(handler.name, self.lanes, call, self.failures)
+
+    @property
+    def trouble(self) -> str | None:
+        """What its records wait for, if that is known."""
+        return next((told for one in self._writers if (told := one.trouble)), None)
 
     def start(self, start: Start) -> None:
         """Begin to work."""

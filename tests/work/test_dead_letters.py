@@ -1,8 +1,8 @@
 """Dead letters are written, sooner or later."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +59,15 @@ class Producer:
             Producer.written.append(value)
             told.set_result(SimpleNamespace(offset=len(Producer.written)))
         return told
+
+
+@contextmanager
+def producers() -> Iterator[type[Producer]]:
+    """Those of all letters are such."""
+    Producer.down, Producer.too_large, Producer.written, Producer.open = False, frozenset(), [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dead_letters, "AIOKafkaProducer", Producer)
+        yield Producer
 
 
 @asynccontextmanager

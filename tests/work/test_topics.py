@@ -7,6 +7,7 @@ import pytest
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry
 from asyncconsumer.testing.clock import run, simulated
+from tests.work.test_dead_letters import producers
 from tests.work.world import app, cluster_of
 
 pytestmark = pytest.mark.fast
@@ -70,3 +71,26 @@ def test_a_topic_for_letters_that_is_not_there_is_mentioned(
     assert "is not there" not in caplog.text
     run(lambda: start("gone"), seed=1)
     assert "its dead_letter_topic 'gone' is not there" in caplog.text
+
+
+@simulated(seeds=range(2))
+async def test_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
+    with producers() as producer:
+        async with cluster_of() as cluster:
+            cluster.add_topic("dead", 1)
+            cluster.append("t", 0, 1)
+            one = app(cluster, shutdown_grace_ms=100)
+
+            @one.handler("t", dead_letter_topic="dead")
+            async def handle(record: Record) -> None:
+                raise ValueError("no")
+
+            producer.down = True
+            async with one:
+                await asyncio.sleep(120)
+                told = one.standing()
+                assert (told.ready, told.state) == (False, "handler_bound")
+                assert "1 records cannot be written to dead: KafkaConn" in (told.reason or "")
+                producer.down = False
+                await asyncio.sleep(30)
+                assert (one.standing().ready, one.standing().reason) == (True, None)
