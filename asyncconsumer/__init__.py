@@ -7,10 +7,22 @@ if TYPE_CHECKING:
     from asyncconsumer.connector import ConsumerConnector, RebalanceListener
     from asyncconsumer.consumer import Consumer, ConsumerRebalanceListener, Interceptor
     from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, CorruptRecords
+    from asyncconsumer.fetch.events import (
+        GivenUp,
+        Poisoned,
+        Rebalanced,
+        Recovered,
+        Recreated,
+        Retried,
+        Skipped,
+        Stalled,
+        Truncated,
+    )
     from asyncconsumer.group.filters import Blacklist, Whitelist
     from asyncconsumer.model import Offset, OffsetRange, TopicPartition
     from asyncconsumer.ranges import RangeReader
     from asyncconsumer.simple import SimpleConsumer
+    from asyncconsumer.streams.messages import Message
     from asyncconsumer.wire.accel import Record
     from asyncconsumer.wire.messages import EARLIEST, LATEST
     from asyncconsumer.work.app import ConsumerApp
@@ -31,16 +43,26 @@ __all__ = [
     "ConsumerError",
     "ConsumerRebalanceListener",
     "CorruptRecords",
+    "GivenUp",
     "Interceptor",
     "Key",
+    "Message",
     "Offset",
     "OffsetRange",
+    "Poisoned",
     "RangeReader",
     "RebalanceListener",
+    "Rebalanced",
     "Record",
+    "Recovered",
+    "Recreated",
+    "Retried",
     "Retry",
     "SimpleConsumer",
+    "Skipped",
+    "Stalled",
     "TopicPartition",
+    "Truncated",
     "Value",
     "Whitelist",
 ]
@@ -51,10 +73,22 @@ _HOMES: Final = {
     "connector": ("ConsumerConnector", "RebalanceListener"),
     "consumer": ("Consumer", "ConsumerRebalanceListener", "Interceptor"),
     "errors": ("ClosedError", "ConfigError", "ConsumerError", "CorruptRecords"),
+    "fetch.events": (
+        "GivenUp",
+        "Poisoned",
+        "Rebalanced",
+        "Recovered",
+        "Recreated",
+        "Retried",
+        "Skipped",
+        "Stalled",
+        "Truncated",
+    ),
     "group.filters": ("Blacklist", "Whitelist"),
     "model": ("Offset", "OffsetRange", "TopicPartition"),
     "ranges": ("RangeReader",),
     "simple": ("SimpleConsumer",),
+    "streams.messages": ("Message",),
     "wire.accel": ("Record",),
     "wire.messages": ("EARLIEST", "LATEST"),
     "work.app": ("ConsumerApp",),

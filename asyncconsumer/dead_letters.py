@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
@@ -47,6 +49,11 @@ class _Letter:
     offset: int = -1
     waiting: int = 0  # those who want to know that it is written
 
+    @property
+    def is_parked(self) -> bool:
+        """It is no dead letter: it comes again, to whoever has the partition of that number."""
+        return self.partition is not None
+
     def has(self, offset: int) -> None:
         """It is written, and has this offset there."""
         self.offset = offset
@@ -65,6 +72,10 @@ _Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
 """By what a record is known: a topic that was made anew has others at the same places."""
 
 
+class Foreign(Exception):
+    """It does not tell which record it was: others wrote it there."""
+
+
 class DeadLetters:
     """Writes records to a topic, with what went wrong. A producer is opened by the first one.
 
@@ -76,7 +87,7 @@ class DeadLetters:
         self.topic: Final = topic
         self.written = 0
         self.failures = 0  # of writes, each of which was tried again
-        self.last_error: str | None = None
+        self.last_error: str | None = None  # since the last one that was written
         self._connection = connection
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
@@ -101,6 +112,18 @@ class DeadLetters:
             await self._scope.__aexit__(kind, error, where)
         finally:
             await self._close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why letters wait to be written, if some do."""
+        waiting = sum(not one.written.is_set() for one in self._letters.values())
+        if not waiting or self.last_error is None:
+            return None
+        return f"{waiting} records cannot be written to {self.topic}: {self.last_error}"
+
+    def reach_by(self, connection: ConnectionConfig) -> None:
+        """From now on: where brokers are may be known only after this was made."""
+        self._connection = connection
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
         """Return once the record is written, to all replicas in sync; however long that takes.
@@ -130,8 +153,7 @@ class DeadLetters:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            letters = [one for one in self._letters.values() if not one.written.is_set()]
-            failed = await self._write(letters)
+            failed = await self._write(letters) if (letters := self._unwritten()) else []
             if not failed:
                 delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
                 continue
@@ -145,6 +167,16 @@ class DeadLetters:
                 self.last_error,
             )
             await asyncio.sleep(next(delays))
+
+    def _unwritten(self) -> list[_Letter]:
+        """What is to be written. Not what was to wait for another try, if nobody waits any more.
+
+        Its partition went to another, who may be done with it by now, and with what comes after it.
+        """
+        self._letters = {
+            same: one for same, one in self._letters.items() if one.waiting or not one.is_parked
+        }
+        return [one for one in self._letters.values() if not one.written.is_set()]
 
     async def _write(self, letters: list[_Letter]) -> list[_Letter]:
         """Those that could not be written."""
@@ -184,6 +216,7 @@ class DeadLetters:
             self._note(error)
             return False
         self.written += 1
+        self.last_error = None
         self._tidy(letter)  # who wanted it may have given up
         return True
 
@@ -206,6 +239,17 @@ class DeadLetters:
     def _note(self, error: BaseException) -> None:
         self.failures += 1
         self.last_error = f"{type(error).__name__}: {error}"
+
+
+@asynccontextmanager
+async def producing(connection: ConnectionConfig) -> AsyncIterator[AIOKafkaProducer]:
+    """aiokafka's producer: what it has written is on all replicas in sync."""
+    producer = AIOKafkaProducer(**_options(connection))
+    try:
+        await producer.start()
+        yield producer
+    finally:
+        await _stopped(producer)
 
 
 async def _stopped(producer: AIOKafkaProducer) -> None:
@@ -277,7 +321,40 @@ def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
     }
     if record.key is None and record.value is None:
         told["no_value"] = "true"
-    return [(f"{PREFIX}{name}", str(text).encode()) for name, text in told.items()]
+    return [
+        (f"{PREFIX}{name}", str(text).encode(errors="backslashreplace"))
+        for name, text in told.items()
+    ]
+
+
+def told_by(record: Record) -> dict[str, bytes]:
+    """What the headers tell that `told_of` has written, by name."""
+    return {
+        name.removeprefix(PREFIX): text or b""
+        for name, text in record.headers
+        if name.startswith(PREFIX)
+    }
+
+
+def original(record: Record) -> Record:
+    """The record as it was before it was written here, or to a retry topic."""
+    told = told_by(record)
+    try:
+        partition, offset, timestamp = (
+            int(told[name]) for name in ("partition", "offset", "timestamp")
+        )
+        topic = told["topic"].decode()
+    except (KeyError, ValueError):
+        raise Foreign("its headers do not tell which record it was") from None
+    return Record(
+        topic,
+        partition,
+        offset,
+        timestamp,
+        key=record.key,
+        value=None if "no_value" in told else record.value,
+        headers=[one for one in record.headers if not one[0].startswith(PREFIX)],
+    )
 
 
 def _same(record: Record) -> _Same:

@@ -13,7 +13,9 @@ from asyncconsumer.apps.line import Line
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.tasks.scope import Scope
 
+GRACE_OF_APP: Final = "app"  # in place of milliseconds
 _SECONDS_FOR_LAST_WORDS: Final = 1.0
+_USUAL_GRACE: Final = 20.0  # seconds, as an app has it that says nothing else
 
 Say = Callable[[str], None]
 
@@ -23,13 +25,14 @@ class Job:
     """What every worker is to do."""
 
     target: str
-    grace: float  # seconds for what is being worked on at the end
+    grace: float | None  # seconds for what is being worked on at the end; None: its app knows
     uvloop: bool
 
     def command(self, number: int, descriptor: int) -> list[str]:
         """A fresh interpreter, so that a reload sees the code as it is then."""
         loop = "uvloop" if self.uvloop else "asyncio"
-        words = (self.target, number, descriptor, int(self.grace * 1000), loop)
+        grace = GRACE_OF_APP if self.grace is None else int(self.grace * 1000)
+        words = (self.target, number, descriptor, grace, loop)
         return [sys.executable, "-m", "asyncconsumer.apps.worker", *map(str, words)]
 
 
@@ -129,6 +132,12 @@ class WorkerProcess:
     def static(self) -> bool:
         """Whether its name in the group is its own: there cannot be two of it at the same time."""
         return self._first_words is not None and bool(self._first_words.get("static"))
+
+    @property
+    def grace(self) -> float:
+        """Seconds that it takes for what it works on at the end."""
+        told = None if self._first_words is None else self._first_words.get("grace")
+        return told if isinstance(told, int | float) else _USUAL_GRACE
 
     @property
     def unusable(self) -> bool:

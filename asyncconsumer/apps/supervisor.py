@@ -51,7 +51,7 @@ class Supervisor:
         """Have all of them drain; the second time, at once; the third time, by force."""
         self._asked += 1
         if self._asked == 1:
-            self._say(f"draining, within {self._job.grace:g} s; once more: at once")
+            self._say(f"draining, within {self._grace(self._alive):g} s; once more: at once")
             self._over.set()
         elif self._asked == 2:
             self._say("ending at once: what is being worked on is given up")
@@ -61,6 +61,12 @@ class Supervisor:
             asyncio.get_running_loop().call_later(_SECONDS_TO_LEAVE, self._kill)
         else:
             self._kill()
+
+    def _grace(self, workers: Collection[WorkerProcess]) -> float:
+        """Seconds: as it was asked for, or what the workers take."""
+        if self._job.grace is not None:
+            return self._job.grace
+        return max((one.grace for one in workers), default=0.0)
 
     def _kill(self) -> None:
         for one in self._alive:
@@ -109,7 +115,7 @@ class Supervisor:
         for one in workers:
             one.drain()
         try:
-            async with asyncio.timeout(self._job.grace + _SECONDS_TO_LEAVE):
+            async with asyncio.timeout(self._grace(workers) + _SECONDS_TO_LEAVE):
                 for one in workers:
                     await one.ended.wait()
         except TimeoutError:

@@ -15,6 +15,7 @@ from typing import Final
 
 from asyncconsumer.apps.line import Line, tell_at_once
 from asyncconsumer.apps.loading import load
+from asyncconsumer.apps.process import GRACE_OF_APP
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.app import ConsumerApp
@@ -28,10 +29,10 @@ DRAINED, FAILED, UNUSABLE = range(3)  # exit codes
 class Worker:
     """An app, and the line to who supervises it."""
 
-    def __init__(self, app: ConsumerApp, line: Line, grace_ms: int) -> None:
+    def __init__(self, app: ConsumerApp, line: Line, grace_ms: int | None) -> None:
         self._app = app
         self._line = line
-        self._grace_ms = grace_ms
+        self._grace_ms = app.shutdown_grace_ms if grace_ms is None else grace_ms
         self._asked = asyncio.Event()
         self._opening: asyncio.Task[object] | None = None  # to be given up when asked to end
 
@@ -46,7 +47,7 @@ class Worker:
                     await app.consumer.assigned()
                     self._opening = None
                     static = app.consumer.config.member.group_instance_id is not None
-                    self._line.tell(up=True, static=static)
+                    self._line.tell(up=True, static=static, grace=self._grace_ms / 1000)
                     await self._asked.wait()
                     drained = await app.drain(self._grace_ms)
         if not drained:
@@ -73,7 +74,7 @@ class Worker:
             await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
 
 
-async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int) -> int:
+async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> int:
     line = await Line.on(end)
     try:
         return await Worker(app, line, grace_ms).run()
@@ -113,7 +114,8 @@ def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) ->
     logging.basicConfig(level=logging.INFO, format=words)  # unless the module has done so
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
         try:
-            return runner.run(_work(app, end, int(grace_ms)))
+            grace = None if grace_ms == GRACE_OF_APP else int(grace_ms)
+            return runner.run(_work(app, end, grace))
         except asyncio.CancelledError:
             return DRAINED  # there was nothing to drain yet
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from asyncconsumer.cli import screen
 from asyncconsumer.cli.consume_command import consume
 from asyncconsumer.cli.groups_app import groups_app
+from asyncconsumer.cli.replay_command import replay_command
 from asyncconsumer.cli.run_command import run_command
 from asyncconsumer.cli.running import until_stopped
 from asyncconsumer.errors import ConsumerError
@@ -26,6 +27,7 @@ servers_app = typer.Typer(
 )
 app.command()(consume)
 app.command("run")(run_command)
+app.command("replay")(replay_command)
 app.add_typer(groups_app, name="groups")
 app.add_typer(servers_app, name="servers")
 

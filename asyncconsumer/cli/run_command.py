@@ -25,7 +25,13 @@ Port = Annotated[
     int | None,
     typer.Option(min=0, max=65535, help="The same; without it there are none. 0: a free one."),
 ]
-Grace = Annotated[float, typer.Option(min=0, help="Seconds for what runs when it is to end.")]
+Grace = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Seconds for what runs when it is to end; by default the app's shutdown_grace_ms.",
+    ),
+]
 Uvloop = Annotated[
     bool | None, typer.Option("--uvloop/--no-uvloop", help="By default if it is installed.")
 ]
@@ -37,7 +43,7 @@ def run_command(
     workers: Workers = 1,
     host: Host = "127.0.0.1",
     port: Port = None,
-    grace: Grace = 20.0,
+    grace: Grace = None,
     uvloop: Uvloop = None,
 ) -> None:
     """Run the handlers of an app in worker processes, until stopped.

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
-from asyncconsumer.consumer.connected import Connected, connect
+from asyncconsumer.consumer.connected import Connected, check_topics, connect
 from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.joined import Given, Joined, S, StreamKind, join
@@ -187,7 +187,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
 
     async def _change_to(self, wish: Wish) -> None:
         if isinstance(wish, Topics):
-            await self._check_access(wish)
+            await check_topics(self._connected.kafka, wish)
         there = self._joined
         if there is not None:
             there.following.check()
@@ -204,14 +204,6 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             await joined.end()
         finally:
             self._joined = self._reading = None
-
-    async def _check_access(self, topics: Topics) -> None:
-        """A topic that is not there yet may come; one that we may not read is told of now."""
-        found = (await self._connected.kafka.cluster.refresh(topics.names)).topics
-        for name in sorted(topics.names & found.keys()):
-            error = found[name].error
-            if error is not None and not error.retriable:
-                raise error
 
     # --- records ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.leader import Leaders
 from asyncconsumer.fetch.lookup import Listed, list_offset, milliseconds
 from asyncconsumer.model import TopicPartition
@@ -15,6 +16,15 @@ class Lookups:
     def __init__(self, leaders: Leaders, *, committed_only: bool) -> None:
         self._leaders = leaders
         self._committed_only = committed_only
+
+    @property
+    def connection(self) -> ConnectionConfig:
+        """How they are reached."""
+        return self._leaders.connection
+
+    async def partitions(self, topic: str) -> frozenset[TopicPartition]:
+        """All that a topic has; none if there is no such topic."""
+        return await self._leaders.partitions(topic)
 
     async def ends(
         self, partitions: Iterable[TopicPartition], which: int

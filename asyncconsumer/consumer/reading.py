@@ -283,18 +283,28 @@ class Reading(Generic[K, V]):
         """What is left of a batch, without what is poison; what comes before that goes first."""
         self._left = [one for one in self._left if self._stream.batch_has(one)]  # and not lost
         made: list[Message[K, V]] = []
-        waits, poison = self._waits, self._how.poison
+        waited, poison = self._waits, self._how.poison
+        left = len(self._left)
         for at, record in enumerate(self._left):
             try:
-                made.append(await self._waited(record) if waits else self._made(record))
+                made.append(await self._waited(record) if self._waits else self._made(record))
             except DeserializationFailed as error:
                 if not poison.raises(error):
+                    waited = True
                     await self._met(Bad(error, self._stream.in_hand))
                     continue
-                go_on_with_it = made or error.retriable
-                self._left = self._left[at if go_on_with_it else at + 1 :]
-                if made:
-                    return made
-                raise
-        self._left = []
-        return [one for one in made if self._stream.batch_has(one)] if waits else made
+                left = at if made or error.retriable else at + 1
+                if not made:
+                    self._left = self._left[left:]
+                    raise
+                break
+        if waited:
+            made = await self._still_ours(made)
+        self._left = self._left[left:]
+        return made
+
+    async def _still_ours(self, made: list[Message[K, V]]) -> list[Message[K, V]]:
+        """Of what was made, what was not lost while that took its time."""
+        if not await self._stream.is_certain():
+            raise StopAsyncIteration  # nor will it be: all of it stays here, unfinished
+        return [one for one in made if self._stream.batch_has(one)]

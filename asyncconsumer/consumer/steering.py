@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig
 from asyncconsumer.consumer.joined import Given
 from asyncconsumer.consumer.lookups import Lookups
@@ -49,6 +50,11 @@ class Steering(ABC):
     @property
     def _rebalancer(self) -> Rebalancer:
         return self._following.rebalancer
+
+    @property
+    def connection(self) -> ConnectionConfig:
+        """How brokers are reached: as it was told, or as ZooKeeper told when it was opened."""
+        return self._lookups.connection
 
     @property
     def commits(self) -> bool:
@@ -136,6 +142,10 @@ class Steering(ABC):
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with these."""
         self._rebalancer.resume(partitions)
+
+    async def partitions_for(self, topic: str) -> frozenset[TopicPartition]:
+        """All partitions of a topic, whoever reads them; none if there is no such topic."""
+        return await self._lookups.partitions(topic)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]

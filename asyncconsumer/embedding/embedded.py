@@ -51,7 +51,7 @@ class Embedded(abc.ABC):
     @asynccontextmanager
     async def lifespan(self, web_app: object = None) -> AsyncIterator[None]:
         """For ``FastAPI(lifespan=...)`` and ``Starlette(lifespan=...)``."""
-        life = _Life(self)
+        life, self._died_of = _Life(self), None
         async with Scope("its web app") as scope:
             task = scope.start(self._live(life), type(self).__name__)
             await life.opened

@@ -105,8 +105,53 @@ class Poisoned(NamedTuple):
         return f"{self.partition}@{self.offset} was left out ({self.policy}): {self.reason}"
 
 
-Event: TypeAlias = Skipped | Truncated | Recreated | Stalled | Recovered | Rebalanced | Poisoned
+class Retried(NamedTuple):
+    """A handler failed with a record: it is tried again, after so many seconds at the least."""
 
+    partition: TopicPartition
+    offset: int
+    handler: str
+    attempts: int  # so far
+    seconds: float
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"handler {self.handler}, {self.partition}@{self.offset}, attempt {self.attempts}: "
+            f"{self.reason}; again in {self.seconds:.3g} s"
+        )
+
+
+class GivenUp(NamedTuple):
+    """A handler could not deal with a record, and goes on without it."""
+
+    partition: TopicPartition
+    offset: int
+    handler: str
+    attempts: int
+    policy: str  # skip, or dead_letter
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"handler {self.handler} gives up {self.partition}@{self.offset} ({self.policy}) "
+            f"after {self.attempts} attempts: {self.reason}"
+        )
+
+
+Event: TypeAlias = (
+    Skipped
+    | Truncated
+    | Recreated
+    | Stalled
+    | Recovered
+    | Rebalanced
+    | Poisoned
+    | Retried
+    | GivenUp
+)
+
+_OFTEN: Final = (Poisoned, Retried, GivenUp)  # as often as there are records
 _QUIET: Final = (Recovered, Rebalanced)  # as it should be
 
 
@@ -157,13 +202,13 @@ class Events:
         self.counts: Counter[str] = Counter()  # by the name of the kind, in lower case
         self._heed: Callable[[Event], None] = lambda event: None
         self._listeners: weakref.WeakSet[Heard] = weakref.WeakSet()
-        self._poison_log = QuietLog(_log)  # there may be as many as there are records
+        self._quiet_logs = {kind: QuietLog(_log) for kind in _OFTEN}
 
     def tell(self, event: Event) -> None:
         """It happened."""
         self.counts[type(event).__name__.lower()] += 1
-        if isinstance(event, Poisoned):
-            self._poison_log.warning("%s", event)
+        if isinstance(event, _OFTEN):
+            self._quiet_logs[type(event)].warning("%s", event)
         else:
             level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
             _log.log(level, "%s", event)
@@ -175,9 +220,9 @@ class Events:
         """Have this one act on what happens before anything else does."""
         self._heed = heed
 
-    def listen(self) -> Heard:
-        """What happens from now on."""
-        heard = Heard()
+    def listen(self, heard: Heard | None = None) -> Heard:
+        """What happens from now on; or have it heard by one that hears of other things, too."""
+        heard = heard or Heard()
         self._listeners.add(heard)
         return heard
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from aiokafka.protocol.api import Request, Response
 
+from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
@@ -42,6 +43,11 @@ class Leaders:
         self._randomness = randomness
         self._stale: set[TopicPartition] = set()
 
+    @property
+    def connection(self) -> ConnectionConfig:
+        """How brokers are reached."""
+        return self._brokers.config
+
     async def connect(
         self, partition: TopicPartition, traffic: Traffic, *, lane: int = 0
     ) -> tuple[Connection, Place]:
@@ -69,6 +75,13 @@ class Leaders:
             raise
         topic_id = metadata.topics[partition.topic].topic_id
         return Place(leader.broker.node_id, leader.broker.address, leader.epoch, topic_id)
+
+    async def partitions(self, topic: str) -> frozenset[TopicPartition]:
+        """All that a topic has, asked of the cluster now; none if there is none, or not yet."""
+        found = (await self._cluster.refresh([topic])).topics[topic]
+        if found.error is not None and not found.error.retriable:
+            raise found.error
+        return frozenset(TopicPartition(topic, number) for number in found.partitions)
 
     def doubt(self, partition: TopicPartition) -> None:
         """Have the leader asked for anew next time: what we believed did not work."""

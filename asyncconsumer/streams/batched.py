@@ -46,14 +46,21 @@ class Batched(Stream):
     async def next_batch(self, most: int, seconds: float) -> list[accel.Record]:
         """Up to so many records, or none at the end; one that has begun waits so long for more.
 
-        What was collected when somebody gave up waiting is in the next one.
+        What was collected when somebody gave up waiting is in the next one. What was lost while
+        it was collected is in none: another is begun, for that is not the end.
         """
         if not self._batch:
             self.give_receipt()
-            if self._trouble is not None:
+        ended = False
+        while not ended:
+            if not self._batch and self._trouble is not None:
                 error, self._trouble = self._trouble, None
                 raise error
-        await self._collect(most, seconds)
+            ended = await self._collect(most, seconds)
+            if not await self.is_certain():
+                return []  # what was collected stays here, unfinished
+            if self._batch:
+                break
         batch, self._batch = self._batch, []
         return batch
 
@@ -62,12 +69,12 @@ class Batched(Stream):
         self._first = self._not_handed_out()
         super().give_receipt()
 
-    async def _collect(self, most: int, seconds: float) -> None:
-        """Take records; what goes wrong after the first one is told the next time."""
+    async def _collect(self, most: int, seconds: float) -> bool:
+        """Take records, True at the end; what goes wrong after the first is told the next time."""
         if not self._batch:
             first = await anext(self._records, None)
             if first is None:
-                return
+                return True
             self._add(first)
         try:
             async with asyncio.timeout(seconds) as timeout:
@@ -77,9 +84,10 @@ class Batched(Stream):
             if not timeout.expired():
                 raise
         except StopAsyncIteration:
-            pass  # and will be again
+            return True  # and will be again
         except ConsumerError as error:
             self._trouble = error
+        return False
 
     def _add(self, record: accel.Record) -> None:
         partition = TopicPartition(record.topic, record.partition)

@@ -170,12 +170,16 @@ class Stream:
 
         For who waits for something before passing a record on: it may be lost meanwhile.
         """
+        return await self.is_certain() and self._held is in_hand
+
+    async def is_certain(self) -> bool:
+        """Wait until it is certain what is ours; False if it will never be again."""
         now = asyncio.get_running_loop().time
         while self._fence is not None and now() >= self._fence.deadline:
             if self.channel.closed:
-                return False  # it will never be certain again
+                return False
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-        return self._held is in_hand
+        return True
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of these, also of the chunk in hand, until `release`."""

@@ -56,6 +56,11 @@ class Scope:
         """Whether the block is running."""
         return self._state is _State.OPEN
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the block has come to its end."""
+        return self._state is _State.CLOSED
+
     def check_open(self) -> None:
         """Raise ClosedError outside of the block."""
         if self._state is not _State.OPEN:

@@ -20,6 +20,8 @@ class _Job(NamedTuple):
             return
         try:
             result = self.work()
+        except StopIteration as error:  # asyncio cannot raise it: who waits would do so for ever
+            self.future.set_exception(_told_of(error))
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
             self.future.set_exception(error)
         else:
@@ -74,3 +76,10 @@ class DaemonThreads:
         if wait:
             for thread in self._threads:
                 thread.join()
+
+
+def _told_of(error: StopIteration) -> RuntimeError:
+    """The same as coroutines make of it."""
+    raised = RuntimeError("a function in a thread raised StopIteration")
+    raised.__cause__ = error
+    return raised

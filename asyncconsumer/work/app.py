@@ -24,6 +24,7 @@ from asyncconsumer.dead_letters import DeadLetters
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
+from asyncconsumer.fetch.events import Events, Heard
 from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.outside import Outside
@@ -44,9 +45,11 @@ from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.options import refuse_for_loops
 from asyncconsumer.work.retry import Retry
-from asyncconsumer.work.running import Running
+from asyncconsumer.work.running import Around, Running
 from asyncconsumer.work.signals import signals
 from asyncconsumer.work.stream import Worked
+from asyncconsumer.work.topics import check_topics
+from asyncconsumer.work.tracing import check_tracing
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 5.0
@@ -59,22 +62,26 @@ class ConsumerApp(Embedded):
 
     A record is committed when its handler is done with it and with all before it; what is finished
     beyond is kept beside the commit, so that a restart does not repeat it. What ends an app is
-    raised out of its block, and by `failed`. At the end what runs has `shutdown_grace_ms`.
+    raised out of its block, and by `failed`. At the end what runs has `shutdown_grace_ms`. With
+    `tracing` each call of a handler is a span of OpenTelemetry's, in the trace of its record.
     """
 
     def __init__(
         self,
         *,
         shutdown_grace_ms: int = 20_000,
+        tracing: bool = False,
         outside: Outside | None = None,
         **options: Any,  # noqa: ANN401 - checked by the consumer
     ) -> None:
         whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
-        self._grace = shutdown_grace_ms / 1000
-        self._outside = outside or Outside()
+        self.shutdown_grace_ms: Final = shutdown_grace_ms
+        if tracing:
+            check_tracing()
+        self._around = Around(outside or Outside(), Events(), tracing)
         self._options = options
         refuse_for_loops(options)
-        Consumer(outside=self._outside, **options)  # what is wrong with them is told now
+        Consumer(outside=self._around.outside, **options)  # what is wrong with them is told now
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: name it with group_id")
         self._handlers: list[Handler] = []
@@ -155,6 +162,9 @@ class ConsumerApp(Embedded):
     async def __aenter__(self) -> Self:
         if not self._handlers:
             raise ConfigError("the app has no handler: declare one with @app.handler(topic)")
+        if self._scope.is_over:  # it may be opened again, as by each test of a web app
+            self._scope, self._end = Scope("the app"), Interruption()
+            self._drained, self._cut = None, {}
         async with AsyncExitStack() as stack:
             await self._open(stack)
             self._stack = stack.pop_all()
@@ -163,25 +173,25 @@ class ConsumerApp(Embedded):
         return self
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        topics, pattern = _wanted(self._handlers)
+        (topics, pattern), outside = _wanted(self._handlers), self._around.outside
         consumer: Consumer = Consumer(
             *topics,
             pattern=pattern,
-            outside=self._outside,
+            outside=outside,
             companions=_companions(self._handlers),
             **self._options,
         )
         config = consumer.config
         dead: dict[str, DeadLetters] = {}
         for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
-            letters = DeadLetters(topic, config.connection, randomness=self._outside.randomness)
+            letters = DeadLetters(topic, config.connection, randomness=outside.randomness)
             dead[topic] = await stack.enter_async_context(letters)
         self._running = [
             Running(
                 one,
                 group=config.member.group_id or "",
                 dead_letters=dead,
-                outside=self._outside,
+                around=self._around,
             )
             for one in self._handlers
         ]
@@ -189,7 +199,11 @@ class ConsumerApp(Embedded):
             stack.push_async_callback(one.close)
         await stack.enter_async_context(self._scope)
         self._consumer = await stack.enter_async_context(consumer)
+        for letters in dead.values():
+            letters.reach_by(consumer.connection)
         routes = consumer.by_partition(partial(Worked, self._lanes_of))
+        for handler in self._handlers:
+            await check_topics(handler, consumer)
         for one in self._running:
             one.start(self._start)
         self._start(self._follow(routes), "partitions")
@@ -232,7 +246,7 @@ class ConsumerApp(Embedded):
     ) -> None:
         ours = await self._end.over(error)
         try:
-            await self._drain(self._grace)
+            await self._drain(self.shutdown_grace_ms)
         finally:
             self._state = AppState.CLOSED
             self._end.happened.set()
@@ -269,7 +283,7 @@ class ConsumerApp(Embedded):
         What is not finished in time is cancelled and stays uncommitted: it is logged and returned.
         """
         self._scope.check_open()
-        drained = await self._drain(self._grace if grace_ms is None else grace_ms / 1000)
+        drained = await self._drain(self.shutdown_grace_ms if grace_ms is None else grace_ms)
         try:
             async with asyncio.timeout(_SECONDS_TO_COMMIT):
                 await self.consumer.commit()
@@ -277,11 +291,11 @@ class ConsumerApp(Embedded):
             _log.warning("drained, and not committed: %r; some records will come again", error)
         return drained
 
-    async def _drain(self, grace: float) -> Drained:
+    async def _drain(self, grace_ms: int) -> Drained:
         if self._drained is None:
             if self._state is AppState.RUNNING:
                 self._state = AppState.DRAINING
-            drained = await drain([one.lanes for one in self._running], grace)
+            drained = await drain([one.lanes for one in self._running], grace_ms / 1000)
             self._note_cut(drained.cut_short)
             self._drained = Drained(self._cut)
         return self._drained
@@ -292,7 +306,8 @@ class ConsumerApp(Embedded):
 
     def _note_cut(self, cut: Mapping[TopicPartition, list[int]]) -> None:
         for partition, offsets in cut.items():
-            self._cut.setdefault(partition, []).extend(offsets)
+            known = self._cut.setdefault(partition, [])
+            known += [one for one in offsets if one not in known]
 
     # --- how it stands ---------------------------------------------------------------------------
 
@@ -303,9 +318,32 @@ class ConsumerApp(Embedded):
         assert self._consumer is not None
         return self._consumer
 
+    @property
+    def group_id(self) -> str:
+        """Of its group."""
+        return str(self._options["group_id"])
+
+    @property
+    def dead_letter_topics(self) -> set[str]:
+        """Where its handlers' dead letters go."""
+        topics = (one.handling.dead_letter_topic for one in self._handlers)
+        return {topic for topic in topics if topic is not None}
+
+    def reader(self, suffix: str) -> Consumer:
+        """A consumer for what is there now, by this app's options, of a group of another name."""
+        theirs = ("listener", "interceptors", "offsets")  # made for what the app reads
+        options = {name: given for name, given in self._options.items() if name not in theirs}
+        options |= {"group_id": f"{self.group_id}{suffix}", "auto_offset_reset": "earliest"}
+        options |= {"commit_policy": "manual", "stop_at": "end"}
+        return Consumer(outside=self._around.outside, **options)
+
     def health(self) -> AppHealth:
         """How it stands; true while it runs and nothing has failed."""
         return health_of(self._state, self._end.error, self._running)
+
+    def events(self) -> Heard:
+        """What happens from now on: all that its consumer tells, retries, and what is given up."""
+        return self._around.events.listen(self.consumer.events())
 
     def standing(self) -> Standing:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.serdes import Deserializer, deserializer_of
@@ -11,6 +11,7 @@ from asyncconsumer.streams.messages import Message
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.wire.record import Headers
 
+_OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # and hardly names for a value
 _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # which need no package
 
 
@@ -34,16 +35,12 @@ class Value:
 
 def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> list[Argument]:
     """What makes each argument of a handler, in their order. Raises for what nobody understands."""
-    called: Any = function
-    if not inspect.isroutine(function):
-        called = type(function).__call__.__get__(function)  # an object that can be called
-    try:
-        hints = get_type_hints(called, include_extras=True)
-        parameters = inspect.signature(function).parameters.values()
-    except (NameError, TypeError, ValueError) as error:
+    try:  # also of a partial function, a bound method, an object, what a decorator has wrapped
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+    except (NameError, TypeError, ValueError, SyntaxError, AttributeError) as error:
         raise ConfigError(f"handler {name}: its annotations cannot be read: {error}") from error
     found = [
-        _reader(f"handler {name}, parameter {one.name!r}", one, hints.get(one.name), batch=batch)
+        _reader(f"handler {name}, parameter {one.name!r}", one, batch=batch)
         for one in parameters
         if one.default is inspect.Parameter.empty
     ]
@@ -54,9 +51,12 @@ def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> lis
     return found
 
 
-def _reader(where: str, parameter: inspect.Parameter, kind: Any, *, batch: bool) -> Argument:  # noqa: ANN401
+def _reader(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argument:
     if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
         raise ConfigError(f"{where}: only plain parameters can be given, or those with a default")
+    kind: Any = None if parameter.annotation is parameter.empty else parameter.annotation
+    if parameter.name == "self" and kind is None:
+        raise ConfigError(f"{where}: of which object? Declare its method: app.handler(...)(it.run)")
     if batch:
         kind = _of_list(where, kind)
     wanted: list[object] = []
@@ -68,9 +68,14 @@ def _reader(where: str, parameter: inspect.Parameter, kind: Any, *, batch: bool)
     if Key in wanted or (Value not in wanted and parameter.name == "key"):
         return _part(where, how, "key")
     if kind == Headers or (parameter.name == "headers" and not wanted):
-        return Argument(_headers)
+        return _headers_as(where, kind)
     if kind is None and parameter.name == "record":
         return Argument(_as_it_is)
+    if parameter.name in _OF_A_RECORD and not wanted:
+        raise ConfigError(
+            f"{where}: it would be given the value. Take the Record, which has its "
+            f"{parameter.name}; or, if the value is meant, annotate it as Annotated[..., Value]"
+        )
     return _part(where, how, "value")
 
 
@@ -90,8 +95,13 @@ def _as_it_is(record: Record) -> Record:
     return record
 
 
-def _headers(record: Record) -> Headers:
-    return record.headers
+def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
+    """As pairs, for a name may be there twice; or as a dict, of the last ones."""
+    if kind in (dict, dict[str, bytes], dict[str, bytes | None]):
+        return Argument(lambda record: dict(record.headers))
+    if kind is None or kind is tuple or get_origin(kind) is tuple:
+        return Argument(lambda record: record.headers)
+    raise ConfigError(f"{where}: headers are pairs; for a dict annotate it as dict[str, bytes]")
 
 
 def _part(where: str, kind: Any, part: Part) -> Argument:  # noqa: ANN401

@@ -90,6 +90,8 @@ async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> None:
         if not timeout.expired():
             raise
         raise HandlerTimedOut(name, milliseconds) from error
+    if timeout.expired():  # it was told so, and returned: that does not mean that it is done
+        raise HandlerTimedOut(name, milliseconds)
 
 
 async def _with_room(call: Call, threads: Threads, item: Item) -> None:

@@ -5,15 +5,19 @@ from collections import Counter
 from random import Random
 from typing import Final
 
-from asyncconsumer.dead_letters import DeadLetters, Failure
+from asyncconsumer.dead_letters import DeadLetters, Failure, Foreign, original
 from asyncconsumer.errors import DeserializationFailed, HandlerFailed
+from asyncconsumer.fetch.events import Events, GivenUp, Retried
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.lanes import Lanes
-from asyncconsumer.work.parking import Foreign, NotYet, Parked, Parking, attempts_of, original
+from asyncconsumer.work.parking import NotYet, Parked, Parking, attempts_of
 from asyncconsumer.work.retry import Retry
-from asyncconsumer.work.share import Item, Share, first_of, records_of
+from asyncconsumer.work.share import Item, Share, Tried, first_of, records_of
+
+# What a deserializer needs is out of reach, such as a registry: that says nothing of the record.
+_SECONDS_UNTIL_IT_IS_MENDED: Final = 1.0
 
 
 class Failures:
@@ -29,6 +33,7 @@ class Failures:
         on_error: str,
         group: str,
         randomness: Random,
+        events: Events,
         parking: Parking | None = None,
     ) -> None:
         self.counts: Final[Counter[str]] = Counter()
@@ -39,6 +44,7 @@ class Failures:
         self._skips = on_error == "skip"
         self._group = group
         self._randomness = randomness
+        self._events = events
         self._parking = parking
         self._log = QuietLog(logging.getLogger(__name__))
 
@@ -46,7 +52,7 @@ class Failures:
         """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
         first = first_of(item)
         if isinstance(error, NotYet):
-            share.attempts[first.offset] = attempts_of(first)  # it will have waited
+            share.attempts[first.offset] = Tried(attempts_of(first), None)  # it will have waited
             self._lanes.again(share, item, error.seconds)
             return False
         if isinstance(error, Parked):
@@ -55,25 +61,29 @@ class Failures:
         if isinstance(error, Foreign):
             await self.give_up(first, error, 1)
             return True
+        if isinstance(error, DeserializationFailed) and error.retriable:
+            self._log.warning("handler %s waits: %s", self._handler, error)
+            self._lanes.again(share, item, _SECONDS_UNTIL_IT_IS_MENDED)
+            return False
+        return await self._failed(share, item, error)
+
+    async def _failed(self, share: Share, item: Item, error: Exception) -> bool:
+        """The handler failed with it, or it is poison."""
+        first = first_of(item)
         waited = self._parking is not None and first.topic == self._parking.topic
-        attempts = share.attempts.pop(first.offset, attempts_of(first) if waited else 0) + 1
+        before = share.attempts.pop(first.offset, None)
+        attempts = 1 + (before.times if before else attempts_of(first) if waited else 0)
         self.counts["failed"] += 1
         if (wait := self._wait(attempts, error)) is not None:
             self.counts["retried"] += 1
             if self._parking is not None and not waited:
                 await self._park(first, error, attempts)
+                self._tell_of_retry(first, attempts, self._parking.delay, error)
                 return True
             if self._parking is not None:
                 wait = max(wait, self._parking.delay)
-            share.attempts[first.offset] = attempts
-            self._log.warning(
-                "handler %s, %s, attempt %d: %r; again in %.3g s",
-                self._handler,
-                place_of(first),
-                attempts,
-                error,
-                wait,
-            )
+            share.attempts[first.offset] = Tried(attempts, item)
+            self._tell_of_retry(original(first) if waited else first, attempts, wait, error)
             self._lanes.again(share, item, wait)
             return False
         for record in records_of(item):
@@ -87,7 +97,7 @@ class Failures:
         self.counts["parked"] += 1
 
     def _wait(self, attempts: int, error: Exception) -> float | None:
-        if isinstance(error, DeserializationFailed) and not error.retriable:
+        if isinstance(error, DeserializationFailed):
             return None  # it will not get better
         if self._retry is None:
             return None
@@ -99,18 +109,23 @@ class Failures:
             failure = Failure(error, attempts, self._group, self._handler)
             await self._dead_letters.write(record, failure)
             self.counts["dead letters"] += 1
+            self._tell_of_end(record, attempts, "dead_letter", error)
             return
         if not self._skips:
             place = place_of(record)
             raise HandlerFailed(self._handler, place, attempts, repr(error)) from error
         self.counts["skipped"] += 1
-        self._log.warning(
-            "handler %s skips %s after %d attempts: %r",
-            self._handler,
-            place_of(record),
-            attempts,
-            error,
-        )
+        self._tell_of_end(record, attempts, "skip", error)
+
+    def _tell_of_retry(
+        self, record: Record, attempts: int, seconds: float, error: Exception
+    ) -> None:
+        at, handler = TopicPartition(record.topic, record.partition), self._handler
+        self._events.tell(Retried(at, record.offset, handler, attempts, seconds, repr(error)))
+
+    def _tell_of_end(self, record: Record, attempts: int, policy: str, error: Exception) -> None:
+        at, handler = TopicPartition(record.topic, record.partition), self._handler
+        self._events.tell(GivenUp(at, record.offset, handler, attempts, policy, repr(error)))
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:
         """Whether to go on behind bytes that cannot be read: no dead letter can be made of them."""

@@ -63,7 +63,8 @@ def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
     now = asyncio.get_running_loop().time()
     for one in handlers:
         if one.lanes.running and (seconds := one.lanes.pace.longest(now)) >= timeout_ms / 1000:
-            return f"handler {one.handler.name} finished nothing for {seconds:.0f} s"
+            why = "" if (trouble := one.trouble) is None else f": {trouble}"
+            return f"handler {one.handler.name} finished nothing for {seconds:.0f} s{why}"
     return None
 
 

@@ -88,6 +88,11 @@ class Lanes:
                 offsets.extend(record.offset for record in records_of(item))
         return cancelled
 
+    def to_repeat(self) -> dict[TopicPartition, list[int]]:
+        """What failed, and waits for its next try."""
+        ours = (share for share in self.shares.values() if share.state is not State.OVER)
+        return {share.partition: offsets for share in ours if (offsets := share.to_repeat)}
+
     async def settled(self, share: Share) -> None:
         """Wait until nothing of it is being worked on."""
         while self._is_running(share):

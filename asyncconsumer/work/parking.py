@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.dead_letters import PREFIX, DeadLetters, Failure
+from asyncconsumer.dead_letters import DeadLetters, Failure, original, told_by
 from asyncconsumer.errors import ClosedError, ConsumerError, NotAssigned
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.quiet import QuietLog
@@ -30,10 +30,6 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 class Parked(Exception):
     """Another of its key waits in the retry topic: this one waits behind it."""
-
-
-class Foreign(Exception):
-    """It is in the retry topic, and does not tell which record it was: others wrote it there."""
 
 
 class NotYet(Exception):
@@ -196,34 +192,5 @@ def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
 
 def attempts_of(record: Record) -> int:
     """How often it was tried before it came to the retry topic."""
-    told = _told(record).get("attempts", b"")
+    told = told_by(record).get("attempts", b"")
     return int(told) if told.isdigit() else 0
-
-
-def original(record: Record) -> Record:
-    """The record as it was before it came to the retry topic."""
-    told = _told(record)
-    try:
-        partition, offset, timestamp = (
-            int(told[name]) for name in ("partition", "offset", "timestamp")
-        )
-        topic = told["topic"].decode()
-    except (KeyError, ValueError):
-        raise Foreign("its headers do not tell which record it was") from None
-    return Record(
-        topic,
-        partition,
-        offset,
-        timestamp,
-        key=record.key,
-        value=None if "no_value" in told else record.value,
-        headers=[one for one in record.headers if not one[0].startswith(PREFIX)],
-    )
-
-
-def _told(record: Record) -> dict[str, bytes]:
-    return {
-        name.removeprefix(PREFIX): text or b""
-        for name, text in record.headers
-        if name.startswith(PREFIX)
-    }

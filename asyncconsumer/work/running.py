@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.fetch.events import Events
 from asyncconsumer.outside import Outside
 from asyncconsumer.work.batches import Batches
 from asyncconsumer.work.calling import caller, is_async
@@ -14,10 +15,19 @@ from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.order import SINGLY, Order
 from asyncconsumer.work.parking import Parking
 from asyncconsumer.work.threads import Threads
+from asyncconsumer.work.tracing import traced
 from asyncconsumer.work.workers import Workers
 
 Start = Callable[[Coroutine[Any, Any, None], str], object]
 """Runs a coroutine in the background, until it is done or everything ends."""
+
+
+class Around(NamedTuple):
+    """What all handlers of an app have around them."""
+
+    outside: Outside
+    events: Events
+    tracing: bool = False
 
 
 class Running:
@@ -29,10 +39,11 @@ class Running:
         *,
         group: str,
         dead_letters: Mapping[str, DeadLetters],
-        outside: Outside,
+        around: Around,
     ) -> None:
-        how = handler.handling
+        how, outside = handler.handling, around.outside
         self.handler: Final = handler
+        self._writers = [dead_letters[topic] for topic in how.writes_to if topic in dead_letters]
         self.parking: Final = _parking(how, dead_letters, outside)
         self.lanes: Final = (
             Lanes(how.limit, how.max_in_flight_bytes, partial(_order, how))
@@ -50,6 +61,7 @@ class Running:
             on_error=how.on_error,
             group=group,
             randomness=outside.randomness,
+            events=around.events,
             parking=self.parking,
         )
         call = caller(
@@ -60,9 +72,16 @@ class Running:
             timeout_ms=how.handler_timeout_ms,
             threads=self._threads,
         )
+        if around.tracing:
+            call = traced(call, group)
         if self.parking is not None:
             call = self.parking.call(call)
         self.workers: Final = Workers(handler.name, self.lanes, call, self.failures)
+
+    @property
+    def trouble(self) -> str | None:
+        """What its records wait for, if that is known."""
+        return next((told for one in self._writers if (told := one.trouble)), None)
 
     def start(self, start: Start) -> None:
         """Begin to work."""

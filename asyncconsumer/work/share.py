@@ -3,7 +3,7 @@
 import asyncio
 import enum
 from collections import deque
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Fence
@@ -12,6 +12,13 @@ from asyncconsumer.work.ledger import Ledger
 
 Item: TypeAlias = Record | list[Record]
 """What a handler is called with: a record, or a batch of one partition."""
+
+
+class Tried(NamedTuple):
+    """How often something was tried, here or before it came here."""
+
+    times: int
+    item: Item | None  # that failed here; None if it has only waited for its time
 
 
 class State(enum.Enum):
@@ -40,7 +47,7 @@ class Share:
         self.size = 0  # their bytes
         self.lanes: dict[Any, Any] = {}  # what waits for its turn, as the order likes to keep it
         self.parked: deque[Item] = deque()  # whose turn came while it was held
-        self.attempts: dict[int, int] = {}  # that failed, by the first offset; of what waited, too
+        self.attempts: dict[int, Tried] = {}  # of what is to be tried again, by its first offset
         self.timers: set[asyncio.TimerHandle] = set()
         self.bell = asyncio.Event()  # rung when there is room, or something was finished
         self.former = former  # the same partition, when it was ours before, not at its end yet
@@ -50,6 +57,13 @@ class Share:
         """Whether it may be somebody else's by now, for all we know."""
         fence = self.fence
         return fence is not None and asyncio.get_running_loop().time() >= fence.deadline
+
+    @property
+    def to_repeat(self) -> list[int]:
+        """The offsets of what failed, and was not tried again yet."""
+        items = [tried.item for tried in self.attempts.values() if tried.item is not None]
+        offsets = [record.offset for item in items for record in records_of(item)]
+        return [one for one in offsets if self.ledger.is_unfinished(one)]
 
     def alone(self) -> None:
         """What was worked on before has come to its end."""

@@ -1,6 +1,8 @@
 """Threads for handlers that are plain functions."""
 
 import asyncio
+import contextvars
+import inspect
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -45,9 +47,13 @@ class Threads:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
-        """What the function returns."""
+        """What the function returns. An `async def` in a plain decorator returns a coroutine."""
+        returned = await self._called(function, *arguments)
+        return await returned if inspect.isawaitable(returned) else returned
+
+    async def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
         loop = asyncio.get_running_loop()
-        work = self._pool.submit(function, *arguments)
+        work = self._pool.submit(contextvars.copy_context().run, function, *arguments)
         self._working.add(work)
         work.add_done_callback(self._working.discard)
         try:

@@ -1,8 +1,8 @@
 """Those who do the work: a fixed number of coroutines that take what is ready."""
 
 import asyncio
-from contextlib import suppress
-from typing import Final
+import logging
+from typing import Final, NoReturn
 
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
 from asyncconsumer.wire.accel import Record
@@ -11,6 +11,7 @@ from asyncconsumer.work.failures import Failures
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.share import Item, Share, State
 
+_log: Final = logging.getLogger(__name__)
 _ITEMS_BETWEEN_BREATHS: Final = 64
 
 
@@ -31,7 +32,7 @@ class Workers:
         task = asyncio.current_task()
         assert task is not None
         in_a_row = 0
-        while not task.cancelling():  # a handler may have swallowed the end of us
+        while not task.cancelling() or not self._is_to_end(task):
             if not ready or lanes.stopped:
                 await lanes.wait_for_work()
                 in_a_row = 0
@@ -53,22 +54,27 @@ class Workers:
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - told apart there
                 await self._failed(task, share, item, error)
             else:
-                if task in lanes.cut:
-                    await self._take_back(task)  # it was too late, or the handler did not listen
-                lanes.finish(share, item)
-                self.finished += 1
+                # a cancellation that came too late is met by us; what a handler met it answered
+                if task not in lanes.cut or await self._take_back(task):
+                    lanes.finish(share, item)
+                    self.finished += 1
                 lanes.stop_running(task, share)
 
     async def _failed(
         self, task: "asyncio.Task[object]", share: Share, item: Item, error: BaseException
     ) -> None:
-        """Deal with it, unless it was we who cancelled: then the item is somebody else's."""
+        """Deal with it, unless it was we who cancelled: then the item is somebody else's.
+
+        Whatever a handler makes of that: what it cleans up may fail, and libraries may translate.
+        """
         lanes = self._lanes
         try:
             if isinstance(error, asyncio.CancelledError):
                 if task.cancelling():
                     raise error
                 error = HandlerCancelled(self._handler)
+            elif task in lanes.cut or self._is_to_end(task):
+                self._be_cancelled(error)
             assert isinstance(error, Exception)
             if isinstance(item, list) and (bad := _bad_one(item, error)) is not None:
                 await self._go_on_without(bad, share, item, error)
@@ -82,6 +88,21 @@ class Workers:
                 await self._take_back(task)
             lanes.stop_running(task, share)
 
+    def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
+        """Whether a cancellation that a handler met was meant for us: nothing is begun any more.
+
+        Else it is the handler's own, which some libraries leave behind when a time of theirs is up:
+        it is taken back, for the worker would be gone, and nobody would know.
+        """
+        if not self._lanes.stopped:
+            while task.cancelling():
+                task.uncancel()
+        return task.cancelling() > 0
+
+    def _be_cancelled(self, error: BaseException) -> NoReturn:
+        _log.warning("handler %s was cancelled, and raised %r", self._handler, error)
+        raise asyncio.CancelledError from error
+
     async def _go_on_without(
         self, bad: Record, share: Share, batch: list[Record], error: Exception
     ) -> None:
@@ -94,16 +115,20 @@ class Workers:
             batch[:] = [record for record in batch if record is not bad]
             self._lanes.again(share, batch, 0)
 
-    async def _take_back(self, task: "asyncio.Task[object]") -> None:
-        """The cancellation was for the item's sake; the worker goes on.
+    async def _take_back(self, task: "asyncio.Task[object]") -> bool:
+        """The cancellation was for the item's sake; the worker goes on. Whether it was met here.
 
-        A handler that had its own partition taken away, by a seek, may not have met it yet: it is
-        met here, and not by the next record.
+        A handler that had its own partition taken away, by a seek, may not have met it yet: it must
+        not be met by the next record. One that did and returned all the same may have done nothing.
         """
         self._lanes.cut.discard(task)
-        with suppress(asyncio.CancelledError):  # if there was another, `cancelling` says so
+        met_here = False
+        try:
             await asyncio.sleep(0)
+        except asyncio.CancelledError:  # if there was another, `cancelling` says so
+            met_here = True
         task.uncancel()
+        return met_here
 
 
 def _bad_one(batch: list[Record], error: Exception) -> Record | None:

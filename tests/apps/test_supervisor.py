@@ -32,6 +32,11 @@ line.sendall(b'{"up": true}\\n')
 line.sendall(b'{"standing": {"live": true, "ready": true, "state": "x", "newer": 1}}\\n')
 line.recv(100)
 """
+COMES_UP_WITH_GRACE = """
+line.sendall(b'{"up": true, "grace": %d}\\n' % (300 + number))
+line.sendall(b'{"standing": {"live": true, "ready": true, "state": "x"}}\\n')
+line.recv(100)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +44,7 @@ class Script(Job):
     """A worker that is as bad as the test wants it to be; its end of the line is `line`."""
 
     target: str = ""
-    grace: float = 1.0
+    grace: float | None = 1.0
     uvloop: bool = False
     broken: list[int] = field(default_factory=list)  # which of them cannot be started now
 
@@ -108,6 +113,12 @@ def descriptors() -> int:
 
 def ready(supervisor: Supervisor) -> list[bool]:
     return [standing.ready for standing in supervisor.look().values()]
+
+
+async def test_workers_have_the_grace_that_they_ask_for() -> None:
+    async with supervised(Script(target=COMES_UP_WITH_GRACE, grace=None)) as (supervisor, said):
+        await until(lambda: ready(supervisor) == [True, True])
+    assert begins("draining, within 302 s", said)
 
 
 async def test_one_that_cannot_be_started_does_not_end_the_others() -> None:

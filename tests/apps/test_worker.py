@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from asyncconsumer.apps.process import Job, WorkerProcess
+from asyncconsumer import ConsumerApp
+from asyncconsumer.apps.process import GRACE_OF_APP, Job, WorkerProcess
+from asyncconsumer.apps.worker import Worker
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.apps.services import ROOT, Service, service
@@ -106,6 +109,15 @@ async def test_workers_of_a_static_member_have_a_name_each(
     running = await WorkerProcess.start(7, job, lambda _: None)
     await running.watch()
     assert running.reason == "billing-7"
+
+
+@pytest.mark.fast
+async def test_without_another_grace_it_is_the_apps() -> None:
+    app = ConsumerApp(bootstrap_servers="k:1", group_id="g", shutdown_grace_ms=1_234)
+    line: Any = None  # not used yet
+    assert [Worker(app, line, grace)._grace_ms for grace in (None, 5)] == [1_234, 5]
+    job = Job(target="shop:app", grace=None, uvloop=False)
+    assert job.command(1, 3)[-2:] == [GRACE_OF_APP, "asyncio"]
 
 
 def _lag_of(running: WorkerProcess) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from asyncconsumer import Consumer, Record, TopicPartition
 from asyncconsumer.consumer.interceptors import Interceptor
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
 from tests.consumer.test_given_up import damage
@@ -201,3 +201,16 @@ async def test_an_interceptor_that_returns_nothing_takes_no_record_away(
 def test_an_interceptor_that_would_have_to_be_awaited_is_refused() -> None:
     with pytest.raises(ConfigError, match="no `async def`"):
         Consumer("t", bootstrap_servers="k:1", group_id="g", interceptors=[Waiting()])
+
+
+def test_a_topic_that_is_not_there_is_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+    """Its name may be wrong, and nothing would ever come."""
+
+    async def read(*topics: str) -> None:
+        async with world() as cluster, consumer(cluster, topics) as one:
+            await one.assigned()
+
+    run(lambda: read("t"), seed=1)
+    assert "is not there" not in caplog.text
+    run(lambda: read("t", "tt"), seed=1)
+    assert "topic 'tt' is not there" in caplog.text

@@ -7,13 +7,14 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import ConsumerError, Record, TopicPartition
+from asyncconsumer.fetch.events import Events
 from asyncconsumer.outside import Outside
 from asyncconsumer.work.handler import Handler, Handling
 from asyncconsumer.work.lanes import Lanes
-from asyncconsumer.work.running import Running
+from asyncconsumer.work.running import Around, Running
 from asyncconsumer.work.share import Share, size_of
 
-OUTSIDE = Outside(randomness=Random(1))
+AROUND = Around(Outside(randomness=Random(1)), Events())
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -39,7 +40,7 @@ class Bench:
         how = Handling(**handling)
         function = self._batch if how.batch else self._one
         handler = Handler(function, frozenset({"t"}), None, how)
-        self.running = Running(handler, group="g", dead_letters={}, outside=OUTSIDE)
+        self.running = Running(handler, group="g", dead_letters={}, around=AROUND)
         self.lanes = self.running.lanes
 
     async def _one(self, record: Record) -> None:

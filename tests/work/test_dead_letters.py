@@ -1,8 +1,8 @@
 """Dead letters are written, sooner or later."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
 from asyncconsumer import ClosedError, Record, TopicPartition, dead_letters
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.dead_letters import DeadLetters, Failure
+from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.members import admin_of
@@ -59,6 +59,15 @@ class Producer:
             Producer.written.append(value)
             told.set_result(SimpleNamespace(offset=len(Producer.written)))
         return told
+
+
+@contextmanager
+def producers() -> Iterator[type[Producer]]:
+    """Those of all letters are such."""
+    Producer.down, Producer.too_large, Producer.written, Producer.open = False, frozenset(), [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dead_letters, "AIOKafkaProducer", Producer)
+        yield Producer
 
 
 @asynccontextmanager
@@ -145,6 +154,23 @@ async def test_letters_that_nobody_waits_for_any_more_are_written_and_forgotten(
 
 @pytest.mark.fast
 @simulated(seeds=range(2))
+async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it() -> None:
+    """Whoever has its partition now would try it again, after what followed it was done."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with letters(patch) as one:
+            Producer.down = True
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(30):
+                    await one.write(letter(b"parked"), WRONG, partition=0)
+            Producer.down = False
+            await asyncio.sleep(60)
+            assert (Producer.written, one._letters) == ([], {})
+            await one.write(letter(b"parked"), WRONG, partition=0)
+            assert Producer.written == [b"parked"]
+
+
+@pytest.mark.fast
+@simulated(seeds=range(2))
 async def test_two_records_of_one_place_are_two_letters() -> None:
     """The topic was made anew while the letter of the first was not written yet."""
     with pytest.MonkeyPatch.context() as patch:
@@ -155,6 +181,13 @@ async def test_two_records_of_one_place_are_two_letters() -> None:
             await asyncio.sleep(1)
             Producer.down = False
         assert Producer.written == [b"old", b"new"]
+
+
+@pytest.mark.fast
+def test_what_no_text_can_hold_is_told_all_the_same() -> None:
+    """A path that is no UTF-8, for instance, as Python has it."""
+    told = dict(told_of(letter(b"v"), Failure(ValueError("\udcff"))))
+    assert told["dlt.error.message"] == b"\\udcff"
 
 
 async def test_a_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) -> None:

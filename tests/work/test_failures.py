@@ -1,24 +1,30 @@
 """Retries, timeouts, dead letters and poison: on virtual time, without a broker."""
 
 import asyncio
+from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from asyncconsumer import ConfigError, Record
 from asyncconsumer.dead_letters import Failure
-from asyncconsumer.errors import DeserializationFailed, HandlerFailed, HandlerTimedOut
-from asyncconsumer.outside import Outside
+from asyncconsumer.errors import (
+    DeserializationFailed,
+    HandlerFailed,
+    HandlerTimedOut,
+    RegistryUnavailable,
+)
+from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.work.batches import Batch
+from asyncconsumer.work.draining import drain
 from asyncconsumer.work.handler import Handler, Handling
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.running import Running
-from tests.work.fakes import A, B, Bench, bench, record, settle, submit
+from tests.work.fakes import AROUND, A, B, Bench, bench, record, settle, submit
 
 pytestmark = pytest.mark.fast
-OUTSIDE = Outside(randomness=Random(1))
 
 BAD = ValueError("bad")
 
@@ -98,6 +104,24 @@ async def test_what_is_lost_while_it_waits_is_not_tried_again() -> None:
         one.lanes.end(share)
         await asyncio.sleep(10)
         assert one.begun == [0]
+
+
+@pytest.mark.parametrize("batch", [None, Batch(2, 5)], ids=["singly", "batch"])
+@simulated(seeds=range(5))
+async def test_what_was_to_be_tried_again_at_the_end_is_told(batch: Batch | None) -> None:
+    """It was begun and is not finished, though nobody has to be cancelled."""
+    retry = Retry(3, backoff_ms=30_000)
+    async with bench(ordering="none", concurrency=3, batch=batch, retry=retry) as one:
+        share = one.lanes.open(A, 0, None)
+        submit(one.lanes, share, [record(n) for n in range(4)])
+        await settle()
+        await one.fail(0, BAD)
+        await one.finish(*one.words)
+        drained = await drain([one.lanes], 5)
+        assert not drained
+        assert drained.cut_short == {A: [0, 1] if batch else [0]}
+        one.lanes.end(share)
+        assert await drain([one.lanes], 5)
 
 
 # --- giving up -----------------------------------------------------------------------------------
@@ -201,13 +225,31 @@ async def test_a_handler_that_takes_too_long_has_failed() -> None:
         assert share.ledger.committable() == 1
 
 
+@simulated(seeds=range(2))
+async def test_a_handler_that_returns_because_its_time_is_up_has_failed() -> None:
+    async def handle(value: bytes) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    one = bench_for(handle, handler_timeout_ms=500)
+    letters = Letters(one)
+    share = one.lanes.open(A, 0, None)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(one.work())
+        submit(one.lanes, share, [record(0)])
+        await asyncio.sleep(1)
+        task.cancel()
+    ((_, failure),) = letters.written
+    assert isinstance(failure.error, HandlerTimedOut)
+
+
 # --- poison --------------------------------------------------------------------------------------
 
 
 def bench_for(function: Any, **handling: Any) -> Bench:
     one = Bench(**handling)
     handler = Handler(function, frozenset({"t"}), None, Handling(**handling))
-    one.running = Running(handler, group="g", dead_letters={}, outside=OUTSIDE)
+    one.running = Running(handler, group="g", dead_letters={}, around=AROUND)
     one.lanes = one.running.lanes
     return one
 
@@ -234,6 +276,41 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
     assert (offset, failure.attempts) == (1, 1)
     assert isinstance(failure.error, DeserializationFailed)
     assert share.ledger.committable() == 3
+
+
+@pytest.mark.parametrize("batch", [None, Batch(1, 5)], ids=["singly", "batch"])
+@simulated(seeds=range(2))
+async def test_what_time_may_mend_is_no_poison(batch: Batch | None) -> None:
+    """Though nothing is to be tried again: that is for what the handler itself does."""
+    seen: list[object] = []
+    up = asyncio.Event()
+
+    async def asks(data: bytes) -> int:
+        if not up.is_set():
+            raise RegistryUnavailable("http://registry", "nobody there")
+        return len(data)
+
+    made = deserializer_of(asks)
+
+    async def handle(value: Annotated[int, made]) -> None:
+        seen.append(value)
+
+    async def handle_all(value: Annotated[list[int], made]) -> None:
+        seen.extend(value)
+
+    one = bench_for(handle_all if batch else handle, batch=batch)
+    letters = Letters(one)
+    share = one.lanes.open(A, 0, None)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(one.work())
+        submit(one.lanes, share, [record(0, size=3)])
+        await asyncio.sleep(600)
+        assert share.ledger.committable() == 0
+        up.set()
+        await asyncio.sleep(5)
+        task.cancel()
+    assert (seen, letters.written) == ([3], [])
+    assert share.ledger.committable() == 1
 
 
 @simulated(seeds=range(5))

@@ -13,6 +13,7 @@ from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
 from asyncconsumer.errors import OffsetMetadataTooLarge
+from asyncconsumer.fetch.events import Events
 from asyncconsumer.group.subscription import Pattern
 from asyncconsumer.model import Offset
 from asyncconsumer.outside import Outside
@@ -21,7 +22,7 @@ from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from asyncconsumer.work.handler import Handler, Handling
 from asyncconsumer.work.metadata import decode
-from asyncconsumer.work.running import Running
+from asyncconsumer.work.running import Around, Running
 from tests.work.fakes import submit
 from tests.work.world import app, until
 
@@ -131,7 +132,7 @@ async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -
     handler = Handler(handle, frozenset("t"), None, Handling(retry=Retry(topic="r", delay_ms=1000)))
     writer = DeadLetters("r", ConnectionConfig(bootstrap_servers="k:1"), randomness=Random(1))
     outside = Outside(randomness=Random(1), now_ms=lambda: int(clock() * 1000))
-    one = Running(handler, group="g", dead_letters={"r": writer}, outside=outside)
+    one = Running(handler, group="g", dead_letters={"r": writer}, around=Around(outside, Events()))
     share = one.lanes.open(TopicPartition("r", 0), 0, None)
     told = told_of(Record("t", 0, 0, 7, key=b"k"), Failure(ValueError()))
     async with Scope("workers") as scope:

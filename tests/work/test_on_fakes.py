@@ -1,14 +1,16 @@
 """Apps on a fake Kafka, on virtual time: what the log does, and what happens around them."""
 
 import asyncio
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
 
 from asyncconsumer import ConsumerApp, Record, TopicPartition
+from asyncconsumer.errors import HandlerFailed
 from asyncconsumer.model import Offset
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster import Told
 from asyncconsumer.work import ledger as ledger_module
 from asyncconsumer.work.ledger import Ledger
@@ -154,6 +156,81 @@ async def test_leaving_ends_though_nobody_is_there_any_more() -> None:
         assert one.health().state == "closed"
 
 
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+@simulated(seeds=range(5))
+async def test_what_we_cancelled_is_not_finished_whatever_its_handler_makes_of_that(
+    policy: Any,
+) -> None:
+    """At the end, and when its partition is taken away: it is no failure of the record."""
+    begun: list[int] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 1)
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t", on_error=policy)
+        async def handle(record: Record) -> None:
+            begun.append(record.offset)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ConnectionError("it is closed")
+
+        async with one:
+            await until(lambda: len(begun) == 1)
+            one.consumer.seek(A, 0)
+            await until(lambda: len(begun) == 2)
+            assert (await one.drain()).cut_short == {A: [0]}
+        assert cluster.shelf.offsets["g"][A]["offset"] == 0
+        assert one.health().handlers[handle.__qualname__].failed == 0
+
+
+@simulated(seeds=range(5))
+async def test_a_handler_that_returns_when_it_is_cancelled_has_not_finished() -> None:
+    begun: list[int] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 1)
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t")
+        async def handle(record: Record) -> None:
+            begun.append(record.offset)
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        async with one:
+            await until(lambda: len(begun) == 1)
+            assert (await one.drain()).cut_short == {A: [0]}
+        assert cluster.shelf.offsets["g"][A]["offset"] == 0
+        assert one.health().handlers[handle.__qualname__].finished == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@simulated(seeds=range(3))
+async def test_a_cancellation_that_a_handler_leaves_behind_costs_no_worker(fails: bool) -> None:
+    """Some libraries cancel the task when a time of theirs is up, and do not take it back."""
+    begun: list[int] = []
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 10)
+        one = app(cluster, shutdown_grace_ms=100)
+
+        @one.handler("t", ordering="none", concurrency=2, on_error="skip")
+        async def handle(record: Record) -> None:
+            begun.append(record.offset)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+            if fails:
+                raise TimeoutError
+
+        async with one:
+            await until(lambda: len(begun) == 10)
+            await until(lambda: one.consumer._rebalancer.finished().get(A) == 10)
+        told = one.health().handlers[handle.__qualname__]
+        assert (told.finished, told.skipped) == ((0, 10) if fails else (10, 0))
+
+
 @simulated(seeds=range(5))
 async def test_all_that_was_cut_short_is_told_whenever_it_was() -> None:
     """Some when the second signal came, some when the grace was over."""
@@ -260,3 +337,53 @@ def _forgets_that_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
 def test_a_mistake_shows_in_the_schedules(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     must_find(run_schedule)
+
+
+@simulated(seeds=range(2))
+async def test_an_app_can_be_opened_again() -> None:
+    """It is declared with a module, and each test of a web app opens it."""
+    seen: list[int] = []
+    async with cluster_of() as cluster:
+        one = app(cluster)
+
+        @one.handler("t")
+        async def handle(record: Record) -> None:
+            if record.offset == 3:
+                raise ValueError("no")
+            seen.append(record.offset)
+
+        for _ in range(2):
+            cluster.append("t", 0, 1)
+            async with one.lifespan():
+                await until(lambda: len(seen) == cluster.view.partition(A).log.end)
+                assert (one.look()[""].live, one.health().state) == (True, "running")
+            assert one.health().state == "closed"
+        cluster.append("t", 0, 2)
+        for _ in range(2):
+            with pytest.raises(HandlerFailed):
+                async with one:
+                    await one.failed()
+            assert "failed with t[0]@3" in (one.health().reason or "")
+    assert seen == [0, 1, 2]
+
+
+def test_a_handler_that_does_not_end_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def leave() -> None:
+        async with cluster_of() as cluster:
+            cluster.append("t", 0, 1)
+            one = app(cluster, shutdown_grace_ms=100)
+            begun = asyncio.Event()
+
+            @one.handler("t")
+            async def stubborn(record: Record) -> None:
+                begun.set()
+                for _ in range(2):
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.Event().wait()
+
+            async with one:
+                await begun.wait()
+
+    run(leave, seed=1)
+    assert "stubborn-" in caplog.text
+    assert "must let a CancelledError pass" in caplog.text

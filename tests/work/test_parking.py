@@ -7,9 +7,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry, TopicPartition
-from asyncconsumer.dead_letters import Failure, told_of
+from asyncconsumer.dead_letters import Failure, Foreign, original, told_of
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.work.parking import Foreign, original
 from tests.helpers import until
 from tests.work.real import app, offsets, read
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -81,3 +83,45 @@ async def timed_out(call: Call, offset: int) -> bool:
     except HandlerTimedOut:
         return True
     return False
+
+
+async def called(function: Callable[..., Any], offset: int = 0) -> None:
+    """As a handler is, without a timeout of its own."""
+    threads, whole = Threads("h", 2), Argument(lambda record: record)
+    call = caller("h", function, [whole], batch=False, timeout_ms=None, threads=threads)
+    try:
+        async with asyncio.timeout(5):
+            await call(record(offset))
+    finally:
+        await threads.close()
+
+
+async def test_a_coroutine_in_a_plain_decorator_is_awaited() -> None:
+    """Nobody can see that it is one before it was called; to drop it would lose the record."""
+    done: list[int] = []
+
+    async def handle(record: Record) -> None:
+        await asyncio.sleep(0)
+        done.append(record.offset)
+
+    def decorated(record: Record) -> Any:
+        return handle(record)
+
+    await called(decorated, offset=7)
+    assert done == [7]
+
+
+async def test_what_it_raises_is_told_also_if_that_is_what_no_future_takes() -> None:
+    def handle(record: Record) -> None:
+        next(iter(()))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await called(handle)
+
+
+async def test_it_sees_the_context_of_its_app() -> None:
+    tenant = ContextVar("tenant", default="nobody")
+    seen: list[str] = []
+    tenant.set("ann")
+    await called(lambda record: seen.append(tenant.get()))
+    assert seen == ["ann"]

@@ -1,0 +1,71 @@
+"""A span for each call of a handler, in the trace that its record brings along (OpenTelemetry).
+
+Only its API is used: without an SDK, which is the application's to choose, nothing is recorded.
+"""
+
+from typing import TYPE_CHECKING
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.wire.accel import Record
+from asyncconsumer.work.calling import Call
+from asyncconsumer.work.share import Item, first_of
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+
+def check_tracing() -> None:
+    """Raise if the package is not there."""
+    try:
+        import opentelemetry.propagate
+        import opentelemetry.trace  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "tracing=True needs OpenTelemetry: pip install 'asyncconsumer[otel]'"
+        ) from error
+
+
+def traced(call: Call, group: str) -> Call:
+    """The same in a span: a record's is a child of its producer's, a batch has links to them."""
+    from opentelemetry import propagate, trace
+
+    tracer = trace.get_tracer("asyncconsumer")
+
+    def sent_in(record: Record) -> "Context":
+        texts = {name: text.decode("latin-1") for name, text in record.headers if text is not None}
+        return propagate.extract(texts)
+
+    async def spanned(item: Item) -> None:
+        first = first_of(item)
+        context: Context | None = None
+        links: list[trace.Link] = []
+        attributes = _attributes(group, first)
+        if isinstance(item, list):
+            senders = [trace.get_current_span(sent_in(one)).get_span_context() for one in item]
+            links = [trace.Link(one) for one in senders if one.is_valid]
+            attributes["messaging.batch.message_count"] = len(item)
+        else:
+            context = sent_in(item)
+        with tracer.start_as_current_span(
+            f"process {first.topic}",
+            context=context,
+            kind=trace.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=links,
+        ):
+            await call(item)
+
+    return spanned
+
+
+def _attributes(group: str, first: Record) -> dict[str, str | int]:
+    """By OpenTelemetry's names for what brokers bring."""
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.consumer.group.name": group,
+        "messaging.destination.name": first.topic,
+        "messaging.destination.partition.id": str(first.partition),
+        "messaging.kafka.offset": first.offset,
+    }

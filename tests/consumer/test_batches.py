@@ -1,0 +1,135 @@
+"""Batches of what is taken away while they are made: loops go on, nothing lost is in them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.serdes import Deserializer
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
+from tests.consumer.test_reading import World
+from tests.engine.chunks import A, B
+
+pytestmark = pytest.mark.fast
+
+AT = TopicPartition("t", 0)
+
+
+@asynccontextmanager
+async def batched(
+    one: Consumer[Any, Any], max_wait_ms: int
+) -> AsyncIterator[tuple[asyncio.Task[None], list[list[int]]]]:
+    """Who reads it in batches, and what they have."""
+    got: list[list[int]] = []
+
+    async def read() -> None:
+        async for batch in one.batches(max_wait_ms=max_wait_ms):
+            offsets = [record.offset for record in batch]
+            got.append(offsets)
+
+    async with asyncio.TaskGroup() as tasks:
+        reader = tasks.create_task(read())
+        try:
+            yield reader, got
+        finally:
+            reader.cancel()
+
+
+@simulated(range(3))
+async def test_a_seek_while_a_batch_is_collected_does_not_end_the_loop() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.append("t", 0, 3)
+        async with consumer(cluster) as one, batched(one, 5_000) as (reader, got):
+            await asyncio.sleep(2)
+            one.seek(AT, 3)
+            await asyncio.sleep(5)
+            assert not reader.done()
+            assert got == []
+            cluster.append("t", 0, 2)
+            await asyncio.sleep(10)
+            assert got == [[3, 4]]
+
+
+@simulated(range(3))
+async def test_a_partition_that_is_lost_while_a_batch_is_collected_does_not_end_the_loop() -> None:
+    async with GroupCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.append("t", 0, 3)
+        short = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
+        async with consumer(cluster, **short) as one, batched(one, 20_000) as (reader, got):
+            await asyncio.sleep(2)
+            cluster.freeze(1)
+            await asyncio.sleep(30)
+            assert not one.assignment
+            assert not reader.done()
+            cluster.thaw(1)
+            await asyncio.sleep(60)
+            assert got == [[0, 1, 2]]
+
+
+@simulated(range(3))
+async def test_what_is_collected_waits_while_it_is_not_certainly_ours() -> None:
+    """A process that stood still knows nothing of what happened meanwhile."""
+    world = World(closed=False)
+    batches = world.reading.batches(max_wait_ms=1_000)
+    async with asyncio.TaskGroup() as tasks:
+        batch = tasks.create_task(anext(batches, None))
+        await asyncio.sleep(0.5)
+        world.fence.deadline = 0
+        await asyncio.sleep(1)
+        assert not batch.done()
+        world.lose()
+        world.fence.deadline = float("inf")
+    assert [one.offset for one in batch.result() or ()] == [100, 101, 102]
+
+
+@simulated(range(3))
+async def test_what_will_never_be_certain_is_not_handed_out_and_not_finished() -> None:
+    world = World(closed=False)
+    batches = world.reading.batches(max_wait_ms=1_000)
+    async with asyncio.TaskGroup() as tasks:
+        batch = tasks.create_task(anext(batches, None))
+        await asyncio.sleep(0.5)
+        world.fence.deadline = 0
+        world.channel.close()
+    assert batch.result() is None
+    assert await anext(batches, None) is None
+    assert world.stream.finished() == {A: 0, B: 100}
+
+
+class Letters:
+    """That are written once a test lets them."""
+
+    def __init__(self) -> None:
+        self.let = asyncio.Event()
+
+    async def write(self, *_: object) -> None:
+        await self.let.wait()
+
+
+@simulated(range(3))
+async def test_what_is_lost_while_a_letter_is_written_is_not_in_the_batch() -> None:
+    def refuse(value: bytes) -> object:
+        made.append(value)
+        return json.loads(b"{" if len(made) == 2 else b"{}")
+
+    made: list[bytes] = []
+    world, letters = World(None, Deserializer(refuse, "odd")), Letters()
+    reading: Any = world.reading
+    poison = reading._how.poison._replace(policy="dead_letter", letters=letters)
+    reading._how = reading._how._replace(poison=poison)
+    batches = world.reading.batches(max_records=6)
+    async with asyncio.TaskGroup() as tasks:
+        batch = tasks.create_task(anext(batches, None))
+        await asyncio.sleep(1)
+        world.lose()
+        letters.let.set()
+    assert [one.offset for one in batch.result() or ()] == [100, 101, 102]

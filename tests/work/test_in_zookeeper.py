@@ -1,0 +1,48 @@
+"""An app in a group that ZooKeeper coordinates, and that knows brokers by it alone."""
+
+import pytest
+
+from asyncconsumer import ConsumerApp, Record
+from asyncconsumer import dead_letters as module
+from asyncconsumer.testing.clock import simulated
+from tests.group.test_seeds import world
+from tests.helpers import until
+from tests.work.test_dead_letters import Producer
+
+pytestmark = pytest.mark.fast
+
+
+@simulated(seeds=range(2))
+async def test_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
+    told: list[set[str]] = []
+
+    def producer(**options: object) -> Producer:
+        servers = options["bootstrap_servers"]
+        assert isinstance(servers, list)
+        told.append(set(servers))
+        return Producer(**options)
+
+    Producer.down, Producer.too_large, Producer.written, Producer.open = False, frozenset(), [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AIOKafkaProducer", producer)
+        async with world() as (cluster, zookeeper, controller, outside):
+            await controller.register()
+            for topic in ("t", "dead"):
+                await controller.add_topic(topic, 1)
+            cluster.append("t", 0, 3)
+            one = ConsumerApp(
+                group_protocol="zookeeper",
+                zookeeper_connect=zookeeper.connect,
+                group_id="g",
+                auto_offset_reset="earliest",
+                outside=outside,
+            )
+
+            @one.handler("t", dead_letter_topic="dead")
+            async def handle(record: Record) -> None:
+                if record.offset == 1:
+                    raise ValueError("no")
+
+            async with one:
+                await until(lambda: len(Producer.written) == 1)
+            assert told == [set(cluster.bootstrap_servers.split(","))]

@@ -1,0 +1,96 @@
+"""The topics that handlers write to are looked at when an app starts."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asyncconsumer import ConfigError, ConsumerApp, Record, Retry
+from asyncconsumer.testing.clock import run, simulated
+from tests.work.test_dead_letters import producers
+from tests.work.world import app, cluster_of
+
+pytestmark = pytest.mark.fast
+
+
+def handling(one: ConsumerApp, **how: Any) -> list[int]:
+    seen: list[int] = []
+
+    @one.handler("t", **how)
+    async def handle(record: Record) -> None:
+        seen.append(record.offset)
+
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("partitions", "told"),
+    [(0, "'r' is not there: create it, with 3 partitions"), (1, "'r' has 1 partitions, and 't'")],
+)
+@simulated(seeds=range(2))
+async def test_a_retry_topic_that_cannot_take_all_is_told_at_once(
+    partitions: int, told: str
+) -> None:
+    """What is read waits until it is known what the retry topic holds: here that is for ever."""
+    async with cluster_of(partitions=3) as cluster:
+        if partitions:
+            cluster.add_topic("r", partitions)
+        one = app(cluster)
+        handling(one, retry=Retry(topic="r"))
+        with pytest.raises(ConfigError, match=told):
+            async with asyncio.timeout(10), one:
+                pass
+
+
+@simulated(seeds=range(2))
+async def test_a_retry_topic_that_was_just_made_is_waited_for() -> None:
+    async with cluster_of(partitions=2) as cluster:
+        cluster.append("t", 1, 3)
+        one = app(cluster)
+        seen = handling(one, retry=Retry(topic="r"))
+        asyncio.get_running_loop().call_later(1, cluster.add_topic, "r", 2)
+        async with one:
+            await asyncio.sleep(10)
+            assert seen == [0, 1, 2]
+            assert len(await one.consumer.partitions_for("r")) == 2
+            assert await one.consumer.partitions_for("nowhere") == frozenset()
+
+
+def test_a_topic_for_letters_that_is_not_there_is_mentioned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def start(dead: str) -> None:
+        async with cluster_of() as cluster:
+            cluster.add_topic("dead", 1)
+            one = app(cluster)
+            handling(one, dead_letter_topic=dead)
+            async with one:
+                assert one.health()
+
+    run(lambda: start("dead"), seed=1)
+    assert "is not there" not in caplog.text
+    run(lambda: start("gone"), seed=1)
+    assert "its dead_letter_topic 'gone' is not there" in caplog.text
+
+
+@simulated(seeds=range(2))
+async def test_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
+    with producers() as producer:
+        async with cluster_of() as cluster:
+            cluster.add_topic("dead", 1)
+            cluster.append("t", 0, 1)
+            one = app(cluster, shutdown_grace_ms=100)
+
+            @one.handler("t", dead_letter_topic="dead")
+            async def handle(record: Record) -> None:
+                raise ValueError("no")
+
+            producer.down = True
+            async with one:
+                await asyncio.sleep(120)
+                told = one.standing()
+                assert (told.ready, told.state) == (False, "handler_bound")
+                assert "1 records cannot be written to dead: KafkaConn" in (told.reason or "")
+                producer.down = False
+                await asyncio.sleep(30)
+                assert (one.standing().ready, one.standing().reason) == (True, None)

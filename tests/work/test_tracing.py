@@ -1,0 +1,106 @@
+"""Spans around handlers, without an SDK: a tracer that keeps what it is asked for."""
+
+import asyncio
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from opentelemetry import trace
+
+from asyncconsumer import Batch, ConfigError, ConsumerApp, Record
+from asyncconsumer.fetch.events import Events
+from asyncconsumer.outside import Outside
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.work.handler import Handler, Handling
+from asyncconsumer.work.running import Around, Running
+from tests.work.fakes import A, settle, submit
+
+pytestmark = pytest.mark.fast
+
+TRACE, SENDER = 0xABC, 0x123
+HEADERS = [("traceparent", b"00-%032x-%016x-01" % (TRACE, SENDER)), ("odd", b"\xff"), ("no", None)]
+
+
+class Span(NamedTuple):
+    name: str
+    parent: int  # the id of its trace
+    links: list[int]
+    attributes: dict[str, Any]
+
+
+class Tracer:
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    @contextmanager
+    def start_as_current_span(
+        self, name: str, *, context: Any, kind: Any, attributes: Any, links: Any
+    ) -> Iterator[None]:
+        assert kind is trace.SpanKind.CONSUMER
+        sender = trace.get_current_span(context).get_span_context()
+        linked = [link.context.span_id for link in links]
+        self.spans.append(Span(name, sender.trace_id, linked, attributes))
+        yield
+
+
+@contextmanager
+def tracer() -> Iterator[Tracer]:
+    one = Tracer()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace, "get_tracer", lambda _: one)
+        yield one
+
+
+async def handled(function: Any, records: list[Record], **how: Any) -> None:
+    handler = Handler(function, frozenset({"t"}), None, Handling(concurrency=1, **how))
+    around = Around(Outside(randomness=Random(1)), Events(), tracing=True)
+    one = Running(handler, group="g", dead_letters={}, around=around)
+    async with asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(one.workers.work())
+        submit(one.lanes, one.lanes.open(A, 0, None), records)
+        await asyncio.sleep(1)
+        await settle()
+        worker.cancel()
+
+
+@simulated(seeds=range(2))
+async def test_a_record_is_handled_in_the_trace_that_it_was_sent_in() -> None:
+    async def handle(record: Record) -> None: ...
+
+    with tracer() as one:
+        await handled(handle, [Record("t", 0, 5, headers=HEADERS), Record("t", 0, 6)])
+    assert [(span.name, span.parent) for span in one.spans] == [
+        ("process t", TRACE),
+        ("process t", 0),
+    ]
+    told = one.spans[0].attributes
+    assert (told["messaging.system"], told["messaging.kafka.offset"]) == ("kafka", 5)
+    assert told["messaging.consumer.group.name"] == "g"
+
+
+@simulated(seeds=range(2))
+async def test_a_batch_has_links_to_the_traces_of_its_records() -> None:
+    async def handle(records: list[Record]) -> None: ...
+
+    with tracer() as one:
+        records = [Record("t", 0, n, headers=HEADERS if n else ()) for n in range(3)]
+        await handled(handle, records, batch=Batch(3))
+    [span] = one.spans
+    assert (span.parent, span.links) == (0, [SENDER, SENDER])
+    assert span.attributes["messaging.batch.message_count"] == 3
+
+
+def test_without_the_package_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def refuse(name: str, *rest: Any) -> Any:
+        if name.startswith("opentelemetry"):
+            raise ImportError(name)
+        return imported(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ConfigError, match=r"asyncconsumer\[otel\]"):
+        ConsumerApp(bootstrap_servers="k:1", group_id="g", tracing=True)
