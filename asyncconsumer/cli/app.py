@@ -13,7 +13,7 @@ from asyncconsumer.cli.groups_app import groups_app
 from asyncconsumer.cli.replay_command import replay_command
 from asyncconsumer.cli.run_command import run_command
 from asyncconsumer.cli.running import until_stopped
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.wire import accel
 
 app = typer.Typer(
@@ -71,7 +71,10 @@ def spark_package(
     """
     from asyncconsumer.spark import shipping
 
-    made = shipping.package(path, also=also or ())
+    try:
+        made = shipping.package(path, also=also or ())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
     Console(soft_wrap=True).print(
         f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {shipping.interpreter()}, {accel.name} "
         f"decoder\nspark-submit --py-files {made} job.py"

@@ -10,7 +10,9 @@ from typing import Final
 
 from asyncconsumer.errors import ConfigError
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
 
 
 class Pattern(enum.Enum):

@@ -172,7 +172,7 @@ class Collecting:
     deadline: float
     rows: int = 0
     size: int = 0
-    closed: bool = False  # it ends where it was promised to
+    closed: bool = False  # it ends where it was promised to, or what comes next is too much
     lanes: dict[Lane, "Gathered"] = field(default_factory=dict)
 
 
@@ -186,7 +186,7 @@ class Gathered:
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
     def add(self, records: pa.RecordBatch, size: int) -> None:
-        """The next ones, and how many bytes they are: to ask Arrow for that takes a while."""
+        """The next ones, and how many bytes they are."""
         self.batches.append(records)
         self.rows += records.num_rows
         self.size += size
@@ -222,9 +222,11 @@ class Collector:
         if one is None:
             deadline = inf if lane.until else now + self._limits.max_wait
             one = self._open[key] = Collecting(deadline)
-        taken = records.slice(0, self._fitting(one, lane, records))
+        size = records.nbytes  # to ask Arrow for that takes a while
+        taken = records.slice(0, self._fitting(one, lane, records, size))
         if taken.num_rows:
-            self._put(one, lane, taken)
+            size = size if taken.num_rows == records.num_rows else taken.nbytes
+            self._put(one, lane, taken, size)
         if lane.until is not None and lane.position is not None:
             one.closed = lane.position >= lane.until or taken.num_rows < records.num_rows
             if one.closed:  # also where its last records are not in the log any more
@@ -232,18 +234,22 @@ class Collector:
         rest = records.slice(taken.num_rows)
         return rest if rest.num_rows else None
 
-    def _fitting(self, one: Collecting, lane: Lane, records: pa.RecordBatch) -> int:
-        if lane.until is None:
-            return max(0, self._limits.max_records - one.rows)
-        offsets = records.column("offset")
-        return bisect_left(range(len(offsets)), lane.until, key=lambda at: offsets[at].as_py())
+    def _fitting(self, one: Collecting, lane: Lane, records: pa.RecordBatch, size: int) -> int:
+        if lane.until is not None:
+            offsets = records.column("offset")
+            return bisect_left(range(len(offsets)), lane.until, key=lambda at: offsets[at].as_py())
+        rows = max(0, self._limits.max_records - one.rows)
+        room = max(0, self._limits.max_bytes - one.size)
+        if size > room:  # as many as are about as large; what was compressed may be very much
+            rows = min(rows, max(room * records.num_rows // size, one.rows == 0))
+            one.closed = one.closed or rows == 0
+        return rows
 
-    def _put(self, one: Collecting, lane: Lane, records: pa.RecordBatch) -> None:
+    def _put(self, one: Collecting, lane: Lane, records: pa.RecordBatch, size: int) -> None:
         offsets = records.column("offset")
         if lane not in one.lanes:
             first = offsets[0].as_py() if lane.position is None else lane.position
             one.lanes[lane] = Gathered(first)
-        size = records.nbytes
         one.lanes[lane].add(records, size)
         one.rows += records.num_rows
         one.size += size

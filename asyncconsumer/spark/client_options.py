@@ -54,10 +54,13 @@ _WITHOUT_MEANING: Final = frozenset(
         "group.id",
         "group.instance.id",
         "group.protocol",
+        "group.remote.assignor",
         "heartbeat.interval.ms",
         "max.poll.interval.ms",
         "max.poll.records",
         "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
@@ -71,12 +74,16 @@ _WITHOUT_MEANING: Final = frozenset(
         "send.buffer.bytes",
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
+        "ssl.keymanager.algorithm",
         "ssl.keystore.password",
         "ssl.protocol",
         "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
         "ssl.truststore.password",
     )
 )
+_KNOWN: Final = frozenset((*_OURS, *security.TAKEN, *_WITHOUT_MEANING))
 # how Java's own logins have their tokens and tickets
 _OF_LOGINS: Final = ("sasl.login.", "sasl.oauthbearer.", "sasl.kerberos.")
 # Spark's own source refuses most of these as well, for the same reasons
@@ -88,6 +95,8 @@ _REFUSED: Final = {
     "value.serializer": "nothing is written",
     "enable.auto.commit": "Spark keeps the offsets; see commitToGroup to have them in Kafka too",
     "interceptor.classes": "there are no Java classes here",
+    "ssl.engine.factory.class": "there are no Java classes here",
+    "config.providers": "there are no Java classes here; look values up where the query is made",
     # what was to be forbidden must not be used unsaid
     "ssl.cipher.suites": "Java's names are not OpenSSL's; limit them at the brokers",
 }
@@ -120,12 +129,16 @@ def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]
     return split(options)
 
 
+def is_property(name: str) -> bool:
+    """Whether a Java consumer has it, so that `kafka.` is to be before it."""
+    return name in _REFUSED or name in _KNOWN or name.startswith(_OF_LOGINS)
+
+
 def _check_name(name: str) -> None:
     if name in _REFUSED:
         raise ConfigError(f"kafka.{name} cannot be set: {_REFUSED[name]}")
-    known = {*_OURS, *security.TAKEN, *_WITHOUT_MEANING}
-    if name not in known and not name.startswith(_OF_LOGINS):
-        refuse_unknown([name], also=known, prefix=PREFIX)
+    if not is_property(name):
+        refuse_unknown([name], also=_KNOWN, prefix=PREFIX)
 
 
 def _read(name: str, text: str) -> str | int:

@@ -1,5 +1,6 @@
 """The options of the data source. Names and meanings are those of Spark's own Kafka source."""
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +9,11 @@ from typing import Final
 from asyncconsumer.config import refuse_unknown, truth_of, whole_of
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark import protobuf_options
-from asyncconsumer.spark.client_options import PREFIX, kafka_properties
+from asyncconsumer.spark.client_options import PREFIX, is_property, kafka_properties
 from asyncconsumer.spark.places import AtOffsets, Everywhere, Limit, Selection, limit, selection
 from asyncconsumer.wire.messages import EARLIEST, LATEST
+
+_log: Final = logging.getLogger(__name__)
 
 MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 VALUE_FORMATS: Final = ("json", "avro", "protobuf")
@@ -48,8 +51,16 @@ _KNOWN: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
 )
 _OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+_OF_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitToGroup",
+)
+_OF_GROUPS: Final = ("kafka.group.id", "groupIdPrefix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +90,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of one query, or ConfigError."""
     options = {name.lower(): str(value) for name, value in given.items()}
     _refuse_unknown(options)
+    _tell_ignored(options, streaming=streaming)
     if streaming:
         for name in _OF_BATCHES:
             if name.lower() in options:
@@ -148,10 +160,24 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     known = {"value_format", *(name.lower() for name in _KNOWN)}
-    refuse_unknown(
-        [name for name in options if name not in known and not name.startswith(PREFIX)],
-        also=_KNOWN,
-    )
+    unknown = [name for name in options if name not in known and not name.startswith(PREFIX)]
+    for name in filter(is_property, unknown):
+        raise ConfigError(f"unknown option {name!r}: did you mean {PREFIX}{name}?")
+    refuse_unknown(unknown, also=_KNOWN)
+
+
+def _tell_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
+    """Where somebody may wait for an effect that there is none, as Spark's own source does."""
+    for name in () if streaming else _OF_STREAMS:
+        if name.lower() in options:
+            _log.warning("%s is for streaming queries, and ignored in this one", name)
+    for name in _OF_GROUPS:
+        if name.lower() in options:
+            _log.warning(
+                "%s is ignored, for no group is joined; commitToGroup tells one of a stream's "
+                "progress",
+                name,
+            )
 
 
 def _number(options: Mapping[str, str], name: str, *, least: int) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.errors import RecordsGone, SinkAhead, SinkFailed
-from asyncconsumer.fetch.events import Heard, Skipped
+from asyncconsumer.fetch.events import Heard, Recreated, Skipped
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch, Collector, Lane
@@ -140,20 +140,28 @@ class Ours:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     async def follow_log(self) -> None:
-        """Raise RecordsGone when records are that were to be fed, or go on with what is left."""
+        """Raise RecordsGone when records are that were to be fed, or go on with what is left.
+
+        Of a topic that was made anew nothing can follow what the sink has of the old one.
+        """
         assert self._heard is not None
         async for event in self._heard:
-            # one that went back brings what we have, which is told of then; and where nothing was
-            # fed yet it is for the consumer to say where to begin
-            if not isinstance(event, Skipped) or event.stop < event.start:
+            if not isinstance(event, Skipped | Recreated):
                 continue
             lane = self.lanes.get(event.partition)
             if lane is None or lane.position is None:
-                continue
-            if not self._may_lose:
+                continue  # where nothing was fed yet it is for the consumer to say where to begin
+            if isinstance(event, Recreated):
+                if lane.position > 0:
+                    del self.lanes[lane.partition]  # what is here of the old one may be written
+                    raise SinkAhead(str(self._sink), lane.partition, lane.position, 0)
+            elif event.stop < event.start:
+                continue  # it brings what we have, which is told of then
+            elif not self._may_lose:
                 self._flights.give_up([lane])
                 raise RecordsGone(str(self._sink), lane.partition, lane.position)
-            _log.warning("%s: records from %d on are gone", lane.partition, lane.position)
+            else:
+                _log.warning("%s: records from %d on are gone", lane.partition, lane.position)
             self._consumer.seek_to_beginning(lane.partition)
 
     # --- for flights -----------------------------------------------------------------------------

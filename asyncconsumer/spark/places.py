@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -96,9 +97,13 @@ def selection(options: Mapping[str, str]) -> Selection:
     if name == "assign":
         return Assigned(frozenset(_partitions(text)))
     try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"subscribePattern {text!r}: {error}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # Java's sets of sets mean others here
+            re.compile(text)
+    except (re.error, FutureWarning) as error:
+        raise ConfigError(
+            f"subscribePattern {text!r} is no regular expression as Python has them: {error}"
+        ) from None
     if not text:
         raise ConfigError("subscribePattern is empty: give a regular expression")
     return Matching(text)

@@ -1,9 +1,10 @@
 """The data source itself: `spark.dataSource.register(KafkaSource)`, `format("asyncconsumer")`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.columns import check_columns, ddl
 from asyncconsumer.spark.options import SourceOptions, parse, protobuf_of
 from asyncconsumer.spark.values import CORRUPT, check_typed, decoder_of
@@ -50,6 +51,12 @@ class KafkaSource(DataSource):
         from asyncconsumer.spark.stream import KafkaStreamReader
 
         return KafkaStreamReader(self._checked(schema, streaming=True), schema)
+
+    def writer(self, *_: object, **__: object) -> NoReturn:
+        """For `df.write`, which is not for us; nor is `df.writeStream`."""
+        raise ConfigError('asyncconsumer reads from Kafka; to write to it, keep format("kafka")')
+
+    streamWriter = writer  # noqa: N815 - Spark's name
 
     def _checked(self, schema: "StructType", *, streaming: bool) -> SourceOptions:
         options = parse(self.options, streaming=streaming)

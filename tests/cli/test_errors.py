@@ -113,12 +113,18 @@ def test_zookeeper_out_of_reach_is_one_line(arguments: list[str], tmp_path: Path
 
 def test_consumers_do_not_need_what_servers_need() -> None:
     code = (
-        "import sys; sys.modules.update(jgo=None, trustme=None, psutil=None, platformdirs=None);"
+        "import sys; sys.modules.update(jgo=None, trustme=None, psutil=None, platformdirs=None, "
+        "pyspark=None);"
         "sys.argv = ['asyncconsumer', *sys.argv[1:]]; from asyncconsumer.cli import main; main()"
     )
     for arguments, ended, told in (
         (["consume", "--help"], 0, ""),
         (["servers", "up"], 1, "asyncconsumer: this needs "),
+        (
+            ["spark-package", "x.zip"],
+            1,
+            "asyncconsumer: this needs pyspark: pip install 'asyncconsumer[cli,spark]'",
+        ),
     ):
         result = subprocess.run(
             [sys.executable, "-c", code, *arguments],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, RecordsGone
+from asyncconsumer.errors import ConfigError, RecordsGone, SinkAhead
 from asyncconsumer.model import Offset
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
@@ -246,6 +246,42 @@ async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
         assert sink.ends == {AT: 300}
 
 
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@simulated(seeds=range(2), limit=600)
+async def test_nothing_of_a_topic_made_anew_follows_what_was_fed_of_the_old_one(reset: str) -> None:
+    async with world(records=30) as cluster:
+        sink = Shelf()
+        sink.ends[AT] = 0
+        async with feeder(cluster, sink, auto_offset_reset=reset) as one:
+            await one.caught_up()
+            cluster.recreate_topic("t")
+            cluster.append("t", 0, 50)
+            await asyncio.sleep(20)
+            cluster.append("t", 0, 10)  # of which `latest` would begin with the first
+            with pytest.raises(SinkAhead, match=r"up to offset 30.* created anew"):
+                await one.run()
+        assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@simulated(seeds=range(2), limit=600)
+async def test_where_a_sink_begins_at_the_beginning_nothing_may_be_gone(reset: str) -> None:
+    async with world() as cluster:
+        sink = Shelf()
+        sink.ends[AT] = 0
+        async with feeder(cluster, sink, auto_offset_reset=reset) as one:
+            await one.caught_up()
+            cluster.recreate_topic("t")  # of which there was nothing
+            cluster.append("t", 0, 5)
+            await until(lambda: sink.ends == {AT: 5})
+        sink.ends[AT] = 0
+        cluster.append("t", 0, 5)
+        cluster.advance_log_start(AT, 5)
+        with pytest.raises(RecordsGone, match="up to offset 0"):
+            async with feeder(cluster, sink, auto_offset_reset=reset) as one:
+                await one.run()
+
+
 @simulated(seeds=range(2), limit=600)
 async def test_a_sink_that_knows_where_to_go_on_needs_no_offset_of_the_group() -> None:
     async with world(records=20) as cluster:
@@ -274,7 +310,58 @@ async def test_what_is_no_record_is_no_lag() -> None:
             assert sink.ranges() == [(0, 5), (5, 15)]
 
 
+@simulated(seeds=range(2), limit=600)
+async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
+    """Behind each transaction there is a marker, of which the group is told meanwhile."""
+    async with world() as cluster:
+        cluster.append_transaction("t", 0, 5, commit=True)
+        sink, gate = Shelf(remembers=False), asyncio.Event()
+        async with feeder(cluster, sink) as one:
+            await one.caught_up()
+            await until(lambda: told(one, 6))
+            sink.gates[AT] = gate
+            cluster.append_transaction("t", 0, 3, commit=True)
+            await until(lambda: not sink.gates)  # it is being written
+            kept = await group_has(one)
+            assert (int(kept), kept.metadata) == (5, "asyncconsumer batch until 9")
+            gate.set()
+            await until(lambda: told(one, 10))
+            assert one.stats().lag == 0
+        assert sink.ranges() == [(0, 5), (5, 9)]
+
+
 # --- memory -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+@simulated(seeds=range(2), limit=600)
+async def test_a_batch_is_of_so_many_bytes_however_much_comes_at_once(remembers: bool) -> None:
+    async with world(2) as cluster:
+        for partition in (0, 1):
+            cluster.append("t", partition, 100, size=1000)  # one fetch brings it all
+        sink, most = Shelf(remembers=remembers), 20_000
+        sizes: list[int] = []
+
+        def seen(batch: Batch) -> Collection[TopicPartition]:
+            sizes.append(batch.size)
+            return ()
+
+        sink.refuses = seen
+        async with feeder(cluster, sink, max_records=1000, max_bytes=most) as one:
+            await one.caught_up()
+        assert max(sizes) <= most
+        assert len(sizes) < 20  # and there is no use in smaller ones
+        assert sink.ends == {AT: 100, OTHER: 100}
+
+
+@simulated(seeds=range(2), limit=600)
+async def test_a_record_that_is_larger_than_a_batch_may_be_is_one() -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 3, size=1000)
+        sink = Shelf()
+        async with feeder(cluster, sink, max_bytes=500) as one:
+            await one.caught_up()
+        assert sink.ranges() == [(0, 1), (1, 2), (2, 3)]
 
 
 @simulated(seeds=range(2), limit=600)

@@ -129,3 +129,6 @@ def test_the_command_makes_it_and_tells_how_to_pass_it(tmp_path: Path) -> None:
     assert f"for {unpacking.interpreter()}, compiled decoder" in result.output
     assert f"spark-submit --py-files {made} job.py" in result.output
     assert "package/asyncconsumer/__init__.py" in zipfile.ZipFile(made).namelist()
+    failed = CliRunner().invoke(app, ["spark-package", str(tmp_path / "nowhere" / "x.zip")])
+    assert isinstance(failed.exception, ConfigError)  # which the command tells in one sentence
+    assert "x.zip cannot be written: No such file or directory" in str(failed.exception)

@@ -95,6 +95,9 @@ def test_delays(text: str, milliseconds: int) -> None:
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "must not be more than"),
         ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, "jaas"),
         ({"kafka.ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "cannot be set: Java's names"),
+        ({"kafka.ssl.engine.factory.class": "org.Mine"}, "cannot be set: there are no Java"),
+        ({"bootstrap.servers": "b:1"}, "did you mean kafka.bootstrap.servers"),
+        ({"Group.id": "mine"}, "did you mean kafka.group.id"),
         ({"mode": "maybe"}, "mode must be one of PERMISSIVE"),
         ({"valueFormat": "xml"}, "valueFormat must be one of json"),
     ],
@@ -104,14 +107,43 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], told: str) -> N
         parse(LEAST | options, streaming=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "streaming", "told"),
+    [
+        ("maxOffsetsPerTrigger", False, "is for streaming queries"),
+        ("minOffsetsPerTrigger", False, "is for streaming queries"),
+        ("maxTriggerDelay", False, "is for streaming queries"),
+        ("commitToGroup", False, "is for streaming queries"),
+        ("maxOffsetsPerTrigger", True, ""),
+        ("commitToGroup", True, ""),
+        ("kafka.group.id", True, "no group is joined"),
+        ("groupIdPrefix", False, "no group is joined"),
+        ("kafka.ssl.keymanager.algorithm", True, ""),  # Java's own affair
+        ("kafka.metadata.recovery.strategy", True, ""),
+        ("partition.metadata.cache.ttl.ms", True, ""),
+    ],
+)
+def test_what_is_ignored_is_told_of_where_it_would_be_missed(
+    name: str, streaming: bool, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parse(LEAST | {name: "7"}, streaming=streaming)
+    assert told in caplog.text
+    assert bool(told) == (name in caplog.text)
+
+
 def test_brokers_and_topics_are_needed() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is missing"):
         parse({"subscribe": "t"}, streaming=False)
-    for bad in ({"subscribe": " , "}, {"subscribePattern": "("}, {"assign": '{"t": 1}'}):
+    for bad in (
+        {"subscribe": " , "},
+        {"subscribePattern": "("},
+        {"subscribePattern": "[a-z&&[^b]]"},  # of Java's: Python would take it for something else
+        {"assign": '{"t": 1}'},
+    ):
         with pytest.raises(ConfigError):
             parse({"kafka.bootstrap.servers": "a:1"} | bad, streaming=False)
     assert Matching("a.c").of(["abc", "xabcx", "b"]) == ("abc", "xabcx")
-    internal = ["__consumer_offsets", "__transaction_state"]
+    internal = ["__consumer_offsets", "__transaction_state", "__share_group_state"]
     assert Matching(".*").of([*internal, "__mine", "t"]) == ("__mine", "t")
 
 
@@ -293,6 +325,13 @@ def test_lag_is_told_from_a_querys_progress() -> None:
         "avgOffsetsBehindLatest": 5.0,
     }
     assert lag({"sources": [{"endOffset": None, "latestOffset": None}]}) == {}
+
+
+@pytest.mark.parametrize("offset", [7, {"logOffset": 7}, {"shard-1": {"seen": 7}}, "tomorrow", []])
+def test_lag_is_that_of_kafka_whatever_else_a_query_reads(offset: Any) -> None:
+    kafka = {"endOffset": {"t": {"0": 3}}, "latestOffset": {"t": {"0": 13}}}
+    other = {"endOffset": offset, "latestOffset": offset}
+    assert lag({"sources": [other, kafka]})["maxOffsetsBehindLatest"] == 10
 
 
 def test_filters_narrow_what_is_read() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +12,14 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from asyncconsumer.errors import DataLost, UnknownTopicOrPartition
+from asyncconsumer.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
 from asyncconsumer.spark.offsets import Offsets, from_json
 from asyncconsumer.spark.options import parse
 from asyncconsumer.spark.reader import read
+from asyncconsumer.spark.source import KafkaSource
 from asyncconsumer.spark.stream import KafkaStreamReader
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.spark_source.world import fill
@@ -210,6 +212,62 @@ class Growing:
         return dict.fromkeys(asked, self.ends.pop(0)) if asked else {}
 
     latest = list_offsets
+
+
+@pytest.mark.fast
+def test_writing_is_for_sparks_own() -> None:
+    for writer in (KafkaSource({}).writer, KafkaSource({}).streamWriter):
+        with pytest.raises(ConfigError, match=r'to write to it, keep format\("kafka"\)'):
+            writer(StructType(), False)
+
+
+def ends_of(reader: KafkaStreamReader, batches: int) -> list[int]:
+    """Of a topic that is read from its beginning."""
+    at: dict[str, Any] = {"kept": {"0": 0}}
+    found = []
+    for _ in range(batches):
+        at = reader.latestOffset(at, reader.getDefaultReadLimit())
+        found.append(from_json(at)[KEPT])
+    return found
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        # the first is never waited with; then there are too few, twice; then enough
+        ({"minOffsetsPerTrigger": "20"}, [5, 5, 5, 40]),
+        ({"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "20"}, [5, 5, 5, 25]),
+        ({"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "4"}, [4, 8, 12, 16]),
+        ({"minOffsetsPerTrigger": "20", "maxTriggerDelay": "60s"}, [5, 5, 24, 24]),
+    ],
+)
+def test_a_micro_batch_waits_for_enough_but_not_for_long(
+    home: Home, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], ends: list[int]
+) -> None:
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    clock = SimpleNamespace(monotonic=iter([0.0, 59.0, 61.0, 62.0]).__next__)
+    monkeypatch.setattr("asyncconsumer.spark.stream.time", clock)
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept"} | options
+    reader, cluster = (
+        KafkaStreamReader(parse(given, streaming=True), StructType()),
+        Growing(5, 14, 24, 40),
+    )
+    monkeypatch.setattr(reader, "_client", lambda: cluster)
+    assert ends_of(reader, 4) == ends
+
+
+@pytest.mark.fast
+def test_what_is_available_now_is_not_waited_with(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    limits = {"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "4"}
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept"} | limits
+    reader, cluster = KafkaStreamReader(parse(given, streaming=True), StructType()), Growing(5, 9)
+    monkeypatch.setattr(reader, "_client", lambda: cluster)
+    reader.prepareForTriggerAvailableNow()
+    assert ends_of(reader, 3) == [4, 5, 5]
 
 
 @pytest.mark.fast

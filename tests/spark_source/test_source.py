@@ -108,7 +108,8 @@ SAME: dict[str, tuple[Options, int]] = {
     "minPartitions": (lambda w: {"subscribe": w.plain, "minPartitions": 7}, 90),
     "maxRecordsPerPartition": (lambda w: {"subscribe": w.plain, "maxRecordsPerPartition": 8}, 90),
     "headers": (lambda w: {"subscribe": w.plain, "includeHeaders": "true"}, 90),
-    "transactions, uncommitted": (lambda w: {"subscribe": w.transactions}, 15),
+    "timestamps of the broker": (lambda w: {"subscribe": w.stamped}, 10),
+    "transactions, uncommitted": (lambda w: {"subscribe": w.transactions}, 20),
     "transactions, committed": (
         lambda w: {"subscribe": w.transactions, "kafka.isolation.level": "read_committed"},
         10,
@@ -277,7 +278,7 @@ def test_a_narrower_schema_is_read_for_less(spark: SparkSession, world: World) -
 
 
 def test_isolation_levels_do_not_share_a_client(spark: SparkSession, world: World) -> None:
-    for level, count in (("read_committed", 10), ("read_uncommitted", 15), ("read_committed", 10)):
+    for level, count in (("read_committed", 10), ("read_uncommitted", 20), ("read_committed", 10)):
         options = {"subscribe": world.transactions, "kafka.isolation.level": level}
         assert frame(spark, OURS, world.kafka, **options).count() == count
 

@@ -25,6 +25,7 @@ class World:
     plain: str  # three partitions, with headers, nulls and empty values
     other: str  # one partition
     transactions: str  # two committed, one aborted, one open
+    stamped: str  # by the broker, when it appended
     compacted: str
     trimmed: str  # offsets 0 to 9 are gone
     empty: str
@@ -43,7 +44,7 @@ async def fill(
         for number in range(at, at + count):
             await producer.send(
                 topic,
-                None if number % 10 == 3 else b"value %d" % number,
+                {3: None, 7: b""}.get(number % 10, b"value %d" % number),
                 key=None if number % 5 == 2 and not keyed else b"key %d" % (number % 3),
                 partition=number % partitions,
                 timestamp_ms=None if keyed else T0 + number * 1000,
@@ -54,13 +55,16 @@ async def fill(
 
 async def _transactions(kafka: KafkaHandle, topic: str) -> None:
     async with AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap_servers, transactional_id=kafka.group()
+        bootstrap_servers=kafka.bootstrap_servers,
+        transactional_id=kafka.group(),
+        transaction_timeout_ms=900_000,
     ) as producer:
-        for keep in (True, False, True):
+        for keep in (True, False, True, None):
             await producer.begin_transaction()
             for number in range(5):
                 await producer.send_and_wait(topic, b"%s %d" % (str(keep).encode(), number))
-            await (producer.commit_transaction if keep else producer.abort_transaction)()
+            if keep is not None:
+                await (producer.commit_transaction if keep else producer.abort_transaction)()
 
 
 async def _compact(kafka: KafkaHandle) -> str:
@@ -93,12 +97,14 @@ async def build(kafka: KafkaHandle) -> World:
         plain=await kafka.topic(partitions=3),
         other=await kafka.topic(),
         transactions=await kafka.topic(),
+        stamped=await kafka.topic(config={"message.timestamp.type": "LogAppendTime"}),
         compacted=await _compact(kafka),
         trimmed=await kafka.topic(),
         empty=await kafka.topic(partitions=2),
     )
     await fill(kafka, world.plain, 90, 3)
     await fill(kafka, world.other, 20)
+    await fill(kafka, world.stamped, 10)
     await fill(kafka, world.trimmed, 30)
     await delete_records(kafka, world.trimmed, 0, before=10)
     await _transactions(kafka, world.transactions)
