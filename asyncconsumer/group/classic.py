@@ -273,7 +273,7 @@ class ClassicMembership:
             return None
         told = answer.values["assignment"]
         given = self._assigning.assigned(joined.protocol, told, who.generation)
-        self._heartbeats.sign_of_life(answer.sent_at)
+        self._heartbeats.proven(answer.sent_at)
         self._member.on(Event.ASSIGNED)
         self._attempt.succeeded()
         self.rebalances += 1

@@ -24,6 +24,7 @@ _log: Final = logging.getLogger(__name__)
 _CERTAIN: Final = 0.9  # of a timeout: the rest is for clocks that do not run alike
 _TRIES: Final = 4  # that fit into a session
 _HURRYING: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds from one heartbeat to the next
+_LEAST_REST: Final = 0.5  # of an interval
 
 
 class News(NamedTuple):
@@ -41,12 +42,65 @@ class _Seconds(NamedTuple):
     interval: float
 
 
+class _Pace:
+    """When to send the next heartbeat: with all other members of the generation.
+
+    It begins for all of them at once, and they go on in step. So they learn of the next one
+    together, and nobody has stopped reading while another has not even heard of it. The steps are
+    not even: a session ends a whole number of intervals after a heartbeat, and would always end
+    just after the next ones.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._hurried = asyncio.Event()
+        self._soon: Iterator[float] = iter(())  # how long to wait, while that is less than usual
+        self._steps: Iterator[float] = iter(())  # the moments for all
+        self._due = -inf
+
+    def begin(self, generation: int) -> None:
+        """Now. The first one is sent at once."""
+        self._steps = self._foretold(generation, asyncio.get_running_loop().time())
+        self._due = -inf
+        self.hurry()
+
+    def _foretold(self, generation: int, at: float) -> Iterator[float]:
+        chance = Random(generation)  # noqa: S311 - all must come to the same
+        while True:
+            at += self._interval * chance.uniform(_LEAST_REST, 1)
+            yield at
+
+    def hurry(self, *waits: float) -> None:
+        """Send one now, some more after these waits, and then as usual."""
+        self._soon = iter(waits)
+        self._hurried.set()
+
+    def sends(self) -> None:
+        """One is sent now."""
+        self._hurried.clear()
+
+    async def rest(self) -> None:
+        """Until the next one is due, or there is a hurry."""
+        now = asyncio.get_running_loop().time()
+        while self._due <= now:
+            self._due = next(self._steps)
+        seconds = self._due - now
+        try:
+            async with asyncio.timeout(min(seconds, next(self._soon, seconds))):
+                await self._hurried.wait()
+        except TimeoutError:
+            pass
+
+
 class Heartbeats:
     """Keeps the session of a member, over a connection of its own.
 
     Sessions are counted from when a request was sent: the coordinator cannot have counted from
     before. So is the time that we have to join when it rebalances, which is told by the answer.
     `heartbeat` may be read by other threads: it is what anybody could send for us.
+
+    A coordinator that is still reading its groups says yes to any heartbeat. That is as good as
+    true if it comes before our session can be over: the one before it had not given us up by then.
     """
 
     def __init__(
@@ -66,9 +120,9 @@ class Heartbeats:
         self._sent = -inf  # the last request that was answered well
         self._heard = -inf  # the last good answer, which may have been long on its way
         self._stable = -inf  # the last request before any rebalance that we are not in
+        self._missed = False  # a heartbeat had no answer since the last good one
         self._in_generation = asyncio.Event()
-        self._hurried = asyncio.Event()
-        self._soon: Iterator[float] = iter(())  # how long to wait, while that is less than usual
+        self._pace = _Pace(self._seconds.interval)
         self._quiet = QuietLog(_log)
 
     @property
@@ -104,7 +158,7 @@ class Heartbeats:
         self.heartbeat = address, self._request(identity)
         self._answered(sent_at, stable=True)
         self._in_generation.set()
-        self._look_soon()
+        self._pace.begin(identity.generation)
 
     def end(self) -> None:
         """We are in none any more."""
@@ -114,10 +168,18 @@ class Heartbeats:
 
     def hurry(self) -> None:
         """Another generation may follow soon, which only a heartbeat tells: send some more."""
-        self._look_soon(*_HURRYING)
+        self._pace.hurry(*_HURRYING)
 
     def sign_of_life(self, sent_at: float) -> None:
-        """A heartbeat of that moment was answered well, whoever sent it, in whatever thread."""
+        """Another one sent a heartbeat, in whatever thread, and had its answer within an interval.
+
+        If that may have been after our session it says nothing.
+        """
+        if sent_at + self._seconds.interval < self._sent + self._seconds.session:
+            self.proven(sent_at)
+
+    def proven(self, sent_at: float) -> None:
+        """The coordinator knew us at that moment, or after it."""
         if self.identity is not None:
             self._sent = max(self._sent, sent_at)
             self._heard = max(self._heard, sent_at)
@@ -131,14 +193,15 @@ class Heartbeats:
         now, waits = asyncio.get_running_loop().time, self._waits()
         while True:
             await self._in_generation.wait()
-            self._hurried.clear()
-            identity, address, due = self.identity, self._address, now() + self._seconds.interval
+            self._pace.sends()
+            identity, address = self.identity, self._address
             assert identity is not None
             error = await self._beat(identity)
             if identity != self.identity:
                 continue  # what is said of an older generation says nothing
             what = Reaction.DONE if error is None else reaction(Ask.HEARTBEAT, error)
             if what in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
+                self._missed = True
                 self._quiet.warning("no heartbeat: %s", error)
                 if now() - self._heard >= self._seconds.session:
                     yield News(Reaction.REJOIN_EMPTY, error)
@@ -149,31 +212,15 @@ class Heartbeats:
                 yield News(Reaction.FIND_COORDINATOR)
             if what is not Reaction.DONE:
                 yield News(what, error)
-            await self._rest(due - now())
-
-    def _look_soon(self, *waits: float) -> None:
-        """Send one now, some more after these waits, and then as usual, each member at its time.
-
-        A generation begins for all at once. If they all went on in step, the end of a session,
-        which is counted from a heartbeat as well, would be noticed almost an interval later.
-        """
-        self._soon = iter((*waits, self._randomness.uniform(0, self._seconds.interval)))
-        self._hurried.set()
-
-    async def _rest(self, seconds: float) -> None:
-        """Until the next one is due, or there is a hurry."""
-        try:
-            async with asyncio.timeout(min(seconds, next(self._soon, seconds))):
-                await self._hurried.wait()
-        except TimeoutError:
-            pass
+            await self._pace.rest()
 
     @property
     def _address(self) -> Address | None:
         return None if self.heartbeat is None else self.heartbeat[0]
 
     def _answered(self, sent_at: float, *, stable: bool) -> None:
-        self.sign_of_life(sent_at)
+        self.proven(sent_at)
+        self._missed = False
         self._heard = asyncio.get_running_loop().time()
         if stable:
             self._stable = sent_at
@@ -198,6 +245,8 @@ class Heartbeats:
                     if reaction(Ask.HEARTBEAT, error) is Reaction.REJOIN:
                         self._answered(sent, stable=False)  # it wants us in the next one
                     raise error
+                if self._missed and now() >= self._sent + self._seconds.session:
+                    return RequestTimedOut(connection.address, "no answer within the session")
                 self._answered(sent, stable=True)
         except TimeoutError:
             address = self._coordinator.address
