@@ -87,6 +87,8 @@ class Member:
         self.leaving.set()
 
     async def _mourn(self, partitions: Collection[TopicPartition]) -> None:
+        if not self.world.chaotic and not self.leaving.is_set():
+            raise Broken(f"{self.name} has lost {partitions} though nothing happened")
         await asyncio.sleep(self.slow)
 
     async def _let_go(self, partitions: Collection[TopicPartition]) -> None:
