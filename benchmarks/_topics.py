@@ -17,6 +17,7 @@ from asyncconsumer.testing.servers import Kafka
 
 _CUSTOMERS: Final = 1000
 _BATCH_BYTES: Final = 512 * 1024
+_PATIENCE: Final = 300.0  # seconds: all partitions are sent to at once, over one connection
 
 
 class Load(NamedTuple):
@@ -100,7 +101,8 @@ async def fill_with_copies(kafka: Kafka, load: Load) -> None:
             size = min(left, most)
             left -= size
             rows = [(load.topic, [(partition, made(size))])]
-            answer = await connection.request(ProduceRequest(None, 1, 30_000, rows))
+            request = ProduceRequest(None, 1, 30_000, rows)
+            answer = await connection.request(request, timeout=_PATIENCE)
             if error := answer.to_object()["topics"][0]["partitions"][0]["error_code"]:
                 raise BrokerError.of(error, load.topic)
 
