@@ -353,7 +353,7 @@ def original(record: Record) -> Record:
         timestamp,
         key=record.key,
         value=None if "no_value" in told else record.value,
-        headers=[one for one in record.headers if not one[0].startswith(PREFIX)],
+        headers=_kept(record.headers),
     )
 
 
