@@ -28,6 +28,8 @@ class Asking:
 
     def __init__(self, coordinator: Coordinator, attempt: Attempt) -> None:
         self._member_id = ""
+        self._lasting = False  # our id is in a finished generation, which is written down
+        self._doubted = False  # a fence, since the last such generation
         self._coordinator = coordinator
         self._attempt = attempt
 
@@ -38,11 +40,26 @@ class Asking:
 
     def be(self, member_id: str) -> None:
         """Be called so from now on."""
+        self._lasting = self._lasting and member_id == self._member_id
         self._member_id = member_id
 
     def be_nobody(self) -> None:
         """Be new, the next time that we join."""
-        self._member_id = ""
+        self.be("")
+
+    def last(self) -> None:
+        """The generation is finished: whoever coordinates later knows us by our id."""
+        self._lasting, self._doubted = True, False
+
+    def doubt_fence(self) -> bool:
+        """Whether who fences us may know only who we were, and not that another has our name.
+
+        A coordinator may die with the id that it gave us. Once only: two processes of one name
+        would fence each other for ever.
+        """
+        doubtful = bool(self._member_id) and not self._lasting and not self._doubted
+        self._doubted = self._doubted or doubtful
+        return doubtful
 
     async def join(self, request: Request, *, timeout: float) -> Answer:
         """JoinGroup. With the answer, or with a refusal that says so, we have an id."""

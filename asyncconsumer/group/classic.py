@@ -275,6 +275,7 @@ class ClassicMembership:
         given = self._assigning.assigned(joined.protocol, told, who.generation)
         self._heartbeats.proven(answer.sent_at)
         self._member.on(Event.ASSIGNED)
+        self._asking.last()
         self._attempt.succeeded()
         self.rebalances += 1
         before, self._owned = self._owned, frozenset(given)
@@ -304,7 +305,7 @@ class ClassicMembership:
         if self._member.state not in (State.JOINING, State.SYNCING):
             return
         ask = Ask.SYNC if self._member.state is State.SYNCING else Ask.JOIN
-        what = reaction(ask, error)
+        what = self._less_final(reaction(ask, error))
         if what is Reaction.REJOIN_WITH_ID:
             return
         _log.info("%s: %s; %s", self._who, error, what.value)
@@ -316,6 +317,11 @@ class ClassicMembership:
         if what in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
             self._lose(known=what is Reaction.REJOIN_EMPTY)
         await self._attempt.pause()
+
+    def _less_final(self, what: Reaction) -> Reaction:
+        """Who is fenced comes back by its name where that may be a mistake."""
+        fenced = what is Reaction.FENCED
+        return Reaction.REJOIN_AS_NEW if fenced and self._asking.doubt_fence() else what
 
     @property
     def _long(self) -> float:
@@ -336,7 +342,7 @@ class ClassicMembership:
     def _hear(self, news: News) -> None:
         """What a heartbeat found out."""
         joining = self._member.state is State.JOINING
-        match news.reaction:
+        match what := self._less_final(news.reaction):
             case Reaction.FIND_COORDINATOR:
                 self._attempt.break_off()  # whom we wait for is not the coordinator any more
             case Reaction.REJOIN if joining:
@@ -346,8 +352,8 @@ class ClassicMembership:
             case Reaction.REJOIN_EMPTY if joining and isinstance(news.error, IllegalGeneration):
                 pass  # there is another generation already: we will be told whether we are in it
             case Reaction.REJOIN_EMPTY | Reaction.REJOIN_AS_NEW:
-                _log.warning("%s: %s; %s", self._who, news.error, news.reaction.value)
-                self._lose(known=news.reaction is Reaction.REJOIN_EMPTY)
+                _log.warning("%s: %s; %s", self._who, news.error, what.value)
+                self._lose(known=what is Reaction.REJOIN_EMPTY)
                 self._attempt.break_off()
                 self._bell.ring("lost everything")
             case _:

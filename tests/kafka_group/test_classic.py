@@ -341,6 +341,30 @@ async def test_what_cannot_be_helped_is_raised(api: int, code: int, error: type)
 
 
 @simulated(seeds=SEEDS)
+@pytest.mark.parametrize(("times", "ends"), [(1, False), (2, True)])
+async def test_an_id_that_no_finished_generation_has_may_be_fenced_by_mistake(
+    times: int, *, ends: bool
+) -> None:
+    """Who gave it may have died with it; but two processes of one name must not go on for ever."""
+    async with fake_cluster() as cluster, member(cluster, group_instance_id="i") as one:
+        await has_all(one)
+        cluster.fail_next(HEARTBEAT, 25)  # it is forgotten, and comes back by its name
+        cluster.fail_next(SYNC, 82, times=times)
+        await until(lambda: any(assignment.lost for assignment in one.history))
+        await until(lambda: one.task.done() if ends else one.numbers == ALL)
+        assert isinstance(one.failure, FencedInstanceId) is ends
+
+
+@simulated(seeds=SEEDS)
+async def test_who_is_fenced_with_nothing_but_a_name_has_a_double() -> None:
+    async with fake_cluster() as cluster:
+        cluster.fail_next(JOIN, 82)
+        async with member(cluster, group_instance_id="i") as one:
+            await until(one.task.done)
+            assert isinstance(one.failure, FencedInstanceId)
+
+
+@simulated(seeds=SEEDS)
 async def test_a_session_that_brokers_do_not_allow_is_told() -> None:
     async with (
         fake_cluster() as cluster,
