@@ -182,6 +182,10 @@ class ClassicMembership:
             if assignment is not None:
                 yield assignment
 
+    def give_way(self) -> bool:
+        """Whether there is to be another generation: it has its own assignment."""
+        return self._bell.rung.is_set()
+
     async def _begin(self) -> Assignment | None:
         """If there is something that we had, it is lost; otherwise join."""
         if self._owned:

@@ -30,6 +30,10 @@ class WithCompanions:
                 fresh=one.fresh | numbers.keys(),
             )
 
+    def give_way(self) -> bool:
+        """Whether the membership does."""
+        return self._membership.give_way()
+
     def _of(
         self, partitions: Iterable[TopicPartition]
     ) -> Iterable[tuple[TopicPartition, TopicPartition]]:

@@ -62,6 +62,10 @@ class FallbackMembership:
         async for assignment in self._now.assignments():
             yield assignment
 
+    def give_way(self) -> bool:
+        """Whether another one is due."""
+        return self._now.give_way()
+
     @property
     def deadline(self) -> float:
         """As long as what we have is certainly ours."""

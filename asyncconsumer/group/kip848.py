@@ -109,6 +109,7 @@ class ConsumerGroupMembership:
             str(UUID(int=randomness.getrandbits(128), version=4)),
             Timeouts(config.session_timeout_ms / 1000, config.rebalance_timeout_ms / 1000),
         )
+        self._told = False  # what is ours, to whoever reads it
         self._heartbeat: tuple[Address, Request] | None = None
         self._failure: ConsumerError | None = None
         self._heart: asyncio.Task[None] | None = None
@@ -182,7 +183,6 @@ class ConsumerGroupMembership:
     async def assignments(self) -> AsyncIterator[Assignment]:
         """What is ours, whenever it changes; until we leave, or something ends it for good."""
         self._join()
-        told = False
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -191,21 +191,27 @@ class ConsumerGroupMembership:
                 return
             if standing is Standing.FENCED:
                 yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
-                told = False
+                self._told = False
                 self._talk.rejoin()
                 self._bell.set()
-            elif standing is Standing.MEMBER and self._is_worth_telling(goal, told=told):
+            elif standing is Standing.MEMBER and self._is_worth_telling(goal):
                 self._talk.give(goal)
+                self._told = True
+                self._news.clear()
                 yield self._assignment(goal)
-                told = True
                 self._settle(goal)
             else:
                 self._settle(goal)
                 self._news.clear()
                 await self._news.wait()
 
-    def _is_worth_telling(self, goal: Partitions, *, told: bool) -> bool:
-        if told:
+    def give_way(self) -> bool:
+        """Whether there may be another target since the last assignment."""
+        self._told = self._told and not self._news.is_set()
+        return not self._told
+
+    def _is_worth_telling(self, goal: Partitions) -> bool:
+        if self._told:
             return goal != self._talk.owned
         return bool(goal) or not self._talk.target  # else wait for the names of its topics
 

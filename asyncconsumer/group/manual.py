@@ -35,5 +35,9 @@ class ManualMembership:
             self._news.clear()
             yield Assignment(dict(self._partitions))
 
+    def give_way(self) -> bool:
+        """Whether something else was assigned."""
+        return self._news.is_set()
+
     async def leave(self) -> None:
         """There is nobody to leave."""

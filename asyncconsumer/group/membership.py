@@ -32,6 +32,12 @@ class Membership(Protocol):
     def assignments(self) -> AsyncIterator[Assignment]:
         """Asking for the next one is the receipt for the last: what it took away is let go of."""
 
+    def give_way(self) -> bool:
+        """Whether another assignment is due, for which others may wait.
+
+        If so, who is held up may ask for it at once: what was not begun is told again with it.
+        """
+
     @property
     def deadline(self) -> float:
         """Until when, by our own clock, what we have is certainly ours, if we hear no more."""

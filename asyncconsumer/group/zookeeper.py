@@ -75,6 +75,7 @@ class ZooKeeperMembership:
         self._owned: dict[TopicPartition, str] = {}  # the thread that reads each
         self._loose: set[TopicPartition] = set()  # owner nodes of ours that may be there besides
         self._seen: dict[str, set[int]] = {}  # partitions of each topic, when it was first seen
+        self._told = False  # what we own, to whoever reads it
         self._epoch: int | None = None  # of the session in which we registered
 
     # --- how it stands ---------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class ZooKeeperMembership:
                 async for assignment in self._shares():
                     yield assignment
             except SessionExpired:
-                self._epoch = None
+                self._epoch, self._told = None, False
                 lost, self._owned = frozenset(self._owned), {}
                 self._loose.clear()
                 _log.warning("%s lost its session: %d partitions", self._who, len(lost))
@@ -127,6 +128,11 @@ class ZooKeeperMembership:
                     raise
                 _log.warning("%s has no connection to ZooKeeper: %s", self._who, error)
                 await asyncio.sleep(min(1.0, self._config.backoff_ms / 1000))
+
+    def give_way(self) -> bool:
+        """Whether shares may be others since the last assignment."""
+        self._told = self._told and not self._bell.is_set()
+        return not self._told
 
     @property
     def _who(self) -> str:
@@ -159,7 +165,7 @@ class ZooKeeperMembership:
     async def _shares(self) -> AsyncIterator[Assignment]:
         """Our share in this session, whenever it changes."""
         assert self._epoch is not None
-        tries, told = 0, bool(self._owned)  # if a connection broke, what we have was told before
+        tries = 0
         while True:
             self._bell.clear()
             self._check_session(self._epoch)
@@ -172,7 +178,7 @@ class ZooKeeperMembership:
                 let_go = self._owned.keys() - keep.keys()
                 self._owned = keep
                 await self._release(let_go, self._epoch)
-            elif told and keep == mine:
+            elif self._told and keep == mine:
                 await self._settle_down(everyone)
                 continue
             self.rebalances += 1
@@ -180,7 +186,7 @@ class ZooKeeperMembership:
                 {one: who for one, who in mine.items() if one not in keep}, self._epoch
             )
             if not in_the_way:
-                self._owned, tries, told = mine, 0, True
+                self._owned, tries, self._told = mine, 0, True
                 yield self._assignment(mine, everyone)
                 await self._settle_down(everyone)
                 continue

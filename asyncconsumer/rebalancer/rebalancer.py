@@ -14,6 +14,7 @@ from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.rebalancer.ours import GivenUp, Ours, Routed
 from asyncconsumer.rebalancer.parties import Ends, Listeners, Offsets, Streams, endless
 from asyncconsumer.streams.stream import Stream
+from asyncconsumer.tasks.unless import unless
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 T = TypeVar("T")
@@ -357,16 +358,25 @@ class Rebalancer:
         ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
         partitions: Collection[TopicPartition],
     ) -> Mapping[TopicPartition, T] | None:
-        """Their offsets, as soon as they can be had; None if meanwhile they are not ours."""
-        while not self._membership.lost:
-            try:
-                return await ask(partitions)
-            except ConsumerError as error:
-                if not error.retriable:
-                    raise
-                _log.warning("offsets of %d partitions: %s", len(partitions), error)
-                await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+        """Their offsets, as soon as they can be had; None if there is something else to do first.
+
+        Offsets may not be there for long, as while a transaction is open, or for as long as no
+        broker can be asked. The group, which waits for us to be in its next generation, need not.
+        """
+        async with unless(self._overtaken, every=_SECONDS_BETWEEN_TRIES):
+            while not self._membership.lost:
+                try:
+                    return await ask(partitions)
+                except ConsumerError as error:
+                    if not error.retriable:
+                        raise
+                    _log.warning("offsets of %d partitions: %s", len(partitions), error)
+                    await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         return None
+
+    def _overtaken(self) -> bool:
+        """Whether what we were given is not ours any more, or is about to be given anew."""
+        return self._membership.lost or self._membership.give_way()
 
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The last commit of partitions that we give up: if it fails, some records come again."""

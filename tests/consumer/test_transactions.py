@@ -12,12 +12,15 @@ from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import TransactionFenced
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.group_state import Phase
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
 from tests.consumer.test_given_up import Producer
+from tests.helpers import until
 
 pytestmark = pytest.mark.fast
 
+OFFSET_FETCH, UNSTABLE = 9, 88
 BOTH = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
 
 
@@ -124,3 +127,24 @@ async def test_what_goes_without_anything_in_hand_aborts_nothing() -> None:
             await having(two, 1)
             await having(one, 1)
         assert len(producer.sent) == 6
+
+
+@simulated(seeds=range(3))
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_a_transaction_that_is_open_does_not_keep_a_group_from_rebalancing(
+    strategy: str,
+) -> None:
+    """Whose offsets are not there yet joins all the same, and loads what is its own by then."""
+    async with world() as cluster:
+        cluster.fail_next(OFFSET_FETCH, UNSTABLE, times=10_000)
+        async with (
+            member(cluster, partition_assignment_strategy=strategy) as one,
+            member(cluster, partition_assignment_strategy=strategy) as two,
+        ):
+            group = cluster.groups["g"]
+            await until(lambda: group.phase is Phase.STABLE and len(group.members) == 2, 20)
+            assert not one.assignment
+            assert not two.assignment
+            cluster.forget_troubles()
+            await having(one, 1)
+            await having(two, 1)

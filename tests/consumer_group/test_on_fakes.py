@@ -232,6 +232,24 @@ async def test_heartbeats_go_on_while_an_assignment_is_dealt_with() -> None:
 
 
 @simulated(range(5))
+async def test_who_is_held_up_gives_way_and_is_told_again_what_it_had_not_begun() -> None:
+    async with fakes() as world, world.member() as one:
+        one.willing.clear()
+        await until(lambda: bool(one.assignments))
+        assert not one.membership.give_way()
+        async with world.member(seed=7) as two:
+            await until(one.membership.give_way)
+            one.willing.set()
+            await until(lambda: split("t", 4, one, two))
+        await until(lambda: len(one.has) == 4)
+        told, one.membership._told = len(one.assignments), True
+        one.membership._news.set()  # it may have been for nothing
+        assert one.membership.give_way()
+        await until(lambda: len(one.assignments) > told)
+        assert len(one.has) == 4
+
+
+@simulated(range(5))
 async def test_another_may_send_what_keeps_us_alive() -> None:
     """As a thread does while the event loop is blocked; also when the group has moved on."""
     async with fakes() as world, world.member() as one:

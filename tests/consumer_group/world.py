@@ -29,6 +29,8 @@ from asyncconsumer.wire import accel
 
 GROUP: Final = "g"
 TOPICS: Final = {"a": 4, "b": 2}
+OFFSET_FETCH: Final = 9
+UNSTABLE: Final = 88
 _MOST_PARTITIONS: Final = 6
 _SESSION: Final = 6.0
 _REBALANCE_TIMEOUT: Final = 4.0
@@ -247,6 +249,10 @@ class World:
             if (missing := sorted(set(range(self.cluster.end(at))) - self.seen[at]))
         }
 
+    def open_transaction(self) -> None:
+        """Which offsets of the group are in: for a while nobody can load them."""
+        self.cluster.fail_next(OFFSET_FETCH, UNSTABLE, times=self.chance.randint(1, 30))
+
     def mend(self) -> None:
         for node in self.cluster.brokers:
             self.cluster.start(node)
@@ -258,6 +264,7 @@ class World:
     async def calm(self, group: asyncio.TaskGroup) -> None:
         """Mend everything: then everything is read and committed, and everybody can leave."""
         self.groups.fates.clear()
+        self.cluster.forget_troubles()
         self.mend()
         for member in self.members:
             member.stuck.set()
@@ -356,6 +363,7 @@ def server_chaos(world: World) -> list[Callable[[], object]]:
         world.mend,
         *[lose] * 3,
         *[move] * 2,
+        world.open_transaction,
         *[append] * 3,
         grow,
     ]

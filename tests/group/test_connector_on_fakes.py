@@ -16,11 +16,13 @@ from asyncconsumer.errors import ConfigError, ConsumerTimeout, StreamsExist
 from asyncconsumer.group import registration
 from asyncconsumer.group.filters import Subscription
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster import FakeCluster, Told
 from asyncconsumer.testing.zookeeper import FakeZooKeeper
 from asyncconsumer.zk import calls
+from tests.helpers import until
 
 pytestmark = pytest.mark.fast
 
@@ -224,3 +226,25 @@ async def test_what_does_not_move_is_told_with_the_reason() -> None:
             assert connector.stalled().keys() == {T0}
             assert connector.counts["stalled"] == 1
             assert connector.progress()[T0].high_watermark == 3
+
+
+@simulated(range(5))
+async def test_who_cannot_load_offsets_gives_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads what is its own then, once offsets are there."""
+    there, load = asyncio.Event(), ZooKeeperOffsets.load
+
+    async def load_later(self: Any, partitions: Any) -> Any:
+        await there.wait()
+        return await load(self, partitions)
+
+    monkeypatch.setattr(ZooKeeperOffsets, "load", load_later)
+    async with fakes() as world, world.connector() as connector, asyncio.TaskGroup() as group:
+        world.cluster.append("t", 0, 5)
+        joining = group.create_task(joined(connector))
+        await until(lambda: world.owner(T1) is not None)
+        world.register("other")
+        await until(lambda: world.owner(T1) is None)
+        assert world.owner(T0) is not None
+        there.set()
+        stream = await joining
+        assert [(await anext(stream)).offset for _ in range(5)] == list(range(5))

@@ -9,7 +9,7 @@ import pytest
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.errors import ConsumerError, LeaderNotAvailable
+from asyncconsumer.errors import ConsumerError, LeaderNotAvailable, UnstableOffsetCommit
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.events import Events
 from asyncconsumer.group.membership import Assignment
@@ -32,6 +32,7 @@ class Scripted:
         self.log: list[str] = []
         self.script = list(assignments)
         self.lost = False
+        self.due = False  # another assignment, before this one is dealt with
         self.lost_by_then = False  # when something was committed
         self.deadline = inf
         self.last_sign = 0.0
@@ -57,9 +58,12 @@ class Scripted:
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         for number, assignment in enumerate(self.script):
-            self.lost = bool(assignment.lost)
+            self.lost, self.due = bool(assignment.lost), False
             yield assignment
             self.log.append(f"next {number + 1}")
+
+    def give_way(self) -> bool:
+        return self.due
 
     def reconcile(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
         self.wanted = dict(wanted)
@@ -191,6 +195,18 @@ async def test_offsets_are_asked_for_until_they_come() -> None:
     script.trouble = [LeaderNotAvailable("t"), LeaderNotAvailable("t")]
     await script.rebalancer.run()
     assert script.log[:4] == ["load", "load", "load", "starting"]
+
+
+@simulated(range(20))
+async def test_who_waits_for_offsets_does_not_keep_the_group_waiting() -> None:
+    script = Scripted(Assignment({A: 0}), Assignment({A: 0}))
+    script.trouble = [UnstableOffsetCommit("t")]
+    asyncio.get_running_loop().call_later(1.7, setattr, script, "due", True)
+    await script.rebalancer.run()
+    assert script.log == [
+        *("load", "load", "next 1"),
+        *("load", "starting", "read t[0]", "next 2"),
+    ]
 
 
 @simulated(range(20))

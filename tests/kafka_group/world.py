@@ -35,6 +35,8 @@ from asyncconsumer.wire import accel
 
 GROUP: Final = "g"
 APIS: Final = (8, 9, 11, 12, 13, 14)  # commit, fetch offsets, join, heartbeat, leave, sync
+OFFSET_FETCH: Final = 9
+UNSTABLE: Final = 88
 KINDS: Final[Sequence[Sequence[type[Assignor]]]] = (
     [RangeAssignor],
     [RoundRobinAssignor],
@@ -313,6 +315,10 @@ class World:
         if count < 7 and len(places) == len(self.cluster.brokers):
             self.cluster.add_partitions("a", count + 1)
 
+    def open_transaction(self) -> None:
+        """Which offsets of the group are in: for a while nobody can load them."""
+        self.cluster.fail_next(OFFSET_FETCH, UNSTABLE, times=self.chance.randint(1, 30))
+
     def mend(self) -> None:
         for node, broker in self.cluster.brokers.items():
             if broker.state is State.DOWN:
@@ -325,6 +331,7 @@ class World:
     async def calm(self, group: asyncio.TaskGroup) -> None:
         """Mend everything: then everything is read, everybody has a share, and can leave."""
         self.cluster.forget_fates()
+        self.cluster.forget_troubles()
         self.mend()
         self.grow()
         for member in self.members:
@@ -423,6 +430,7 @@ def server_chaos(world: World) -> list[Callable[[], object]]:
         lambda: cluster.black_hole(node()),
         kill,
         move,
+        world.open_transaction,
         world.grow,
         lose,
         lose,

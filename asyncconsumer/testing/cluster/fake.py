@@ -188,6 +188,10 @@ class FakeCluster(Topics):
         """
         self._rules.troubles += [(api, code, node_id)] * times
 
+    def forget_troubles(self) -> None:
+        """Have everything answered well again."""
+        self._rules.troubles.clear()
+
     def _broker(self, node_id: int) -> FakeBroker:
         try:
             return self.brokers[node_id]
