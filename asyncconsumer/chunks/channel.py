@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 from asyncconsumer.chunks.budget import Budget
@@ -35,7 +35,8 @@ class Channel:
         self.pops = 0
         self._budget = budget
         self._waiting: dict[TopicPartition, deque[Chunk | ConsumerError]] = {}
-        self._turns: deque[TopicPartition] = deque()  # those with something, and not held
+        # those with something, and not held; many may be held at once, each quickly
+        self._turns: OrderedDict[TopicPartition, None] = OrderedDict()
         self._held: set[TopicPartition] = set()
         self._in_hand: dict[Chunk, bool] = {}  # and whether it is still wanted
         self._readable = asyncio.Event()
@@ -70,8 +71,7 @@ class Channel:
     def drop(self, partition: TopicPartition) -> int:
         """Forget what waits of a partition, and end what is being read of it; how many chunks."""
         dropped = self._waiting.pop(partition, None)
-        if dropped and partition not in self._held:
-            self._turns.remove(partition)
+        self._turns.pop(partition, None)
         self._held.discard(partition)
         for chunk in self._in_hand:
             if chunk.partition == partition:
@@ -86,7 +86,7 @@ class Channel:
         if partition not in self._held:
             self._held.add(partition)
             if partition in self._waiting:
-                self._turns.remove(partition)
+                del self._turns[partition]
                 self._budget.wake()  # for others there may be room now
 
     def release(self, partition: TopicPartition) -> None:
@@ -130,11 +130,11 @@ class Channel:
             raise error
         if not self._turns:
             return None
-        partition = self._turns.popleft()
+        partition, _ = self._turns.popitem(last=False)
         waiting = self._waiting[partition]
         item = waiting.popleft()
         if waiting:
-            self._turns.append(partition)
+            self._turns[partition] = None
         else:
             del self._waiting[partition]
         self.pops += 1
@@ -224,7 +224,7 @@ class Channel:
         return sum(item.size for items in waiting for item in items if isinstance(item, Chunk))
 
     def _turn(self, partition: TopicPartition) -> None:
-        self._turns.append(partition)
+        self._turns[partition] = None
         self._readable.set()
 
     def _give_back(self, chunks: list[Chunk]) -> None:
