@@ -13,6 +13,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,7 +30,7 @@ _FEW: Final = {OWN: {MS: 1.0}, TUNED: {MS: 1.0}}
 _SMALL: Final = 10_000  # records of a micro-batch
 _FIRST: Final = 3  # micro-batches that start what the others find running
 _PARTITIONS: Final = 4
-_WARM_UPS: Final = 2  # rounds: a JVM compiles what it has run for a while
+_WARM_UPS: Final = 3  # rounds: a JVM compiles what it has run for a while, a fifth of its CPU
 
 Run = Callable[[Queries, str, Load], object]
 Promises = Mapping[str, Mapping[str, float]]
@@ -111,10 +112,10 @@ class Ratio(NamedTuple):
 def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> list[Result]:
     """One case: the last of the loads is of other records, the first two tell what more costs."""
     run, promises = CASES[name]
-    short, long, _ = loads
+    short, long, other = loads
     for _ in range(_WARM_UPS):
-        for who in SOURCES:
-            run(queries, who, short)
+        for who, load in product(SOURCES, (short, other)):
+            run(queries, who, load)
     taken: dict[tuple[Load, str], list[Sample]] = {}
     for load in loads:
         for number in range(1, rounds + 1):
