@@ -1,6 +1,7 @@
 """Avro values, each as its schema's plain encoding: what Spark's `from_avro` reads."""
 
 import io
+import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,4 +67,15 @@ def _reader(avro_schema: str | None, names: list[str]) -> "Callable[[io.BytesIO]
     if lacking := [name for name in names if name not in {field["name"] for field in fields}]:
         raise ConfigError(f"valueSchema has no field {', '.join(lacking)}, but the query has")
     read = package("fastavro", "Avro").schemaless_reader
-    return lambda data: read(data, written, None)
+    plain = parsed(_with_texts(json.loads(avro_schema)), "valueSchema")
+    return lambda data: read(data, plain, None)
+
+
+def _with_texts(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """The same with texts for UUIDs, as Spark has them: fastavro would make objects of them."""
+    if isinstance(schema, list):
+        return [_with_texts(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: one for name, one in schema.items() if (name, one) != ("logicalType", "uuid")}
+    return {name: _with_texts(one) for name, one in kept.items()}

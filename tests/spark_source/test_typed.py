@@ -211,6 +211,22 @@ def test_avro_values() -> None:
             decoder.decode(column(one, bad))
 
 
+UUID = {"type": "string", "logicalType": "uuid"}
+
+
+@pytest.mark.parametrize("kind", [UUID, ["null", UUID], {"type": "array", "items": UUID}])
+def test_an_avro_uuid_is_a_text_as_spark_has_it(kind: Any) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": kind}]}
+    many = isinstance(kind, dict) and kind["type"] == "array"
+    one = "c0ffee00-0000-4000-8000-000000000000"
+    given: Any = [one] if many else one
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(schema), {"id": given})
+    wanted = pa.struct([("id", pa.list_(pa.string()) if many else pa.string())])
+    found = AvroDecoder(wanted, json.dumps(schema)).decode(column(data.getvalue()))
+    assert found.to_pylist() == [{"id": given}]
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
