@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.columns import check_columns, ddl
 from asyncconsumer.spark.options import SourceOptions, parse, protobuf_of
-from asyncconsumer.spark.values import CORRUPT, check_typed, decoder_of
+from asyncconsumer.spark.values import CORRUPT, check_nulls, check_typed, decoder_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -66,4 +66,5 @@ class KafkaSource(DataSource):
             decoder_of(options, schema)
             declared = [one for one in declared if one[0] not in ("value", CORRUPT)]
         check_columns(declared)
+        check_nulls(schema, options.value_format)
         return options
