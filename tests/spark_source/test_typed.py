@@ -227,6 +227,40 @@ def test_an_avro_uuid_is_a_text_as_spark_has_it(kind: Any) -> None:
     assert found.to_pylist() == [{"id": given}]
 
 
+AT = {"type": "long", "logicalType": "timestamp-millis"}
+INNER = {"type": "record", "name": "q", "fields": [{"name": "x", "type": "long"}]}
+LIST = {"type": "array", "items": INNER}
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("avro", "fits", "not_this"),
+    [
+        ("long", (pa.int64(), pa.int32(), pa.float64()), (pa.string(), pa.bool_())),
+        ("double", (pa.float64(), pa.float32()), (pa.string(), pa.decimal128(5, 2))),
+        ("string", (pa.string(), pa.binary()), (pa.int64(), pa.timestamp("us", "UTC"))),
+        (["null", "string"], (pa.string(),), (pa.int64(),)),
+        (["null", "string", "long"], (pa.string(), pa.int64()), ()),  # it depends on the value
+        ("bytes", (pa.binary(),), (pa.int64(),)),
+        (AT, (pa.timestamp("us", "UTC"),), (pa.int64(), pa.string())),
+        (MONEY, (pa.decimal128(5, 2), pa.decimal128(9, 3)), (pa.string(),)),
+        (INNER, (pa.struct([("x", pa.int64())]),), (pa.struct([("x", pa.string())]), pa.int64())),
+        (LIST, (pa.list_(pa.struct([("x", pa.int64())])),), (pa.list_(pa.int64()),)),
+        ({"type": "map", "values": "long"}, (pa.map_(pa.string(), pa.int64()),), (pa.string(),)),
+        (["null", "r"], (pa.struct([("f", pa.struct([]))]),), ()),  # within itself
+    ],
+)
+def test_types_that_no_avro_value_could_have_are_told_before(
+    avro: Any, fits: tuple[Any, ...], not_this: tuple[Any, ...]
+) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": avro}]}
+    for kind in fits:
+        AvroDecoder(pa.struct([("f", kind)]), json.dumps(schema))
+    for kind in not_this:
+        with pytest.raises(ConfigError, match=r"value\.f cannot be .* of valueSchema"):
+            AvroDecoder(pa.struct([("f", kind)]), json.dumps(schema))
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
