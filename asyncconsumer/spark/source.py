@@ -18,7 +18,8 @@ class KafkaSource(DataSource):
 
     A narrower schema than Kafka's is read for less: `.schema("value binary, offset bigint")`. With
     `valueFormat` the value is a struct that the schema declares, decoded on the way; of Protobuf it
-    need not be declared, for the descriptors tell it.
+    need not be declared, for the descriptors tell it. A `timestamp` in JSON that names no zone is
+    of UTC, for a source is not told of the session's zone: declare `timestamp_ntz` to give it one.
 
     Small ranges of several partitions share a task, which makes micro-batches quick. Where a slow
     step follows without a shuffle, `recordsPerTask` 1 gives each partition a task of its own.

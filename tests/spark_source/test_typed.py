@@ -2,6 +2,7 @@
 
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import fastavro
@@ -168,6 +169,14 @@ def test_what_can_be_decoded_is_never_given_up(good: bytes) -> None:
     decoder = JsonDecoder(EVERY)
     assert len(decoder.decode(column(good))) == 1
     assert not decoder.hopeless(column(good))
+
+
+def test_a_time_without_a_zone_is_of_utc_or_of_none() -> None:
+    given = column(b'{"at": "2024-01-01T05:06:07"}')
+    for zone in (UTC, None):
+        kind = pa.struct([("at", pa.timestamp("us", zone and "UTC"))])
+        (found,) = JsonDecoder(kind).decode(given).to_pylist()
+        assert found == {"at": datetime(2024, 1, 1, 5, 6, 7, tzinfo=zone)}
 
 
 def test_a_value_cannot_pass_for_two() -> None:
