@@ -19,6 +19,7 @@ _FETCH_BYTES: Final = 4 * 2**20  # a batch of Spark's is made of one fetch, and 
 
 _OURS: Final = {
     "bootstrap.servers": "bootstrap_servers",
+    "allowed.hosts": "allowed_hosts",  # which Java's has not
     "client.id": "client_id",
     "isolation.level": "isolation_level",
     "check.crcs": "check_crcs",
@@ -36,6 +37,7 @@ _OURS: Final = {
 }
 _TEXTS: Final = (
     "bootstrap.servers",
+    "allowed.hosts",
     "client.id",
     "isolation.level",
     "client.rack",

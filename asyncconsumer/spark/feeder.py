@@ -143,7 +143,7 @@ class SparkFeeder:
                 await stack.enter_async_context(self._consumer)
             await stack.enter_async_context(self._scope)
             new = self._consumer.assignment - self._ours.lanes.keys()
-            await self._ours.on_partitions_assigned(new)
+            await self._ours.take_up(new)
             tasks = [
                 self._scope.start(self._read(), "read"),
                 self._scope.start(self._watch_clock(), "watch the clock"),

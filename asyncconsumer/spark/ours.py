@@ -57,9 +57,8 @@ class Ours:
     def lane_of(self, partition: TopicPartition, first: int) -> Lane:
         """Whose records these are that begin with that offset."""
         lane = self.lanes.get(partition)
-        if lane is None:  # a listener that was given up on
-            reason = f"no answer for {partition} within listener_timeout_ms"
-            raise SinkFailed(str(self._sink), "tell its offsets", 1, reason)
+        if lane is None:
+            raise self._late()
         if lane.position is not None and first < lane.position:
             raise SinkAhead(str(self._sink), partition, lane.position, first)
         return lane
@@ -67,9 +66,26 @@ class Ours:
     # --- for the consumer ------------------------------------------------------------------------
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Begin with these behind what the sink has of them."""
+        """Begin with these behind what the sink has of them, while the group waits."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self.take_up(partitions)
+        except TimeoutError:  # of an idle partition nobody would hear later
+            raise self._late() from None
+
+    async def take_up(self, partitions: Collection[TopicPartition]) -> None:
+        """The same, however long it takes."""
         self._heard = self._heard or self._consumer.events()
         await self._begin(partitions, {})
+
+    @property
+    def _seconds(self) -> float:
+        """How long the group may wait for us."""
+        return self._consumer.config.member.listener_timeout_ms / 1000 * _OF_THE_TIMEOUT
+
+    def _late(self) -> SinkFailed:
+        reason = "no answer within listener_timeout_ms"
+        return SinkFailed(str(self._sink), "tell its offsets", 1, reason)
 
     async def _begin(
         self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
@@ -99,9 +115,8 @@ class Ours:
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Finish what is being written of these; what is only read so far is another's."""
         lanes = self._dropped(partitions)
-        seconds = self._consumer.config.member.listener_timeout_ms / 1000
         try:
-            async with asyncio.timeout(seconds * _OF_THE_TIMEOUT):
+            async with asyncio.timeout(self._seconds):
                 await self._flights.ended(lanes)
         except TimeoutError:
             _log.warning("%s: a batch is given up, for its partition is taken away", self._sink)

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.columns import check_columns, ddl
 from asyncconsumer.spark.options import SourceOptions, parse, protobuf_of
-from asyncconsumer.spark.values import CORRUPT, check_typed, decoder_of
+from asyncconsumer.spark.values import CORRUPT, check_nulls, check_typed, decoder_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -18,7 +18,8 @@ class KafkaSource(DataSource):
 
     A narrower schema than Kafka's is read for less: `.schema("value binary, offset bigint")`. With
     `valueFormat` the value is a struct that the schema declares, decoded on the way; of Protobuf it
-    need not be declared, for the descriptors tell it.
+    need not be declared, for the descriptors tell it. A `timestamp` in JSON that names no zone is
+    of UTC, for a source is not told of the session's zone: declare `timestamp_ntz` to give it one.
 
     Small ranges of several partitions share a task, which makes micro-batches quick. Where a slow
     step follows without a shuffle, `recordsPerTask` 1 gives each partition a task of its own.
@@ -66,4 +67,5 @@ class KafkaSource(DataSource):
             decoder_of(options, schema)
             declared = [one for one in declared if one[0] not in ("value", CORRUPT)]
         check_columns(declared)
+        check_nulls(schema, options.value_format)
         return options

@@ -53,6 +53,7 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         self._latest: Offsets | None = None  # that was seen last
         self._record_bytes: dict[str, int] = {}  # of each topic, asked once; 0 if not known
         self._last_trigger = -float("inf")  # when a micro-batch was last let go
+        self._told: Offsets = {}  # what a group in Kafka was told of last
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -77,6 +78,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; the very start if there is nothing to read."""
         begun = from_json(start)
+        if start != self._initial:
+            self._tell_group(begun)
         end = self._next_end(begun, limit)
         if end == begun:
             return start
@@ -145,13 +148,17 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
 
     # --- Kafka -----------------------------------------------------------------------------------
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Tell a group in Kafka how far the query is, if asked to; it is for lag tools alone."""
+    def _tell_group(self, done: Offsets) -> None:
+        """Tell a group in Kafka how far the query is, if asked to; it is for lag tools alone.
+
+        Spark's `commit` would not do: it comes with the next micro-batch, so never for the last.
+        """
         group = self._options.commit_to_group
-        if group is None:
+        if group is None or done == self._told:
             return
+        self._told = done
         try:
-            home().run(self._client().commit(group, from_json(end)))
+            home().run(self._client().commit(group, done))
         except (ConsumerError, TimeoutError) as error:  # the checkpoint counts: the query goes on
             _log.warning("commitToGroup %s: %s", group, str(error) or "no answer in time")
 

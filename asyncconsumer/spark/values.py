@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CORRUPT: Final = "_corrupt_record"
 """The column that has the values that are not what they should be, as Spark's readers name it."""
+_MAY_BE_NULL: Final = ("key", "value", "headers", CORRUPT)
 
 
 def check_typed(declared: Sequence[tuple[str, str]], value_format: str) -> None:
@@ -26,6 +27,18 @@ def check_typed(declared: Sequence[tuple[str, str]], value_format: str) -> None:
         )
     if kinds.get(CORRUPT, "string") != "string":
         raise ConfigError(f"column {CORRUPT} is string, not {kinds[CORRUPT]}")
+
+
+def check_nulls(schema: "StructType", value_format: str | None) -> None:
+    """Raise where NOT NULL is declared of what may be null: Spark would believe it, and fail."""
+    for field, nullable in zip(schema.fields, schema.toNullable().fields, strict=True):
+        is_json = field.name == "value" and value_format == "json"
+        is_strict = not field.nullable or (is_json and field.dataType != nullable.dataType)
+        if field.name in _MAY_BE_NULL and is_strict:
+            raise ConfigError(
+                f"column {field.name} may have nulls: leave NOT NULL out of its schema, with "
+                "schema.toNullable() if it was made elsewhere"
+            )
 
 
 def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, RecordsGone, SinkAhead
+from asyncconsumer.errors import ConfigError, RecordsGone, SinkAhead, SinkFailed
 from asyncconsumer.model import Offset
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
@@ -204,6 +204,30 @@ async def test_caught_up_waits_for_what_is_being_taken_up() -> None:
             assert not one._ours.lanes
             await one.caught_up()
             assert sink.ends == {AT: 120}
+
+
+@pytest.mark.parametrize("records", [0, 20])
+@simulated(seeds=range(3), limit=600)
+async def test_a_sink_that_does_not_tell_its_offsets_in_time_ends_it(records: int) -> None:
+    """Also where nothing is there to read: nobody would ever hear of it."""
+    async with world(records=records) as cluster:
+        sink = Shelf()
+        sink.seconds_to_load = 5.0
+        with pytest.raises(SinkFailed, match=r"tell its offsets.* listener_timeout_ms"):
+            async with feeder(cluster, sink) as one, asyncio.timeout(60):
+                await one.caught_up()
+        assert not sink.written
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_nobody_waits_for_a_feeder_of_a_consumer_that_has_its_partitions_already() -> None:
+    async with world(records=20) as cluster, consumer(cluster, **QUICK) as reader:
+        await reader.assigned()
+        sink = Shelf()
+        sink.seconds_to_load = 5.0
+        async with SparkFeeder(reader, sink, max_wait_ms=50) as one:
+            await one.caught_up()
+        assert sink.ends == {AT: 20}
 
 
 # --- what is gone, and what never was ---------------------------------------------------------

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import OffsetRange, TopicPartition
+from asyncconsumer.model import Address, OffsetRange, TopicPartition
 from asyncconsumer.spark.client_options import configs_of
 from asyncconsumer.spark.offsets import (
     Offsets,
@@ -145,6 +145,16 @@ def test_brokers_and_topics_are_needed() -> None:
     assert Matching("a.c").of(["abc", "xabcx", "b"]) == ("abc", "xabcx")
     internal = ["__consumer_offsets", "__transaction_state", "__share_group_state"]
     assert Matching(".*").of([*internal, "__mine", "t"]) == ("__mine", "t")
+
+
+def test_where_brokers_may_send_a_client_is_an_option() -> None:
+    hosts = LEAST | {"kafka.allowed.hosts": "*.example.com, 10.0.0.0/8"}
+    connection, _ = configs_of(parse(hosts, streaming=False).kafka)
+    assert connection.allows(Address("k1.example.com", 1))
+    assert connection.allows(Address("10.1.2.3", 1))
+    assert not connection.allows(Address("elsewhere", 1))
+    with pytest.raises(ConfigError, match="allowed_hosts"):
+        parse(LEAST | {"kafka.allowed.hosts": "10.0.0.0/99"}, streaming=False)
 
 
 def test_a_login_as_java_has_it() -> None:

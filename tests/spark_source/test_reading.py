@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from asyncconsumer.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from asyncconsumer.model import OffsetRange, TopicPartition
@@ -219,6 +219,38 @@ def test_writing_is_for_sparks_own() -> None:
     for writer in (KafkaSource({}).writer, KafkaSource({}).streamWriter):
         with pytest.raises(ConfigError, match=r'to write to it, keep format\("kafka"\)'):
             writer(StructType(), False)
+
+
+ID = StructType([StructField("id", LongType(), nullable=False)])
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("column", "value_format", "told"),
+    [
+        (StructField("key", BinaryType(), nullable=False), None, "key"),
+        (StructField("value", BinaryType(), nullable=False), None, "value"),
+        (StructField("value", ID), "json", "value"),
+        (StructField("value", ID), "avro", ""),  # where the values' own schema says as much
+        (StructField("offset", LongType(), nullable=False), None, ""),
+    ],
+)
+def test_what_may_be_null_cannot_be_declared_otherwise(
+    column: StructField, value_format: str | None, told: str
+) -> None:
+    options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+    if value_format is not None:
+        avro = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
+        options |= {"valueFormat": value_format, "valueSchema": avro}
+    source, schema = KafkaSource(options), StructType([column])
+    if not told:
+        source.reader(schema)
+        return
+    for reader in (source.reader, source.streamReader):
+        with pytest.raises(ConfigError, match=f"column {told} may have nulls"):
+            reader(schema)
+    if value_format == "json":
+        source.reader(schema.toNullable())
 
 
 def ends_of(reader: KafkaStreamReader, batches: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import fastavro
@@ -170,6 +171,14 @@ def test_what_can_be_decoded_is_never_given_up(good: bytes) -> None:
     assert not decoder.hopeless(column(good))
 
 
+def test_a_time_without_a_zone_is_of_utc_or_of_none() -> None:
+    given = column(b'{"at": "2024-01-01T05:06:07"}')
+    for zone in (UTC, None):
+        kind = pa.struct([("at", pa.timestamp("us", zone and "UTC"))])
+        (found,) = JsonDecoder(kind).decode(given).to_pylist()
+        assert found == {"at": datetime(2024, 1, 1, 5, 6, 7, tzinfo=zone)}
+
+
 def test_a_value_cannot_pass_for_two() -> None:
     decoder = JsonDecoder(KIND)
     with pytest.raises(Undecodable):
@@ -209,6 +218,56 @@ def test_avro_values() -> None:
     for bad in (b"", one[:-1], one + b"x", b"\xff" * 12):
         with pytest.raises(Undecodable):
             decoder.decode(column(one, bad))
+
+
+UUID = {"type": "string", "logicalType": "uuid"}
+
+
+@pytest.mark.parametrize("kind", [UUID, ["null", UUID], {"type": "array", "items": UUID}])
+def test_an_avro_uuid_is_a_text_as_spark_has_it(kind: Any) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": kind}]}
+    many = isinstance(kind, dict) and kind["type"] == "array"
+    one = "c0ffee00-0000-4000-8000-000000000000"
+    given: Any = [one] if many else one
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(schema), {"id": given})
+    wanted = pa.struct([("id", pa.list_(pa.string()) if many else pa.string())])
+    found = AvroDecoder(wanted, json.dumps(schema)).decode(column(data.getvalue()))
+    assert found.to_pylist() == [{"id": given}]
+
+
+AT = {"type": "long", "logicalType": "timestamp-millis"}
+INNER = {"type": "record", "name": "q", "fields": [{"name": "x", "type": "long"}]}
+LIST = {"type": "array", "items": INNER}
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("avro", "fits", "not_this"),
+    [
+        ("long", (pa.int64(), pa.int32(), pa.float64()), (pa.string(), pa.bool_())),
+        ("double", (pa.float64(), pa.float32()), (pa.string(), pa.decimal128(5, 2))),
+        ("string", (pa.string(), pa.binary()), (pa.int64(), pa.timestamp("us", "UTC"))),
+        (["null", "string"], (pa.string(),), (pa.int64(),)),
+        (["null", "string", "long"], (pa.string(), pa.int64()), ()),  # it depends on the value
+        ("bytes", (pa.binary(),), (pa.int64(),)),
+        (AT, (pa.timestamp("us", "UTC"),), (pa.int64(), pa.string())),
+        (MONEY, (pa.decimal128(5, 2), pa.decimal128(9, 3)), (pa.string(),)),
+        (INNER, (pa.struct([("x", pa.int64())]),), (pa.struct([("x", pa.string())]), pa.int64())),
+        (LIST, (pa.list_(pa.struct([("x", pa.int64())])),), (pa.list_(pa.int64()),)),
+        ({"type": "map", "values": "long"}, (pa.map_(pa.string(), pa.int64()),), (pa.string(),)),
+        (["null", "r"], (pa.struct([("f", pa.struct([]))]),), ()),  # within itself
+    ],
+)
+def test_types_that_no_avro_value_could_have_are_told_before(
+    avro: Any, fits: tuple[Any, ...], not_this: tuple[Any, ...]
+) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": avro}]}
+    for kind in fits:
+        AvroDecoder(pa.struct([("f", kind)]), json.dumps(schema))
+    for kind in not_this:
+        with pytest.raises(ConfigError, match=r"value\.f cannot be .* of valueSchema"):
+            AvroDecoder(pa.struct([("f", kind)]), json.dumps(schema))
 
 
 @pytest.mark.parametrize(
