@@ -109,6 +109,7 @@ class Conversation:
         self.interval = 1.0  # seconds; until the coordinator tells
         self.target: Partitions = {}
         self.owned: Partitions = {}  # and may be read: given to whoever reads, not yet taken back
+        self.given = False  # what is ours was given to whoever reads, and is being read
         self._told_owned: Partitions | None = None  # to the coordinator; None if that is open
         self._told_subscribed: Subscribed | None = None
         self._lived = -inf  # when the last sign of life that was heard was sent
@@ -227,7 +228,7 @@ class Conversation:
 
     def _forget(self, standing: Standing) -> None:
         self.standing, self.epoch = standing, JOIN_EPOCH
-        self.target, self.owned = {}, {}
+        self.target, self.owned, self.given = {}, {}, False
         self._lived, self._unheard, self._let_go_by = -inf, inf, inf
         self.repeat_everything()
 
@@ -235,6 +236,7 @@ class Conversation:
 
     def give(self, partitions: Partitions) -> None:
         """They are about to be read, besides what is let go of by and by."""
+        self.given = True
         self.owned = {
             one: self.owned.get(one, frozenset()) | partitions.get(one, frozenset())
             for one in {**self.owned, **partitions}

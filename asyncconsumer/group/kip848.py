@@ -109,7 +109,6 @@ class ConsumerGroupMembership:
             str(UUID(int=randomness.getrandbits(128), version=4)),
             Timeouts(config.session_timeout_ms / 1000, config.rebalance_timeout_ms / 1000),
         )
-        self._told = False  # what is ours, to whoever reads it
         self._heartbeat: tuple[Address, Request] | None = None
         self._failure: ConsumerError | None = None
         self._heart: asyncio.Task[None] | None = None
@@ -191,12 +190,10 @@ class ConsumerGroupMembership:
                 return
             if standing is Standing.FENCED:
                 yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
-                self._told = False
                 self._talk.rejoin()
                 self._bell.set()
             elif standing is Standing.MEMBER and self._is_worth_telling(goal):
                 self._talk.give(goal)
-                self._told = True
                 self._news.clear()
                 yield self._assignment(goal)
                 self._settle(goal)
@@ -207,11 +204,11 @@ class ConsumerGroupMembership:
 
     def give_way(self) -> bool:
         """Whether there may be another target since the last assignment."""
-        self._told = self._told and not self._news.is_set()
-        return not self._told
+        self._talk.given = self._talk.given and not self._news.is_set()
+        return not self._talk.given
 
     def _is_worth_telling(self, goal: Partitions) -> bool:
-        if self._told:
+        if self._talk.given:
             return goal != self._talk.owned
         return bool(goal) or not self._talk.target  # else wait for the names of its topics
 
