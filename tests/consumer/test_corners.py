@@ -176,6 +176,26 @@ async def test_streams_have_no_idle_timeout_of_their_own() -> None:
             one.stream(2)
 
 
+@pytest.mark.parametrize("policy", ["auto", "manual", "at_most_once"])
+@pytest.mark.parametrize("way", ["records", "batches", "chunks", "arrow", "stream"])
+@simulated([1])
+async def test_what_was_fetched_beyond_the_end_is_not_committed(way: str, policy: str) -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 12, batches=2)
+        async with consumer(cluster, stop_at={AT: 3}, commit_policy=policy) as one:
+            source: Any = one
+            if way != "records":
+                source = one.stream(1)[0] if way == "stream" else getattr(one, way)()
+            async for _ in source:
+                pass
+            assert await one.position(AT) == 3
+            if policy == "manual":
+                await one.commit()
+        assert committed(cluster) == [3]
+        async with consumer(cluster, stop_at="end") as other:
+            assert [record.offset async for record in other] == list(range(3, 12))
+
+
 class Forgetful(Interceptor):
     def on_consume(self, record: Record) -> Record:
         return None  # type: ignore[return-value]
