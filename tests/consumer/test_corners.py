@@ -201,21 +201,33 @@ class Forgetful(Interceptor):
         return None  # type: ignore[return-value]
 
 
+class Elsewhere(Interceptor):
+    def on_consume(self, record: Record) -> Record:
+        return Record("another", record.partition, record.offset, value=record.value)
+
+
 class Waiting(Interceptor):
     async def on_consume(self, record: Record) -> Record:  # type: ignore[override]
         return record
 
 
 @pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
+@pytest.mark.parametrize("interceptor", [Forgetful(), Elsewhere()], ids=["none", "elsewhere"])
 @simulated([1])
-async def test_an_interceptor_that_returns_nothing_takes_no_record_away(
-    options: dict[str, Any],
+async def test_an_interceptor_that_returns_no_such_record_takes_none_away(
+    interceptor: Interceptor, options: dict[str, Any]
 ) -> None:
     async with world() as cluster:
         cluster.append("t", 0, 3)
-        intercepted = consumer(cluster, interceptors=[Forgetful()], stop_at="end", **options)
-        async with intercepted as one:
-            assert [record.offset async for record in one] == [0, 1, 2]
+        options |= {"interceptors": [interceptor], "stop_at": "end", "commit_policy": "manual"}
+        async with consumer(cluster, **options) as one:
+            assert [(record.topic, record.offset) async for record in one] == [
+                ("t", 0),
+                ("t", 1),
+                ("t", 2),
+            ]
+        async with consumer(cluster, **options) as one:
+            assert [len(batch) async for batch in one.batches(3)] == [3]
 
 
 def test_an_interceptor_that_would_have_to_be_awaited_is_refused() -> None:
