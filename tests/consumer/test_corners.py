@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from asyncconsumer import Consumer, Record, TopicPartition
 from asyncconsumer.consumer.interceptors import Interceptor
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ClosedError, ConfigError
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
@@ -174,6 +174,31 @@ async def test_streams_have_no_idle_timeout_of_their_own() -> None:
     async with world() as cluster, consumer(cluster, idle_timeout_ms=100) as one:
         with pytest.raises(ConfigError, match="idle_timeout_ms is for one reader"):
             one.stream(2)
+
+
+@simulated([1, 2])
+async def test_who_leaves_while_another_task_subscribes_commits_and_leaves_all_the_same() -> None:
+    """And raises what it has to raise, not that two things happen at once."""
+    async with world() as cluster, asyncio.TaskGroup() as group:
+        cluster.add_topic("u", 1)
+        cluster.append("t", 0, 3)
+
+        async def subscribe(one: Consumer[Any, Any]) -> None:
+            with suppress(ClosedError):
+                await one.subscribe("t", "u")
+
+        async def leave() -> None:
+            async with consumer(cluster, auto_commit_interval_ms=60_000) as one:
+                reading = aiter(one)
+                assert [(await anext(reading)).offset for _ in range(3)] == [0, 1, 2]
+                group.create_task(subscribe(one))
+                await asyncio.sleep(0)
+                raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            await leave()
+        assert committed(cluster) == [2]
+        assert not cluster.groups["g"].members
 
 
 @pytest.mark.parametrize("policy", ["auto", "manual", "at_most_once"])
