@@ -1,13 +1,13 @@
 """Apps on a fake Kafka, on virtual time: what the log does, and what happens around them."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from random import Random
 from typing import Any
 
 import pytest
 
-from asyncconsumer import ConsumerApp, Record, TopicPartition
+from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
 from asyncconsumer.errors import HandlerFailed
 from asyncconsumer.model import Offset
 from asyncconsumer.testing.clock import run, simulated
@@ -229,6 +229,30 @@ async def test_a_cancellation_that_a_handler_leaves_behind_costs_no_worker(fails
             await until(lambda: one.consumer._rebalancer.finished().get(A) == 10)
         told = one.health().handlers[handle.__qualname__]
         assert (told.finished, told.skipped) == ((0, 10) if fails else (10, 0))
+
+
+class Panic(BaseException):
+    """What packages that are written in Rust raise for a mistake of their own."""
+
+
+@pytest.mark.parametrize("on_error", ["skip", "stop"])
+@simulated(seeds=range(2))
+async def test_what_is_no_exception_is_a_failure_like_any_other(on_error: Any) -> None:
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 3)
+        one = app(cluster)
+
+        @one.handler("t", ordering="partition", on_error=on_error, retry=Retry(5))
+        async def handle(record: Record) -> None:
+            if record.offset == 1:
+                raise Panic("at the disco")
+
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(HandlerFailed, match="disco") if on_error == "stop" else nullcontext():
+            async with one:
+                await until(lambda: one.consumer._rebalancer.finished().get(A) == 3)
+        assert asyncio.get_running_loop().time() - began < 5
+        assert cluster.shelf.offsets["g"][A]["offset"] == (1 if on_error == "stop" else 3)
 
 
 @simulated(seeds=range(5))
