@@ -255,6 +255,22 @@ async def test_what_is_no_exception_is_a_failure_like_any_other(on_error: Any) -
         assert cluster.shelf.offsets["g"][A]["offset"] == (1 if on_error == "stop" else 3)
 
 
+@simulated(seeds=range(2))
+async def test_a_function_that_handles_topics_in_two_ways_is_counted_for_both() -> None:
+    async with cluster_of() as cluster:
+        cluster.add_topic("u", 1)
+        cluster.append("t", 0, 3)
+        cluster.append("u", 0, 4)
+        one = app(cluster)
+
+        @one.handler("t")
+        @one.handler("u", ordering="none")
+        async def handle(record: Record) -> None: ...
+
+        async with one:
+            await until(lambda: one.health().handlers[handle.__qualname__].finished == 7)
+
+
 @simulated(seeds=range(5))
 async def test_all_that_was_cut_short_is_told_whenever_it_was() -> None:
     """Some when the second signal came, some when the grace was over."""
