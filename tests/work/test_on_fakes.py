@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
-from asyncconsumer.errors import HandlerFailed
+from asyncconsumer.errors import CorruptRecords, HandlerFailed
 from asyncconsumer.model import Offset
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster import Told
@@ -17,6 +17,7 @@ from asyncconsumer.work.ledger import Ledger
 from asyncconsumer.work.metadata import Ranges, encode
 from asyncconsumer.work.share import Item, Share
 from asyncconsumer.work.workers import Workers
+from tests.consumer.test_given_up import damage
 from tests.playing import Bug, must_find, play
 from tests.work.world import app, cluster_of, run_schedule, until
 
@@ -253,6 +254,47 @@ async def test_what_is_no_exception_is_a_failure_like_any_other(on_error: Any) -
                 await until(lambda: one.consumer._rebalancer.finished().get(A) == 3)
         assert asyncio.get_running_loop().time() - began < 5
         assert cluster.shelf.offsets["g"][A]["offset"] == (1 if on_error == "stop" else 3)
+
+
+@simulated(seeds=range(3))
+async def test_what_is_before_damage_is_worked_on_before_that_ends_the_app() -> None:
+    seen: list[int] = []
+    async with cluster_of() as cluster:
+        for _ in range(6):
+            cluster.append("t", 0, 1)
+        damage(cluster, 3)
+        one = app(cluster)
+
+        @one.handler("t", ordering="partition")
+        async def handle(record: Record) -> None:
+            await asyncio.sleep(1)
+            seen.append(record.offset)
+
+        with pytest.raises(CorruptRecords):
+            async with one:
+                await one.failed()
+        assert seen == [0, 1, 2]
+        assert cluster.shelf.offsets["g"][A]["offset"] == 3
+
+
+@simulated(seeds=range(3))
+async def test_damage_in_what_goes_to_another_is_not_ours_to_tell() -> None:
+    async with cluster_of() as cluster:
+        for _ in range(6):
+            cluster.append("t", 0, 1)
+        damage(cluster, 3)
+        one, begun = app(cluster), asyncio.Event()
+
+        @one.handler("t", ordering="partition")
+        async def handle(record: Record) -> None:
+            begun.set()
+            await asyncio.sleep(1)
+
+        async with one:
+            await begun.wait()
+            one.consumer.seek(A, 4)
+            await until(lambda: one.consumer._rebalancer.finished().get(A) == 6)
+            assert one.health()
 
 
 @simulated(seeds=range(2))
