@@ -5,11 +5,12 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
         await bill(record.value)
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
 from asyncconsumer.consumer.connected import Connected, check_topics, connect
@@ -47,6 +48,8 @@ from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_SECONDS_TO_CHANGE: Final = 5.0  # for a subscription to come about, when all is to end
 
 
 class Consumer(Steering, Embedded, Generic[K, V]):
@@ -90,7 +93,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         self._joined: Joined | None = None
         self._reading: Reading[K, V] | None = None  # of what is joined: a record may be in work
         self._limit = None if (most := self.config.reading.max_records) is None else Limit(most)
-        self._changing = False  # what is wanted, at the moment
+        self._at_rest = asyncio.Event()  # nobody is changing what is wanted
+        self._at_rest.set()
 
     def _check(self, wish: Wish) -> None:
         if not isinstance(wish, frozenset) and self.config.member.group_id is None:
@@ -117,6 +121,10 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         where: TracebackType | None,
     ) -> None:
         try:
+            with suppress(TimeoutError):  # another task may be changing what is wanted
+                async with asyncio.timeout(_SECONDS_TO_CHANGE):
+                    await self._at_rest.wait()
+            self._at_rest.set()  # or it is too late
             await self.unsubscribe()
         finally:
             await self._stack.__aexit__(kind, error, where)
@@ -177,13 +185,13 @@ class Consumer(Steering, Embedded, Generic[K, V]):
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        if self._changing:
+        if not self._at_rest.is_set():
             raise SubscriptionConflict("a subscription that is just being changed", "another")
-        self._changing = True
+        self._at_rest.clear()
         try:
             yield
         finally:
-            self._changing = False
+            self._at_rest.set()
 
     async def _change_to(self, wish: Wish) -> None:
         if isinstance(wish, Topics):

@@ -18,7 +18,7 @@ class Interceptor:
     """Override what you need. What a method raises is logged, and otherwise does not matter."""
 
     def on_consume(self, record: Record) -> Record:
-        """What the user is given in place of the record; by default the record itself."""
+        """What the user is given in place of the record, of the same place; by default the same."""
         return record
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -46,7 +46,7 @@ class Interceptors:
         """What becomes of a record."""
         for one in self._each:
             try:
-                record = _record(one.on_consume(record))
+                record = _checked(one.on_consume(record), record)
             except Exception as error:  # noqa: BLE001 - a mistake of somebody who only looks on
                 at = f"{record.topic}[{record.partition}]@{record.offset}"
                 self._log.warning("an interceptor failed with %s", at, error=error)
@@ -61,11 +61,17 @@ class Interceptors:
                 self._log.warning("an interceptor failed with a commit", error=error)
 
 
-def _record(given: object) -> Record:
-    """It, if it is one; nothing else may take a record's place, or the record would be lost."""
+def _checked(given: object, record: Record) -> Record:
+    """It, if it can stand for a record: else that would be lost, or another one committed."""
     if not isinstance(given, Record):
         raise TypeError(f"on_consume() must return a record, not {type(given).__name__}")
+    if _place(given) != _place(record):
+        raise ValueError("on_consume() must return a record of the same partition and offset")
     return given
+
+
+def _place(record: Record) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset
 
 
 class ToldStore:

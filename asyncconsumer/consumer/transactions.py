@@ -1,9 +1,11 @@
 """Offsets that are committed by a transaction, together with what was made of the records."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Protocol
 
 from aiokafka import structs
 
@@ -12,6 +14,10 @@ from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.tasks.scope import Scope
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_TO_COMMIT: Final = 10.0  # for who is cancelled meanwhile
 
 
 class TransactionalProducer(Protocol):
@@ -49,8 +55,9 @@ class Transactions:
         """
         self._any = True
         self._bases()
+        block, done = _Ended(producer.transaction()), dict[tuple[TopicPartition, int], int]()
         try:
-            async with producer.transaction():
+            async with block:
                 yield
                 self._check()
                 offsets = self._handed_out(self._bases())
@@ -59,15 +66,12 @@ class Transactions:
                     theirs = {structs.TopicPartition(*one): at for one, at in offsets.items()}
                     await producer.send_offsets_to_transaction(theirs, self._group_id)
                 self._check()
-        except BaseException:
-            self._go_back()
-            raise
         finally:
+            if block.committed:
+                self._are_done(done)
+            else:
+                self._go_back()
             self._rebalancer.forget_given_up()
-        self._done = {
-            place: at for place, at in self._done.items() if place in self._ours().items()
-        }
-        self._done |= done
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """From where to read again: what is in no transaction yet is not done, however it looks."""
@@ -108,8 +112,60 @@ class Transactions:
             self._done.setdefault((one, ours[one]), begun[one])
         return {place[0]: self._done[place] for place in ours.items() if place in self._done}
 
+    def _are_done(self, done: dict[tuple[TopicPartition, int], int]) -> None:
+        """Committed up to there; what is not ours any more is forgotten."""
+        ours = self._ours().items()
+        self._done = {place: at for place, at in self._done.items() if place in ours} | done
+
     def _go_back(self) -> None:
         """What was handed out since the last one is to come again."""
         bases = self._bases()
         if again := {one: bases[one] for one in self._handed_out(bases)}:
             self._rebalancer.seek(again)
+
+
+class _Ended:
+    """A producer's transaction. Whoever is cancelled while it commits still waits for the outcome.
+
+    For the producer commits all the same: what was read in it must not come again.
+    """
+
+    def __init__(self, block: AbstractAsyncContextManager[Any]) -> None:
+        self.committed = False
+        self._block = block
+        self._error: Exception | None = None
+
+    async def __aenter__(self) -> None:
+        await self._block.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            await self._block.__aexit__(kind, error, where)
+            return
+        async with Scope("a transaction") as scope:
+            committing = scope.start(self._commit(), "commit a transaction")
+            try:
+                await asyncio.wait({committing})
+            except asyncio.CancelledError:
+                await asyncio.wait({committing}, timeout=_SECONDS_TO_COMMIT)
+                raise
+        if self._error is not None:
+            raise self._error
+
+    async def _commit(self) -> None:
+        try:
+            await self._block.__aexit__(None, None, None)
+            self.committed = True
+        except asyncio.CancelledError:
+            _log.error(
+                "a transaction is given up while it commits: what was read in it comes again, also "
+                "if it is committed after all"
+            )
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised where the block ends
+            self._error = error

@@ -293,6 +293,8 @@ class Fetcher:
             room[:] = part.data
             part = part._replace(data=room)
         records = part.records(self._around.config, cursor.end)
+        if cursor.end is not None:  # what came from there on is not handed out, nor done with
+            end = min(end, cursor.end)
         size = len(part.data)
         chunk = Chunk(cursor.partition, part.offset, end, cursor.epoch, epoch, size, records)
         cursor.advance(end, epoch)

@@ -1,9 +1,21 @@
 """What every deserializer comes down to, however it was given."""
 
+from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
 from operator import attrgetter
 from types import CoroutineType
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, final
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    final,
+)
 
 from asyncconsumer.errors import ConsumerError, DeserializationFailed
 from asyncconsumer.wire.accel import Record
@@ -15,6 +27,9 @@ T_co = TypeVar("T_co", covariant=True)
 Part: TypeAlias = Literal["key", "value"]
 Made: TypeAlias = Coroutine[Any, Any, T] | T
 """Something at once, or a coroutine to wait for it."""
+
+# Says nothing of the record; anything else does, also a panic of a package that is written in Rust.
+_THE_END: Final = (CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class Place(NamedTuple):
@@ -92,7 +107,9 @@ class Deserializer(Generic[T_co]):
                 return None
             try:
                 made = call(data)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its place
+            except _THE_END:
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
                 _fail(error, record, part)
             if waits and isinstance(made, CoroutineType):
                 return _waited(made, record, part)
@@ -111,7 +128,9 @@ class Deserializer(Generic[T_co]):
                 return None
             try:
                 made = call(data, Place(record.topic, part, record.headers))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its place
+            except _THE_END:
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
                 _fail(error, record, part)
             return _waited(made, record, part) if isinstance(made, CoroutineType) else made
 
@@ -121,11 +140,13 @@ class Deserializer(Generic[T_co]):
 async def _waited(made: Coroutine[Any, Any, T], record: Record, part: Part) -> T:
     try:
         return await made
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its place
+    except _THE_END:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
         _fail(error, record, part)
 
 
-def _fail(error: Exception, record: Record, part: Part) -> NoReturn:
+def _fail(error: BaseException, record: Record, part: Part) -> NoReturn:
     """What time may mend, such as a registry that is down, says so; the record is not bad."""
     place = f"{record.topic}[{record.partition}]@{record.offset}"
     if isinstance(error, ConsumerError):

@@ -100,6 +100,7 @@ class Stream:
         while True:
             chunk = self._held
             if chunk is not None and chunk is not self._unseen:
+                self._take_receipt()  # for the batch before, of the same chunk
                 await self._waited_at_fence()
                 if self._held is chunk and self._is_on_hold(chunk):
                     self._put_aside(chunk)

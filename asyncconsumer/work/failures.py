@@ -48,7 +48,7 @@ class Failures:
         self._parking = parking
         self._log = QuietLog(logging.getLogger(__name__))
 
-    async def deal_with(self, share: Share, item: Item, error: Exception) -> bool:
+    async def deal_with(self, share: Share, item: Item, error: BaseException) -> bool:
         """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
         first = first_of(item)
         if isinstance(error, NotYet):
@@ -67,7 +67,7 @@ class Failures:
             return False
         return await self._failed(share, item, error)
 
-    async def _failed(self, share: Share, item: Item, error: Exception) -> bool:
+    async def _failed(self, share: Share, item: Item, error: BaseException) -> bool:
         """The handler failed with it, or it is poison."""
         first = first_of(item)
         waited = self._parking is not None and first.topic == self._parking.topic
@@ -91,19 +91,19 @@ class Failures:
                 await self.give_up(original(record) if waited else record, error, attempts)
         return True
 
-    async def _park(self, record: Record, error: Exception, attempts: int) -> None:
+    async def _park(self, record: Record, error: BaseException, attempts: int) -> None:
         assert self._parking is not None
         await self._parking.park(record, Failure(error, attempts, self._group, self._handler))
         self.counts["parked"] += 1
 
-    def _wait(self, attempts: int, error: Exception) -> float | None:
+    def _wait(self, attempts: int, error: BaseException) -> float | None:
         if isinstance(error, DeserializationFailed):
             return None  # it will not get better
         if self._retry is None:
             return None
         return self._retry.wait(attempts, error, self._randomness)
 
-    async def give_up(self, record: Record, error: Exception, attempts: int) -> None:
+    async def give_up(self, record: Record, error: BaseException, attempts: int) -> None:
         """Go on without this record, or raise."""
         if self._dead_letters is not None:
             failure = Failure(error, attempts, self._group, self._handler)
@@ -118,12 +118,14 @@ class Failures:
         self._tell_of_end(record, attempts, "skip", error)
 
     def _tell_of_retry(
-        self, record: Record, attempts: int, seconds: float, error: Exception
+        self, record: Record, attempts: int, seconds: float, error: BaseException
     ) -> None:
         at, handler = TopicPartition(record.topic, record.partition), self._handler
         self._events.tell(Retried(at, record.offset, handler, attempts, seconds, repr(error)))
 
-    def _tell_of_end(self, record: Record, attempts: int, policy: str, error: Exception) -> None:
+    def _tell_of_end(
+        self, record: Record, attempts: int, policy: str, error: BaseException
+    ) -> None:
         at, handler = TopicPartition(record.topic, record.partition), self._handler
         self._events.tell(GivenUp(at, record.offset, handler, attempts, policy, repr(error)))
 

@@ -105,6 +105,11 @@ class Handler:
             raise ConfigError(
                 f"handler {name}: a retry topic is for ordering='key', one topic, and no batch"
             )
+        if (both := self.handling.retry_topic) and both == self.handling.dead_letter_topic:
+            raise ConfigError(
+                f"handler {name}: {both!r} is its retry topic and its dead_letter_topic: what is "
+                "given up would be tried again, for ever"
+            )
 
     def handles(self, topic: str) -> bool:
         """Whether it is for a topic, unless another handler names that."""
@@ -139,9 +144,9 @@ def check_apart(one: Handler, other: Handler) -> None:
     for mine, theirs in ((one, other), (other, one)):
         waiting = mine.handling.retry_topic
         if waiting is not None and (
-            theirs.handles(waiting) or waiting == theirs.handling.retry_topic
+            theirs.handles(waiting) or waiting in theirs.handling.writes_to
         ):
             raise ConfigError(
-                f"the retry topic {waiting!r} of {mine.name} is read by {theirs.name} as well: "
+                f"the retry topic {waiting!r} of {mine.name} is for {theirs.name} as well: "
                 "give each handler one of its own"
             )

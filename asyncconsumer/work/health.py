@@ -3,7 +3,8 @@
 import asyncio
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from operator import add
 
 from asyncconsumer.consumer import HealthState
 from asyncconsumer.embedding.standing import Standing
@@ -34,6 +35,10 @@ class HandlerHealth:
     dead_letters: int
     skipped: int
 
+    def with_that_of(self, other: "HandlerHealth") -> "HandlerHealth":
+        """Both together."""
+        return HandlerHealth(*map(add, astuple(self), astuple(other)))
+
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
@@ -50,12 +55,12 @@ class AppHealth:
 def health_of(
     state: AppState, error: BaseException | None, handlers: Iterable[Running]
 ) -> AppHealth:
-    """It all in one value."""
-    return AppHealth(
-        state,
-        None if error is None else str(error) or repr(error),
-        {one.handler.name: _of(one) for one in handlers},
-    )
+    """It all in one value; a function that was declared more than once is one handler."""
+    each: dict[str, HandlerHealth] = {}
+    for one in handlers:
+        name, mine = one.handler.name, _of(one)
+        each[name] = each[name].with_that_of(mine) if name in each else mine
+    return AppHealth(state, None if error is None else str(error) or repr(error), each)
 
 
 def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:

@@ -132,6 +132,12 @@ class Lanes:
             self._waiting.discard(share)
         return False
 
+    async def emptied(self, share: Share) -> bool:
+        """Wait until all that was taken in of it is finished; False if it is not ours any more."""
+        while share.count and share.state is not State.OVER:  # noqa: ASYNC110 - it is rare
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return share.state is not State.OVER
+
     def submit(self, share: Share, records: Sequence[Record], size: int) -> None:
         """Take records in; ask `room` before."""
         ledger = share.ledger

@@ -48,7 +48,7 @@ class Retry:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise ConfigError(f"on must name kinds of Exception, got {kind!r}")
 
-    def wait(self, attempts: int, error: Exception, randomness: Random) -> float | None:
+    def wait(self, attempts: int, error: BaseException, randomness: Random) -> float | None:
         """Seconds until the next try, after so many; None if there is none."""
         if attempts >= self.attempts or not isinstance(error, self.on):
             return None

@@ -106,7 +106,9 @@ class Worked(Stream):
                     more = self._take_in(lanes, share, records, chunk.leader_epoch)
                 except CorruptRecords as error:
                     if error.resume is None or not skip_corrupt(chunk.partition):
-                        raise
+                        if await lanes.emptied(share):  # what is before it is never withheld
+                            raise
+                        break
                     records.skip_corrupt()
                     continue
                 if not more:

@@ -13,6 +13,7 @@ from asyncconsumer.work.share import Item, Share, State
 
 _log: Final = logging.getLogger(__name__)
 _ITEMS_BETWEEN_BREATHS: Final = 64
+_THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # of more than a record
 
 
 class Workers:
@@ -51,7 +52,9 @@ class Workers:
             running[task] = job
             try:
                 await call(item)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - told apart there
+            except _THE_END:
+                raise
+            except BaseException as error:  # noqa: BLE001 - told apart there; a panic is one, too
                 await self._failed(task, share, item, error)
             else:
                 # a cancellation that came too late is met by us; what a handler met it answered
@@ -75,7 +78,6 @@ class Workers:
                 error = HandlerCancelled(self._handler)
             elif task in lanes.cut or self._is_to_end(task):
                 self._be_cancelled(error)
-            assert isinstance(error, Exception)
             if isinstance(item, list) and (bad := _bad_one(item, error)) is not None:
                 await self._go_on_without(bad, share, item, error)
             elif await self._failures.deal_with(share, item, error):
@@ -104,7 +106,7 @@ class Workers:
         raise asyncio.CancelledError from error
 
     async def _go_on_without(
-        self, bad: Record, share: Share, batch: list[Record], error: Exception
+        self, bad: Record, share: Share, batch: list[Record], error: BaseException
     ) -> None:
         """One of a batch cannot be read: the others are none the worse for it."""
         await self._failures.give_up(bad, error, 1)
@@ -131,7 +133,7 @@ class Workers:
         return met_here
 
 
-def _bad_one(batch: list[Record], error: Exception) -> Record | None:
+def _bad_one(batch: list[Record], error: BaseException) -> Record | None:
     """The record of a batch that cannot be deserialized, if that is what is wrong, for good."""
     if not isinstance(error, DeserializationFailed) or error.retriable:
         return None

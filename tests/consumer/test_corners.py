@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from asyncconsumer import Consumer, Record, TopicPartition
 from asyncconsumer.consumer.interceptors import Interceptor
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ClosedError, ConfigError
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
@@ -176,9 +176,59 @@ async def test_streams_have_no_idle_timeout_of_their_own() -> None:
             one.stream(2)
 
 
+@simulated([1, 2])
+async def test_who_leaves_while_another_task_subscribes_commits_and_leaves_all_the_same() -> None:
+    """And raises what it has to raise, not that two things happen at once."""
+    async with world() as cluster, asyncio.TaskGroup() as group:
+        cluster.add_topic("u", 1)
+        cluster.append("t", 0, 3)
+
+        async def subscribe(one: Consumer[Any, Any]) -> None:
+            with suppress(ClosedError):
+                await one.subscribe("t", "u")
+
+        async def leave() -> None:
+            async with consumer(cluster, auto_commit_interval_ms=60_000) as one:
+                reading = aiter(one)
+                assert [(await anext(reading)).offset for _ in range(3)] == [0, 1, 2]
+                group.create_task(subscribe(one))
+                await asyncio.sleep(0)
+                raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            await leave()
+        assert committed(cluster) == [2]
+        assert not cluster.groups["g"].members
+
+
+@pytest.mark.parametrize("policy", ["auto", "manual", "at_most_once"])
+@pytest.mark.parametrize("way", ["records", "batches", "chunks", "arrow", "stream"])
+@simulated([1])
+async def test_what_was_fetched_beyond_the_end_is_not_committed(way: str, policy: str) -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 12, batches=2)
+        async with consumer(cluster, stop_at={AT: 3}, commit_policy=policy) as one:
+            source: Any = one
+            if way != "records":
+                source = one.stream(1)[0] if way == "stream" else getattr(one, way)()
+            async for _ in source:
+                pass
+            assert await one.position(AT) == 3
+            if policy == "manual":
+                await one.commit()
+        assert committed(cluster) == [3]
+        async with consumer(cluster, stop_at="end") as other:
+            assert [record.offset async for record in other] == list(range(3, 12))
+
+
 class Forgetful(Interceptor):
     def on_consume(self, record: Record) -> Record:
         return None  # type: ignore[return-value]
+
+
+class Elsewhere(Interceptor):
+    def on_consume(self, record: Record) -> Record:
+        return Record("another", record.partition, record.offset, value=record.value)
 
 
 class Waiting(Interceptor):
@@ -187,15 +237,22 @@ class Waiting(Interceptor):
 
 
 @pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
+@pytest.mark.parametrize("interceptor", [Forgetful(), Elsewhere()], ids=["none", "elsewhere"])
 @simulated([1])
-async def test_an_interceptor_that_returns_nothing_takes_no_record_away(
-    options: dict[str, Any],
+async def test_an_interceptor_that_returns_no_such_record_takes_none_away(
+    interceptor: Interceptor, options: dict[str, Any]
 ) -> None:
     async with world() as cluster:
         cluster.append("t", 0, 3)
-        intercepted = consumer(cluster, interceptors=[Forgetful()], stop_at="end", **options)
-        async with intercepted as one:
-            assert [record.offset async for record in one] == [0, 1, 2]
+        options |= {"interceptors": [interceptor], "stop_at": "end", "commit_policy": "manual"}
+        async with consumer(cluster, **options) as one:
+            assert [(record.topic, record.offset) async for record in one] == [
+                ("t", 0),
+                ("t", 1),
+                ("t", 2),
+            ]
+        async with consumer(cluster, **options) as one:
+            assert [len(batch) async for batch in one.batches(3)] == [3]
 
 
 def test_an_interceptor_that_would_have_to_be_awaited_is_refused() -> None:

@@ -148,3 +148,63 @@ async def test_a_transaction_that_is_open_does_not_keep_a_group_from_rebalancing
             cluster.forget_troubles()
             await having(one, 1)
             await having(two, 1)
+
+
+class Shielded(Places):
+    """As aiokafka's: a commit that has begun goes on, whoever waits for it."""
+
+    def __init__(self, group: asyncio.TaskGroup, seconds: float) -> None:
+        super().__init__()
+        self.committing = asyncio.Event()
+        self._group = group
+        self._seconds = seconds
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        made: list[int] = []
+        self._now = made
+        yield
+        await asyncio.shield(self._group.create_task(self._commit(made)))
+
+    async def _commit(self, made: list[int]) -> None:
+        self.committing.set()
+        await asyncio.sleep(self._seconds)
+        self.sent += made
+
+
+@asynccontextmanager
+async def cancelled_while_it_commits(seconds: float, times: int = 1) -> AsyncIterator[Any]:
+    """Who had all there is, and was cancelled so often while that was being committed."""
+    async with world() as cluster, member(cluster) as one, asyncio.TaskGroup() as group:
+        producer, batches = Shielded(group, seconds), one.batches(6, 1_000)
+
+        async def work() -> None:
+            async with one.transaction(producer):
+                producer.make(await anext(batches))
+
+        working = group.create_task(work())
+        await producer.committing.wait()
+        for _ in range(times):
+            working.cancel()
+            await asyncio.sleep(0.001)
+        await asyncio.wait({working})
+        assert working.cancelled()
+        cluster.append("t", 0, 1)
+        yield batches, producer
+
+
+@simulated(seeds=range(3))
+async def test_who_is_cancelled_while_it_commits_reads_on_behind_what_was_committed() -> None:
+    async with cancelled_while_it_commits(5) as (batches, producer):
+        assert len(producer.sent) == 6
+        assert [(one.partition, one.offset) for one in await anext(batches)] == [(0, 3)]
+
+
+@simulated(seeds=range(3))
+@pytest.mark.parametrize(("seconds", "times"), [(60, 1), (5, 2)])
+async def test_a_commit_that_takes_too_long_is_given_up_and_what_it_had_comes_again(
+    seconds: float, times: int
+) -> None:
+    async with cancelled_while_it_commits(seconds, times) as (batches, producer):
+        assert not producer.sent
+        assert {(one.partition, one.offset) for one in await anext(batches)} >= {(0, 0), (1, 0)}

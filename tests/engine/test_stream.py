@@ -212,6 +212,17 @@ async def test_arrow_batches_of_one_chunk_stop_at_the_fence_too() -> None:
     assert got == [0, 1, 2]
 
 
+async def test_the_next_arrow_batch_of_a_chunk_is_the_receipt_for_the_last() -> None:
+    pytest.importorskip("pyarrow")
+    channel = Channel(Budget(10**6))
+    channel.push(chunk(A, 0))
+    stream = Stream(channel)
+    batches = stream.arrow(max_rows=1)
+    for done in range(3):
+        assert (await anext(batches)).column("offset").to_pylist() == [done]
+        assert stream.finished() == {A: done}
+
+
 async def test_damaged_records_are_told_again_and_nothing_behind_them_is_finished() -> None:
     writer = Writer(*A, epoch=5, incarnation=1)
     good, bad, behind = (bytearray(make_batch(writer, at, 3, 0).data) for at in (0, 3, 6))

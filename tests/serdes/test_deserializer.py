@@ -1,5 +1,6 @@
 """What may be given as a deserializer, and what each makes of bytes."""
 
+import asyncio
 import json
 import pickle
 import re
@@ -197,14 +198,14 @@ def test_msgspec_makes_what_it_can_where_pydantic_is_not(monkeypatch: pytest.Mon
         deserializer_of(Unknown)
 
 
-def raising(error: Exception) -> Callable[[bytes], object]:
+def raising(error: BaseException) -> Callable[[bytes], object]:
     def deserialize(data: bytes) -> object:
         raise error
 
     return deserialize
 
 
-def raising_later(error: Exception) -> Callable[[bytes], object]:
+def raising_later(error: BaseException) -> Callable[[bytes], object]:
     async def deserialize(data: bytes) -> object:
         raise error
 
@@ -251,6 +252,19 @@ async def test_a_failure_says_where_and_has_the_record(wanted: Any, reason: str)
 
 async def test_json_of_another_kind_is_refused() -> None:
     assert "JSON of dict, and list is wanted" in str(await failure(list, record(b"{}")))
+
+
+class Panic(BaseException):
+    """What packages that are written in Rust raise for a mistake of their own."""
+
+
+@pytest.mark.parametrize("how", [raising, raising_later])
+async def test_a_panic_is_a_failure_too_and_a_cancellation_is_none(
+    how: Callable[[BaseException], Any],
+) -> None:
+    assert "Panic('no')" in str(await failure(how(Panic("no")), record()))
+    with pytest.raises(asyncio.CancelledError):
+        await failure(how(asyncio.CancelledError()), record())
 
 
 @pytest.mark.parametrize("how", [raising, raising_later])

@@ -1,14 +1,14 @@
 """Apps on a fake Kafka, on virtual time: what the log does, and what happens around them."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from random import Random
 from typing import Any
 
 import pytest
 
-from asyncconsumer import ConsumerApp, Record, TopicPartition
-from asyncconsumer.errors import HandlerFailed
+from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
+from asyncconsumer.errors import CorruptRecords, HandlerFailed
 from asyncconsumer.model import Offset
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster import Told
@@ -17,6 +17,7 @@ from asyncconsumer.work.ledger import Ledger
 from asyncconsumer.work.metadata import Ranges, encode
 from asyncconsumer.work.share import Item, Share
 from asyncconsumer.work.workers import Workers
+from tests.consumer.test_given_up import damage
 from tests.playing import Bug, must_find, play
 from tests.work.world import app, cluster_of, run_schedule, until
 
@@ -229,6 +230,87 @@ async def test_a_cancellation_that_a_handler_leaves_behind_costs_no_worker(fails
             await until(lambda: one.consumer._rebalancer.finished().get(A) == 10)
         told = one.health().handlers[handle.__qualname__]
         assert (told.finished, told.skipped) == ((0, 10) if fails else (10, 0))
+
+
+class Panic(BaseException):
+    """What packages that are written in Rust raise for a mistake of their own."""
+
+
+@pytest.mark.parametrize("on_error", ["skip", "stop"])
+@simulated(seeds=range(2))
+async def test_what_is_no_exception_is_a_failure_like_any_other(on_error: Any) -> None:
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 3)
+        one = app(cluster)
+
+        @one.handler("t", ordering="partition", on_error=on_error, retry=Retry(5))
+        async def handle(record: Record) -> None:
+            if record.offset == 1:
+                raise Panic("at the disco")
+
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(HandlerFailed, match="disco") if on_error == "stop" else nullcontext():
+            async with one:
+                await until(lambda: one.consumer._rebalancer.finished().get(A) == 3)
+        assert asyncio.get_running_loop().time() - began < 5
+        assert cluster.shelf.offsets["g"][A]["offset"] == (1 if on_error == "stop" else 3)
+
+
+@simulated(seeds=range(3))
+async def test_what_is_before_damage_is_worked_on_before_that_ends_the_app() -> None:
+    seen: list[int] = []
+    async with cluster_of() as cluster:
+        for _ in range(6):
+            cluster.append("t", 0, 1)
+        damage(cluster, 3)
+        one = app(cluster)
+
+        @one.handler("t", ordering="partition")
+        async def handle(record: Record) -> None:
+            await asyncio.sleep(1)
+            seen.append(record.offset)
+
+        with pytest.raises(CorruptRecords):
+            async with one:
+                await one.failed()
+        assert seen == [0, 1, 2]
+        assert cluster.shelf.offsets["g"][A]["offset"] == 3
+
+
+@simulated(seeds=range(3))
+async def test_damage_in_what_goes_to_another_is_not_ours_to_tell() -> None:
+    async with cluster_of() as cluster:
+        for _ in range(6):
+            cluster.append("t", 0, 1)
+        damage(cluster, 3)
+        one, begun = app(cluster), asyncio.Event()
+
+        @one.handler("t", ordering="partition")
+        async def handle(record: Record) -> None:
+            begun.set()
+            await asyncio.sleep(1)
+
+        async with one:
+            await begun.wait()
+            one.consumer.seek(A, 4)
+            await until(lambda: one.consumer._rebalancer.finished().get(A) == 6)
+            assert one.health()
+
+
+@simulated(seeds=range(2))
+async def test_a_function_that_handles_topics_in_two_ways_is_counted_for_both() -> None:
+    async with cluster_of() as cluster:
+        cluster.add_topic("u", 1)
+        cluster.append("t", 0, 3)
+        cluster.append("u", 0, 4)
+        one = app(cluster)
+
+        @one.handler("t")
+        @one.handler("u", ordering="none")
+        async def handle(record: Record) -> None: ...
+
+        async with one:
+            await until(lambda: one.health().handlers[handle.__qualname__].finished == 7)
 
 
 @simulated(seeds=range(5))

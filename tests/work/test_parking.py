@@ -158,6 +158,7 @@ async def test_what_others_wrote_to_the_retry_topic_is_given_up_as_it_is(sales: 
         (["t"], {"ordering": "partition"}),
         (["t", "u"], {}),
         (["t", "r"], {}),
+        (["t"], {"dead_letter_topic": "r"}),
     ],
 )
 def test_a_retry_topic_that_makes_no_sense_is_refused(
@@ -171,15 +172,16 @@ def test_a_retry_topic_that_makes_no_sense_is_refused(
 
 
 @pytest.mark.fast
-def test_two_handlers_have_two_retry_topics() -> None:
+@pytest.mark.parametrize("handling", [{"retry": Retry(topic="r")}, {"dead_letter_topic": "r"}])
+def test_nothing_else_goes_to_the_retry_topic_of_a_handler(handling: dict[str, Any]) -> None:
     one = ConsumerApp(bootstrap_servers="k:1", group_id="g")
 
     @one.handler("a", retry=Retry(topic="r"))
     async def first(value: bytes) -> None: ...
 
-    with pytest.raises(ConfigError, match=r".*first is read by .*second"):
+    with pytest.raises(ConfigError, match=r".*first is for .*second"):
 
-        @one.handler("b", retry=Retry(topic="r"))
+        @one.handler("b", **handling)
         async def second(value: bytes) -> None: ...
 
 
