@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
@@ -60,6 +60,14 @@ class Following:
         """Raise what ended it, if something did."""
         if self.failure is not None:
             raise self.failure
+
+    def check_not_within(self) -> None:
+        """Raise if it is one of our own tasks that asks, for `end` would wait for it."""
+        if asyncio.current_task() in self._tasks:
+            raise ConfigError(
+                f"{self._who}: a listener cannot end what it is told of, which waits for it: "
+                "have the task that reads records do that"
+            )
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True

@@ -5,6 +5,7 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
         await bill(record.value)
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -91,6 +92,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         self._reading: Reading[K, V] | None = None  # of what is joined: a record may be in work
         self._limit = None if (most := self.config.reading.max_records) is None else Limit(most)
         self._changing = False  # what is wanted, at the moment
+        self._left = asyncio.Event()  # not set while a group is being left
+        self._left.set()
 
     def _check(self, wish: Wish) -> None:
         if not isinstance(wish, frozenset) and self.config.member.group_id is None:
@@ -117,7 +120,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         where: TracebackType | None,
     ) -> None:
         try:
-            await self.unsubscribe()
+            await self._leave()  # also while another task changes what is wanted
         finally:
             await self._stack.__aexit__(kind, error, where)
 
@@ -145,9 +148,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
 
     async def unsubscribe(self) -> None:
         """Stop reading, commit what is finished, leave the group. Another wish may follow."""
-        if self._joined is not None:
-            with self._change():
-                await self._leave(self._joined)
+        with self._change():
+            await self._leave()
 
     @property
     def subscription(self) -> Wish | None:
@@ -194,16 +196,21 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             if there.takes(wish):
                 self._joined = there.wanting(wish)
                 return
-            await self._leave(there)
-        connected = self._connected
-        self._joined = await join(wish, self.config, self._given, connected, self._scope)
+            await self._leave()
+        self._joined = await join(wish, self.config, self._given, self._connected, self._scope)
         self._reading = self._reading_of(self._joined.stream)
 
-    async def _leave(self, joined: Joined) -> None:
-        try:
-            await joined.end()
-        finally:
-            self._joined = self._reading = None
+    async def _leave(self) -> None:
+        if not self._left.is_set():
+            await self._left.wait()  # another task is just doing it
+        elif self._joined is not None:
+            self._joined.following.check_not_within()
+            self._left.clear()
+            try:
+                await self._joined.end()
+            finally:
+                self._joined = self._reading = None
+                self._left.set()
 
     # --- records ---------------------------------------------------------------------------------
 

@@ -143,6 +143,34 @@ async def test_a_seek_while_a_letter_is_written_stands() -> None:
         assert got == [0, 1, *range(40, 50)]
 
 
+@simulated([1, 2])
+async def test_a_block_that_ends_while_another_task_unsubscribes_waits_for_it() -> None:
+    async with world() as cluster, asyncio.TaskGroup() as tasks:
+        cluster.append("t", 0, 5)
+        async with consumer(cluster) as one:
+            records = aiter(one)
+            for _ in range(5):
+                await anext(records)
+            cluster.slow(cluster.coordinator("g"), 0.5)  # so that it takes a while
+            tasks.create_task(one.unsubscribe())
+            await asyncio.sleep(0.1)
+        assert committed(cluster) == [4]
+        assert not cluster.groups["g"].members
+
+
+@simulated([1])
+async def test_a_listener_cannot_unsubscribe() -> None:
+    class Leaving:
+        async def on_partitions_assigned(self, _: Collection[TopicPartition]) -> None:
+            await one.unsubscribe()
+
+    async with world() as cluster:
+        async with consumer(cluster, listener=Leaving()) as one:
+            with pytest.raises(ConfigError, match="a listener cannot end"):
+                await anext(aiter(one))
+        assert not cluster.groups["g"].members
+
+
 @simulated([1])
 async def test_what_is_divided_is_read_by_its_parts_only() -> None:
     async with world() as cluster, consumer(cluster) as one:
