@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, ListenerFailed
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
@@ -53,6 +53,16 @@ class Listeners:
     """New ones are ours, and are read when this returns, from where `seek` says meanwhile."""
     lost: Listener = _nobody
     """They were taken away: what was not committed will be read again, by another."""
+
+
+async def tell(what: str, listening: Awaitable[None]) -> None:
+    """Have a listener told; what it raises is raised where users wait."""
+    try:
+        await listening
+    except ConsumerError:
+        raise
+    except Exception as error:
+        raise ListenerFailed(what, repr(error)) from error
 
 
 class Streams(Protocol):

@@ -5,15 +5,16 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from asyncconsumer.errors import ConsumerError, ListenerFailed, NoCommittedOffset, NotAssigned
+from asyncconsumer.errors import ConsumerError, NoCommittedOffset, NotAssigned
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.events import Event, Rebalanced, Recreated
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment, Membership
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.rebalancer.ours import GivenUp, Ours, Routed
-from asyncconsumer.rebalancer.parties import Ends, Listeners, Offsets, Streams, endless
+from asyncconsumer.rebalancer.parties import Ends, Listeners, Offsets, Streams, endless, tell
 from asyncconsumer.streams.stream import Stream
+from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.unless import unless
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
@@ -258,7 +259,7 @@ class Rebalancer:
             self._change = _Change(releasing={one: done[one] for one in revoked if one in done})
             try:
                 telling = self._policy.listeners.before_releasing(revoked)
-                await _tell("before_releasing", telling)
+                await tell("before_releasing", telling)
             finally:
                 self._change = _Change()
             self._offsets.forget(revoked)
@@ -273,7 +274,7 @@ class Rebalancer:
     async def _tell_lost(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
             self._offsets.forget(partitions)
-            await _tell("lost", self._policy.listeners.lost(partitions))
+            await tell("lost", self._policy.listeners.lost(partitions))
 
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()
@@ -322,7 +323,7 @@ class Rebalancer:
         self._change = _Change(starting=frozenset(new))
         try:
             telling = self._policy.listeners.before_starting(assignment, new)
-            await _tell("before_starting", telling)
+            await tell("before_starting", telling)
         finally:
             self._change = _Change()
         # a listener may have known better
@@ -363,6 +364,7 @@ class Rebalancer:
         Offsets may not be there for long, as while a transaction is open, or for as long as no
         broker can be asked. The group, which waits for us to be in its next generation, need not.
         """
+        quiet = QuietLog(_log)
         async with unless(self._overtaken, every=_SECONDS_BETWEEN_TRIES):
             while not self._membership.lost:
                 try:
@@ -370,7 +372,7 @@ class Rebalancer:
                 except ConsumerError as error:
                     if not error.retriable:
                         raise
-                    _log.warning("offsets of %d partitions: %s", len(partitions), error)
+                    quiet.warning("offsets of %d partitions: %s", len(partitions), error)
                     await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         return None
 
@@ -390,13 +392,3 @@ class Rebalancer:
         self._manager.reconcile(
             {one: routed.wanted for one, routed in self._reading.items() if one not in starting}
         )
-
-
-async def _tell(what: str, listening: Awaitable[None]) -> None:
-    """Have a listener told; what it raises is raised where users wait."""
-    try:
-        await listening
-    except ConsumerError:
-        raise
-    except Exception as error:
-        raise ListenerFailed(what, repr(error)) from error

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer import Consumer, Record, TopicPartition
+from asyncconsumer import ConfigError, Consumer, Record, TopicPartition
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer, outside
@@ -191,6 +191,44 @@ async def test_a_store_that_hangs_does_not_keep_partitions_from_others() -> None
             async with consumer(cluster, offsets=second, **cooperative) as two:
                 await until(lambda: len(two.assignment) == 1, 60)
                 first.hangs = False
+
+
+# --- a store that gives what cannot be ------------------------------------------------------------
+
+
+class Answering:
+    """A store that always loads the same, or raises it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return None if self.answer is None else dict.fromkeys(partitions, self.answer)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        pass
+
+
+@simulated([1])
+@pytest.mark.parametrize("answer", [-1, -2, "5", 2.0, True, None])
+async def test_a_store_that_loads_what_is_no_offset_is_told_so(answer: Any) -> None:
+    async with world(1) as cluster:
+        cluster.append("t", 0, 10)
+        async with consumer(cluster, offsets=Answering(answer)) as one:
+            with pytest.raises(ConfigError, match=f"the offset store loaded {answer!r}"):
+                await anext(aiter(one))
+
+
+@simulated([1])
+async def test_a_store_that_cannot_load_is_not_told_of_without_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world(1) as cluster:
+        async with consumer(cluster, offsets=Answering(OSError("no disk"))):
+            await asyncio.sleep(50)
+        assert 0 < len([line for line in caplog.messages if "no disk" in line]) <= 10
 
 
 # --- a partition that is paused ------------------------------------------------------------------
