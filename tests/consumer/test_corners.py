@@ -10,7 +10,7 @@ import pytest
 
 from asyncconsumer import Consumer, Record, TopicPartition
 from asyncconsumer.consumer.interceptors import Interceptor
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, NoCommittedOffset
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
@@ -169,6 +169,52 @@ async def test_a_listener_cannot_unsubscribe() -> None:
             with pytest.raises(ConfigError, match="a listener cannot end"):
                 await anext(aiter(one))
         assert not cluster.groups["g"].members
+
+
+class Asking:
+    """A listener that asks where it is."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer[Any, Any]
+        self.began: list[int] = []
+        self.ended: list[int] = []
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.began += [await self.consumer.position(one) for one in partitions]
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.ended += [await self.consumer.position(one) for one in partitions]
+
+
+@simulated([1, 2])
+@pytest.mark.parametrize(("reset", "start"), [("earliest", 0), ("latest", 10)])
+async def test_a_listener_may_ask_where_partitions_begin_and_end(reset: str, start: int) -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 10)
+        listener = Asking()
+        async with consumer(cluster, listener=listener, auto_offset_reset=reset) as one:
+            listener.consumer = one
+            async with asyncio.timeout(10):
+                await one.assigned()
+                cluster.append("t", 0, 10)
+                records = aiter(one)
+                assert [(await anext(records)).offset for _ in range(3)] == [
+                    start,
+                    start + 1,
+                    start + 2,
+                ]
+        assert listener.began == [start]
+        assert listener.ended == [start + 2] == committed(cluster)
+
+
+@simulated([1])
+async def test_a_listener_is_told_that_there_is_no_place_to_begin_at() -> None:
+    async with world() as cluster:
+        listener = Asking()
+        async with consumer(cluster, listener=listener, auto_offset_reset="none") as one:
+            listener.consumer = one
+            with pytest.raises(NoCommittedOffset):
+                await one.assigned()
 
 
 @simulated([1])
