@@ -167,4 +167,4 @@ class Steering(ABC):
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a moment, in ms since 1970; None if none is as new."""
-        return await self._lookups.for_times(moments)
+        return await self._lookups.for_times({partition_of(one): at for one, at in moments.items()})
