@@ -10,7 +10,7 @@ import pytest
 
 from asyncconsumer import Consumer, Record, TopicPartition
 from asyncconsumer.consumer.interceptors import Interceptor
-from asyncconsumer.errors import ConfigError, NoCommittedOffset
+from asyncconsumer.errors import ConfigError, ListenerFailed, NoCommittedOffset
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
@@ -169,6 +169,29 @@ async def test_a_listener_cannot_unsubscribe() -> None:
             with pytest.raises(ConfigError, match="a listener cannot end"):
                 await anext(aiter(one))
         assert not cluster.groups["g"].members
+
+
+@simulated([1, 2])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_who_ends_by_an_error_keeps_nothing_from_its_group(strategy: str) -> None:
+    class Failing:
+        def on_partitions_revoked(self, _: Collection[TopicPartition]) -> None:
+            raise OSError("no disk")
+
+    async with world(2) as cluster:
+        for number in (0, 1):
+            cluster.append("t", number, 10)
+        options: dict[str, Any] = {"partition_assignment_strategy": strategy}
+        async with consumer(cluster, listener=Failing(), **options) as one:
+            records = aiter(one)
+            for _ in range(12):
+                await anext(records)  # and works on it, for as long as it likes
+            async with consumer(cluster, **options) as two, asyncio.timeout(40):
+                seen = [await anext(aiter(two)) for _ in range(9)]
+                assert len(two.assignment) == 2
+            with pytest.raises(ListenerFailed, match="no disk"):
+                await anext(records)
+        assert len({(record.partition, record.offset) for record in seen}) == 9
 
 
 class Asking:
