@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
-from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
@@ -17,6 +17,7 @@ from asyncconsumer.tasks.scope import Scope
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell
 _LEAST: Final = 1.0  # for each of them, however long the others took
+Step: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class Leaving(Membership, Protocol):
@@ -41,6 +42,7 @@ class Following:
         self._who = who  # for the log
         self._membership = membership
         self.failure: ConsumerError | None = None  # what ended it, if something did
+        self._broken = False  # it is not we who end it
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, scope: Scope, auto_commit_interval_ms: int | None) -> None:
@@ -60,6 +62,14 @@ class Following:
         """Raise what ended it, if something did."""
         if self.failure is not None:
             raise self.failure
+
+    def check_not_within(self) -> None:
+        """Raise if it is one of our own tasks that asks, for `end` would wait for it."""
+        if asyncio.current_task() in self._tasks:
+            raise ConfigError(
+                f"{self._who}: a listener cannot end what it is told of, which waits for it: "
+                "have the task that reads records do that"
+            )
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
@@ -81,32 +91,39 @@ class Following:
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""
         self._fail(ClosedError(f"{self._who} was closed"))
-        now = asyncio.get_running_loop().time
-        end = now() + _GRACE
-        steps = (
-            self._stop_following,
-            partial(self.rebalancer.stop, _GRACE / 3),  # there must be time left to commit
-            self.committer.flush,
-            self._membership.leave,
-            partial(_cancel, self._tasks[1:]),
-        )
         try:
-            for step in steps:
-                try:
-                    async with asyncio.timeout_at(max(end, now() + _LEAST)):
-                        await step()
-                except (TimeoutError, ConsumerError) as error:  # the others still matter
-                    _log.warning("leaving %s: %r", self._who, error)
+            others = partial(_cancel, self._tasks[1:])
+            await self._in_turn(self._stop_following, *self._farewell, others)
         finally:
             for task in self._tasks:  # all are over, unless this was cancelled
                 task.cancel()
             self.rebalancer.streams.close()
+
+    @property
+    def _farewell(self) -> tuple[Step, ...]:
+        return (
+            partial(self.rebalancer.stop, _GRACE / 3),  # there must be time left to commit
+            self.committer.flush,
+            self._membership.leave,
+        )
+
+    async def _in_turn(self, *steps: Step) -> None:
+        now = asyncio.get_running_loop().time
+        end = now() + _GRACE
+        for step in steps:
+            try:
+                async with asyncio.timeout_at(max(end, now() + _LEAST)):
+                    await step()
+            except (TimeoutError, ConsumerError) as error:  # the others still matter
+                _log.warning("leaving %s: %r", self._who, error)
 
     async def _stop_following(self) -> None:
         """End the rebalancing, not in the middle of a step: a listener may be at work."""
         try:
             async with asyncio.timeout(_GRACE / 2):
                 await self.rebalancer.idle.wait()
+                if self._broken:
+                    await asyncio.wait(self._tasks[:1])  # it is leaving already
         except TimeoutError:
             _log.warning("%s: a rebalance is broken off", self._who)
         await _cancel(self._tasks[:1])
@@ -117,12 +134,17 @@ class Following:
         self.rebalancer.rebalanced.set()
 
     async def _follow(self) -> None:
-        """Rebalance, for ever. What ends that is raised where users wait."""
+        """Rebalance, for ever. What ends that is raised where users wait.
+
+        They may not wait for long yet, with a record in hand, so others get what was ours now.
+        """
         try:
             await self.rebalancer.run()
         except ConsumerError as error:
             self.rebalancer.streams.close(error)
             self._fail(error)
+            self._broken = True
+            await self._in_turn(*self._farewell)
 
     async def _commit_now_and_then(self, seconds: float) -> None:
         log = QuietLog(_log)

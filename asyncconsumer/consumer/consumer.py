@@ -5,14 +5,14 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
         await bill(record.value)
 """
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
+from asyncconsumer.consumer.changes import Changes
 from asyncconsumer.consumer.connected import Connected, check_topics, connect
 from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
@@ -28,7 +28,7 @@ from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.consumer.wishes import Wish, named, partitions_of, wish_of
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
-from asyncconsumer.errors import ConfigError, SubscriptionConflict
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.fetch.events import Heard, Stalled
 from asyncconsumer.fetch.manager import Progress
 from asyncconsumer.following import Following
@@ -48,8 +48,6 @@ from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_SECONDS_TO_CHANGE: Final = 5.0  # for a subscription to come about, when all is to end
 
 
 class Consumer(Steering, Embedded, Generic[K, V]):
@@ -93,8 +91,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         self._joined: Joined | None = None
         self._reading: Reading[K, V] | None = None  # of what is joined: a record may be in work
         self._limit = None if (most := self.config.reading.max_records) is None else Limit(most)
-        self._at_rest = asyncio.Event()  # nobody is changing what is wanted
-        self._at_rest.set()
+        self._changes = Changes()
 
     def _check(self, wish: Wish) -> None:
         if not isinstance(wish, frozenset) and self.config.member.group_id is None:
@@ -121,11 +118,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         where: TracebackType | None,
     ) -> None:
         try:
-            with suppress(TimeoutError):  # another task may be changing what is wanted
-                async with asyncio.timeout(_SECONDS_TO_CHANGE):
-                    await self._at_rest.wait()
-            self._at_rest.set()  # or it is too late
-            await self.unsubscribe()
+            await self._changes.rest()  # another task may be about to want something else
+            await self._leave()
         finally:
             await self._stack.__aexit__(kind, error, where)
 
@@ -153,9 +147,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
 
     async def unsubscribe(self) -> None:
         """Stop reading, commit what is finished, leave the group. Another wish may follow."""
-        if self._joined is not None:
-            with self._change():
-                await self._leave(self._joined)
+        with self._changes.one():
+            await self._leave()
 
     @property
     def subscription(self) -> Wish | None:
@@ -180,18 +173,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
     async def _want(self, wish: Wish) -> None:
         self._scope.check_open()
         self._check(wish)
-        with self._change():
+        with self._changes.one():
             await self._change_to(wish)
-
-    @contextmanager
-    def _change(self) -> Iterator[None]:
-        if not self._at_rest.is_set():
-            raise SubscriptionConflict("a subscription that is just being changed", "another")
-        self._at_rest.clear()
-        try:
-            yield
-        finally:
-            self._at_rest.set()
 
     async def _change_to(self, wish: Wish) -> None:
         if isinstance(wish, Topics):
@@ -202,14 +185,19 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             if there.takes(wish):
                 self._joined = there.wanting(wish)
                 return
-            await self._leave(there)
-        connected = self._connected
-        self._joined = await join(wish, self.config, self._given, connected, self._scope)
+            await self._leave()
+        self._joined = await join(wish, self.config, self._given, self._connected, self._scope)
         self._reading = self._reading_of(self._joined.stream)
 
-    async def _leave(self, joined: Joined) -> None:
+    async def _leave(self) -> None:
+        if self._joined is not None:
+            self._joined.following.check_not_within()
+            await self._changes.leaving(self._end)
+
+    async def _end(self) -> None:
+        assert self._joined is not None
         try:
-            await joined.end()
+            await self._joined.end()
         finally:
             self._joined = self._reading = None
 

@@ -17,7 +17,8 @@ from asyncconsumer.group.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
+from asyncconsumer.group.classic import ClassicMembership
+from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.fallback import FallbackMembership
 from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
 from asyncconsumer.group.subscription import Subscription, Topics

@@ -108,7 +108,13 @@ class Steering(ABC):
         """The offset of the next record to be handed out."""
         while (found := self.position_now(partition)) is None:
             self._following.check()
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            if (start := self._rebalancer.start_to_look_up(partition)) is None:
+                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+                continue
+            # a listener waits for this, and reading for the listener: so it begins where we say
+            at = (await self._lookups.ends([partition], start))[partition]
+            if self._rebalancer.start_to_look_up(partition) == start:
+                self._go_to({partition: at})
         return found
 
     def position_now(self, partition: TopicPartition) -> int | None:
@@ -161,4 +167,4 @@ class Steering(ABC):
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a moment, in ms since 1970; None if none is as new."""
-        return await self._lookups.for_times(moments)
+        return await self._lookups.for_times({partition_of(one): at for one, at in moments.items()})

@@ -51,15 +51,18 @@ class Asking:
         """The generation is finished: whoever coordinates later knows us by our id."""
         self._lasting, self._doubted = True, False
 
-    def doubt_fence(self) -> bool:
-        """Whether who fences us may know only who we were, and not that another has our name.
+    def judged(self, what: Reaction) -> Reaction:
+        """What to do about an answer that calls for that: a fence may be a mistake.
 
-        A coordinator may die with the id that it gave us. Once only: two processes of one name
-        would fence each other for ever.
+        A coordinator may die with the id that it gave us, and the next one knows but who we were:
+        then we come back by name. Once only: two processes of one name would fence each other for
+        ever.
         """
-        doubtful = bool(self._member_id) and not self._lasting and not self._doubted
-        self._doubted = self._doubted or doubtful
-        return doubtful
+        fenced = what is Reaction.FENCED
+        if not fenced or not self._member_id or self._lasting or self._doubted:
+            return what
+        self._doubted = True
+        return Reaction.REJOIN_AS_NEW
 
     async def join(self, request: Request, *, timeout: float) -> Answer:
         """JoinGroup. With the answer, or with a refusal that says so, we have an id."""

@@ -8,17 +8,17 @@ the eager protocol everybody gives up everything before a generation ends; by th
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from types import TracebackType
 from typing import Final, Self
 
 from aiokafka.protocol.api import Request
 
-from asyncconsumer.errors import ConfigError, ConsumerError, IllegalGeneration
+from asyncconsumer.errors import ConsumerError, IllegalGeneration
 from asyncconsumer.group.asking import Asking
 from asyncconsumer.group.assignors import Assignor
 from asyncconsumer.group.attempt import Attempt, Bell
+from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.heartbeats import Heartbeats, News
 from asyncconsumer.group.leading import Assigning, Joined, readable, shares
 from asyncconsumer.group.member import Event, Member, State
@@ -37,35 +37,6 @@ from asyncconsumer.wire.consumer_protocol import NO_GENERATION, PROTOCOL_TYPE
 _log: Final = logging.getLogger(__name__)
 _MORE_THAN_A_REBALANCE: Final = 5.0  # seconds until whoever rebalances must have answered
 _SECONDS_TO_LEAVE: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroupConfig:
-    """Membership of one group. With a `group_instance_id` the member is static (KIP-345)."""
-
-    group_id: str
-    group_instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    rebalance_timeout_ms: int = 300_000
-    heartbeat_interval_ms: int = 1_000
-    client_rack: str = ""
-    exclude_internal_topics: bool = True
-    metadata_refresh_ms: int = 5_000
-    """How often topics and partitions are looked at, to notice new ones."""
-
-    def __post_init__(self) -> None:
-        if not self.group_id:
-            raise ConfigError("group_id: a member needs the name of its group")
-        if self.group_instance_id == "":
-            raise ConfigError("group_instance_id: give a name, or None for a dynamic member")
-        for name in ("rebalance_timeout_ms", "heartbeat_interval_ms", "metadata_refresh_ms"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}={getattr(self, name)}: must be more than 0")
-        if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
-            raise ConfigError(
-                f"session_timeout_ms={self.session_timeout_ms} must be three times "
-                f"heartbeat_interval_ms={self.heartbeat_interval_ms} or more"
-            )
 
 
 class ClassicMembership:
@@ -309,7 +280,7 @@ class ClassicMembership:
         if self._member.state not in (State.JOINING, State.SYNCING):
             return
         ask = Ask.SYNC if self._member.state is State.SYNCING else Ask.JOIN
-        what = self._less_final(reaction(ask, error))
+        what = self._asking.judged(reaction(ask, error))
         if what is Reaction.REJOIN_WITH_ID:
             return
         _log.info("%s: %s; %s", self._who, error, what.value)
@@ -321,11 +292,6 @@ class ClassicMembership:
         if what in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
             self._lose(known=what is Reaction.REJOIN_EMPTY)
         await self._attempt.pause()
-
-    def _less_final(self, what: Reaction) -> Reaction:
-        """Who is fenced comes back by its name where that may be a mistake."""
-        fenced = what is Reaction.FENCED
-        return Reaction.REJOIN_AS_NEW if fenced and self._asking.doubt_fence() else what
 
     @property
     def _long(self) -> float:
@@ -346,7 +312,7 @@ class ClassicMembership:
     def _hear(self, news: News) -> None:
         """What a heartbeat found out."""
         joining = self._member.state is State.JOINING
-        match what := self._less_final(news.reaction):
+        match what := self._asking.judged(news.reaction):
             case Reaction.FIND_COORDINATOR:
                 self._attempt.break_off()  # whom we wait for is not the coordinator any more
             case Reaction.REJOIN if joining:

@@ -99,6 +99,13 @@ class Words(NamedTuple):
     owned: Partitions | None = None
 
 
+class _Told(NamedTuple):
+    """What the coordinator was told of last; None if that is open."""
+
+    subscribed: Subscribed | None = None
+    owned: Partitions | None = None
+
+
 class Conversation:
     """One member's side of it."""
 
@@ -110,8 +117,7 @@ class Conversation:
         self.target: Partitions = {}
         self.owned: Partitions = {}  # and may be read: given to whoever reads, not yet taken back
         self.given = False  # what is ours was given to whoever reads, and is being read
-        self._told_owned: Partitions | None = None  # to the coordinator; None if that is open
-        self._told_subscribed: Subscribed | None = None
+        self._told = _Told()
         self._lived = -inf  # when the last sign of life that was heard was sent
         self._unheard = inf  # when the first was sent of which we do not know the answer
         self._let_go_by = inf
@@ -149,15 +155,15 @@ class Conversation:
     @property
     def unacknowledged(self) -> bool:
         """Whether the coordinator has yet to be told what we own."""
-        return self.standing is Standing.MEMBER and self._told_owned != self.owned
+        return self.standing is Standing.MEMBER and self._told.owned != self.owned
 
     # --- saying ----------------------------------------------------------------------------------
 
     def words(self, subscribed: Subscribed, *, regexes: bool) -> Words:
         """What to say now, to a coordinator that can match patterns or cannot."""
-        everything = self.standing is Standing.JOINING or self._told_subscribed is None
+        everything = self.standing is Standing.JOINING or self._told.subscribed is None
         topics = regex = None
-        if everything or subscribed != self._told_subscribed:
+        if everything or subscribed != self._told.subscribed:
             by_regex = regexes and isinstance(subscribed.subscription, Pattern)
             topics = [] if by_regex else sorted(subscribed.names)
             if regexes:  # an empty one takes back what was said before
@@ -172,7 +178,7 @@ class Conversation:
 
     def repeat_everything(self) -> None:
         """An answer was lost, or was an error: nobody knows what the coordinator has heard."""
-        self._told_subscribed = self._told_owned = None
+        self._told = _Told()
 
     def sign_of_life(self, sent_at: float) -> None:
         """Another one, in any thread, sent a heartbeat, and threw away what the answer said."""
@@ -194,9 +200,9 @@ class Conversation:
         self.interval = max(answer["heartbeat_interval_ms"], 1) / 1000
         self._lived = max(self._lived, sent_at)
         if words.subscribed is not None:
-            self._told_subscribed = words.subscribed
+            self._told = self._told._replace(subscribed=words.subscribed)
         if words.owned is not None:
-            self._told_owned = words.owned
+            self._told = self._told._replace(owned=words.owned)
             if _is_within(words.owned, self.target):
                 self._let_go_by = inf
         if overtaken:
@@ -208,7 +214,8 @@ class Conversation:
         if not (_is_within(self.target, target) and _is_within(self.owned, target)):
             self._let_go_by = min(self._let_go_by, self._must_let_go(since))
         self.target = target
-        self._told_owned = None  # it waits for our word, also if we have let go of nothing
+        # it waits for our word, also if we have let go of nothing
+        self._told = self._told._replace(owned=None)
         return True
 
     def lost(self) -> None:
@@ -241,6 +248,10 @@ class Conversation:
             one: self.owned.get(one, frozenset()) | partitions.get(one, frozenset())
             for one in {**self.owned, **partitions}
         }
+
+    def give_again(self) -> None:
+        """Not all that was given is read: it is worth telling though it is the same."""
+        self.given = False
 
     def settle(self, partitions: Partitions) -> None:
         """They are read, and nothing else is."""

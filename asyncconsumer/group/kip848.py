@@ -204,8 +204,9 @@ class ConsumerGroupMembership:
 
     def give_way(self) -> bool:
         """Whether there may be another target since the last assignment."""
-        self._talk.given = self._talk.given and not self._news.is_set()
-        return not self._talk.given
+        if due := self._news.is_set():
+            self._talk.give_again()
+        return due
 
     def _is_worth_telling(self, goal: Partitions) -> bool:
         if self._talk.given:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from asyncconsumer.errors import ConsumerError, NothingClaimed, StoreFailed
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.offsets.store import OffsetStore
+from asyncconsumer.offsets.store import OffsetStore, check_loaded
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
@@ -41,7 +41,9 @@ class OwnStore:
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """As the store."""
         async with self._asked_to("load"):
-            return await self._store.load(partitions)
+            found = await self._store.load(partitions)
+        check_loaded(found)
+        return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """As the store."""

@@ -62,3 +62,15 @@ def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
                 f"offset {offset!r} of {partition}: commit a whole number from 0, that of the "
                 "next record to read"
             )
+
+
+def check_loaded(found: object) -> None:
+    """Raise for what no store may answer: a -1, where there is none, would mean the log's end."""
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"the offset store loaded {found!r}: return a dict by partition")
+    for partition, offset in found.items():
+        if offset is not None and not is_offset(offset):
+            raise ConfigError(
+                f"the offset store loaded {offset!r} for {partition}: return the offset of the "
+                "next record to read, or None where there is none"
+            )

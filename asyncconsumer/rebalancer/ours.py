@@ -1,5 +1,6 @@
 """What is ours, and what was."""
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from asyncconsumer.fetch.cursor import Wanted
@@ -20,6 +21,13 @@ class GivenUp(NamedTuple):
 
     since: int  # as above
     position: int  # up to where it was handed out
+
+
+class Change(NamedTuple):
+    """What listeners are being told of."""
+
+    starting: Collection[TopicPartition] = ()  # ours, and not read yet
+    releasing: Mapping[TopicPartition, int] = {}  # ours still, and read no more; up to where
 
 
 class Ours(dict[TopicPartition, Routed]):

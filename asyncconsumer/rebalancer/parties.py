@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, ListenerFailed
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
@@ -55,6 +55,16 @@ class Listeners:
     """They were taken away: what was not committed will be read again, by another."""
 
 
+async def tell(what: str, listening: Awaitable[None]) -> None:
+    """Have a listener told; what it raises is raised where users wait."""
+    try:
+        await listening
+    except ConsumerError:
+        raise
+    except Exception as error:
+        raise ListenerFailed(what, repr(error)) from error
+
+
 class Streams(Protocol):
     """Who reads what."""
 
@@ -69,3 +79,14 @@ class Streams(Protocol):
 
     def close(self, error: ConsumerError | None = None) -> None:
         """Let readers come to the end of what is there; then end, or raise the error."""
+
+
+class Policy(NamedTuple):
+    """What is decided once, for all rebalances."""
+
+    auto_offset_reset: str
+    auto_commit: bool
+    grace: float  # seconds that users have to finish a record before its partition is given up
+    listeners: Listeners
+    ends: Ends
+    rewind: bool  # more was committed than is finished: it is taken back when something is given up

@@ -3,17 +3,26 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
-from asyncconsumer.errors import ConsumerError, ListenerFailed, NoCommittedOffset, NotAssigned
+from asyncconsumer.errors import ConsumerError, NoCommittedOffset, NotAssigned
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.events import Event, Rebalanced, Recreated
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment, Membership
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.rebalancer.ours import GivenUp, Ours, Routed
-from asyncconsumer.rebalancer.parties import Ends, Listeners, Offsets, Streams, endless
+from asyncconsumer.rebalancer.ours import Change, GivenUp, Ours, Routed
+from asyncconsumer.rebalancer.parties import (
+    Ends,
+    Listeners,
+    Offsets,
+    Policy,
+    Streams,
+    endless,
+    tell,
+)
 from asyncconsumer.streams.stream import Stream
+from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.unless import unless
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
@@ -21,24 +30,6 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES: Final = 0.5
 _NOWHERE: Final = -3  # where to begin is not known: auto_offset_reset is none
-
-
-class _Policy(NamedTuple):
-    """What is decided once."""
-
-    auto_offset_reset: str
-    auto_commit: bool
-    grace: float  # seconds that users have to finish a record before its partition is given up
-    listeners: Listeners
-    ends: Ends
-    rewind: bool  # more was committed than is finished: it is taken back when something is given up
-
-
-class _Change(NamedTuple):
-    """What listeners are being told of."""
-
-    starting: Collection[TopicPartition] = ()  # ours, and not read yet
-    releasing: Mapping[TopicPartition, int] = {}  # ours still, and read no more; up to where
 
 
 class Rebalancer:
@@ -65,8 +56,8 @@ class Rebalancer:
         self._manager = manager
         self._offsets = offsets
         self.streams = streams
-        self._policy = _Policy(auto_offset_reset, auto_commit, grace, listeners, ends, rewind)
-        self._change = _Change()
+        self._policy = Policy(auto_offset_reset, auto_commit, grace, listeners, ends, rewind)
+        self._change = Change()
         self._paused: set[TopicPartition] = set()  # also while they are not ours
         self._reading = Ours()
         self._told: dict[TopicPartition, int] = {}  # as finished, the last time
@@ -204,7 +195,12 @@ class Rebalancer:
         return frozenset(self._paused & self._reading.keys())
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record to hand out; None while that is being looked up."""
+        """The offset of the next record to hand out; None while that is being looked up.
+
+        Of what is being let go of it is where whoever has it next goes on.
+        """
+        if (released := self._change.releasing.get(partition)) is not None:
+            return released
         self._check_ours([partition])
         routed = self._reading[partition]
         if (position := routed.stream.position(partition)) is not None:
@@ -212,6 +208,14 @@ class Rebalancer:
         if (begun := self._manager.begun_at(partition)) is not None:
             return begun
         return routed.wanted.offset if routed.wanted.offset >= 0 else None
+
+    def start_to_look_up(self, partition: TopicPartition) -> int | None:
+        """EARLIEST or LATEST, if it is to be read from there once a listener is done with it."""
+        if partition not in self._change.starting:
+            return None
+        if (start := self._reading[partition].wanted.offset) == _NOWHERE:
+            raise NoCommittedOffset(partition)
+        return start if start < 0 else None
 
     def _check_ours(self, partitions: Collection[TopicPartition]) -> None:
         for one in partitions:
@@ -245,7 +249,9 @@ class Rebalancer:
             return frozenset()
         await self._settle(gone - self._lost(gone, assignment))
         lost = self._lost(gone, assignment)  # there may be more of it by now
-        done = {one: offset for one, offset in self.finished().items() if one in gone}
+        starts = {one: self._reading[one].wanted.offset for one in gone}
+        done = {one: start for one, start in starts.items() if start >= 0}  # if it is not begun yet
+        done |= {one: offset for one, offset in self.finished().items() if one in gone}
         self._give_up(gone)
         await self._tell_lost(lost)
         revoked = gone - lost
@@ -255,12 +261,12 @@ class Rebalancer:
             await self._tell_lost(revoked)
             return frozenset(gone)
         if revoked:
-            self._change = _Change(releasing={one: done[one] for one in revoked if one in done})
+            self._change = Change(releasing={one: done[one] for one in revoked if one in done})
             try:
                 telling = self._policy.listeners.before_releasing(revoked)
-                await _tell("before_releasing", telling)
+                await tell("before_releasing", telling)
             finally:
-                self._change = _Change()
+                self._change = Change()
             self._offsets.forget(revoked)
         return lost
 
@@ -273,7 +279,7 @@ class Rebalancer:
     async def _tell_lost(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
             self._offsets.forget(partitions)
-            await _tell("lost", self._policy.listeners.lost(partitions))
+            await tell("lost", self._policy.listeners.lost(partitions))
 
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()
@@ -319,12 +325,12 @@ class Rebalancer:
                 start = self._first_offset(one, assignment)
             end, number = ends.get(one), assignment.partitions[one]
             self._reading[one] = self._routed(one, number, start, end)
-        self._change = _Change(starting=frozenset(new))
+        self._change = Change(starting=frozenset(new))
         try:
             telling = self._policy.listeners.before_starting(assignment, new)
-            await _tell("before_starting", telling)
+            await tell("before_starting", telling)
         finally:
-            self._change = _Change()
+            self._change = Change()
         # a listener may have known better
         if lacking := [one for one in new if self._reading[one].wanted.offset == _NOWHERE]:
             self._give_up(lacking)
@@ -363,6 +369,7 @@ class Rebalancer:
         Offsets may not be there for long, as while a transaction is open, or for as long as no
         broker can be asked. The group, which waits for us to be in its next generation, need not.
         """
+        quiet = QuietLog(_log)
         async with unless(self._overtaken, every=_SECONDS_BETWEEN_TRIES):
             while not self._membership.lost:
                 try:
@@ -370,7 +377,7 @@ class Rebalancer:
                 except ConsumerError as error:
                     if not error.retriable:
                         raise
-                    _log.warning("offsets of %d partitions: %s", len(partitions), error)
+                    quiet.warning("offsets of %d partitions: %s", len(partitions), error)
                     await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         return None
 
@@ -390,13 +397,3 @@ class Rebalancer:
         self._manager.reconcile(
             {one: routed.wanted for one, routed in self._reading.items() if one not in starting}
         )
-
-
-async def _tell(what: str, listening: Awaitable[None]) -> None:
-    """Have a listener told; what it raises is raised where users wait."""
-    try:
-        await listening
-    except ConsumerError:
-        raise
-    except Exception as error:
-        raise ListenerFailed(what, repr(error)) from error

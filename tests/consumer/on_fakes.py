@@ -1,26 +1,43 @@
 """A consumer on a fake cluster, on virtual time."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
 from asyncconsumer import Consumer
 from asyncconsumer.connector import Outside
+from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
+from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.cluster.groups import GroupCluster
 
 
-def outside(cluster: GroupCluster) -> Outside:
-    """The cluster in place of the world."""
+def outside(cluster: FakeCluster, seed: int = 2) -> Outside:
+    """The cluster in place of the world. Members of KIP-848 name themselves: a seed for each."""
     return Outside(
         open_broker=cluster.open,
         clock=asyncio.get_running_loop().time,
-        randomness=Random(2),
+        randomness=Random(seed),
     )
 
 
+@asynccontextmanager
+async def coordinating(protocol: str) -> AsyncIterator[FakeCluster]:
+    """A cluster that keeps groups by that protocol, and no others."""
+    if protocol == "classic":
+        async with GroupCluster(Random(1), brokers=1) as cluster:
+            yield cluster
+        return
+    groups = ConsumerGroups(Random(1), session_timeout=10.0)
+    handlers = {**HANDLERS, **groups.handlers}
+    async with FakeCluster(Random(1), brokers=1, handlers=handlers) as cluster:
+        yield cluster
+        groups.close()
+
+
 def consumer(
-    cluster: GroupCluster, topics: Iterable[str] = ("t",), /, **options: Any
+    cluster: FakeCluster, topics: Iterable[str] = ("t",), /, **options: Any
 ) -> Consumer[Any, Any]:
     """Of the topic t, in the group g, from the beginning."""
     given: dict[str, Any] = {

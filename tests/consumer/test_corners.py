@@ -10,7 +10,12 @@ import pytest
 
 from asyncconsumer import Consumer, Record, TopicPartition
 from asyncconsumer.consumer.interceptors import Interceptor
-from asyncconsumer.errors import ClosedError, ConfigError
+from asyncconsumer.errors import (
+    ClosedError,
+    ConfigError,
+    ListenerFailed,
+    NoCommittedOffset,
+)
 from asyncconsumer.testing.clock import run, simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
@@ -141,6 +146,103 @@ async def test_a_seek_while_a_letter_is_written_stands() -> None:
                 await asyncio.sleep(3)
                 Letters.let.set()
         assert got == [0, 1, *range(40, 50)]
+
+
+@simulated([1, 2])
+async def test_a_block_that_ends_while_another_task_unsubscribes_waits_for_it() -> None:
+    async with world() as cluster, asyncio.TaskGroup() as tasks:
+        cluster.append("t", 0, 5)
+        async with consumer(cluster) as one:
+            records = aiter(one)
+            for _ in range(5):
+                await anext(records)
+            cluster.slow(cluster.coordinator("g"), 0.5)  # so that it takes a while
+            tasks.create_task(one.unsubscribe())
+            await asyncio.sleep(0.1)
+        assert committed(cluster) == [4]
+        assert not cluster.groups["g"].members
+
+
+@simulated([1])
+async def test_a_listener_cannot_unsubscribe() -> None:
+    class Leaving:
+        async def on_partitions_assigned(self, _: Collection[TopicPartition]) -> None:
+            await one.unsubscribe()
+
+    async with world() as cluster:
+        async with consumer(cluster, listener=Leaving()) as one:
+            with pytest.raises(ConfigError, match="a listener cannot end"):
+                await anext(aiter(one))
+        assert not cluster.groups["g"].members
+
+
+@simulated([1, 2])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_who_ends_by_an_error_keeps_nothing_from_its_group(strategy: str) -> None:
+    class Failing:
+        def on_partitions_revoked(self, _: Collection[TopicPartition]) -> None:
+            raise OSError("no disk")
+
+    async with world(2) as cluster:
+        for number in (0, 1):
+            cluster.append("t", number, 10)
+        options: dict[str, Any] = {"partition_assignment_strategy": strategy}
+        async with consumer(cluster, listener=Failing(), **options) as one:
+            records = aiter(one)
+            for _ in range(12):
+                await anext(records)  # and works on it, for as long as it likes
+            async with consumer(cluster, **options) as two, asyncio.timeout(40):
+                seen = [await anext(aiter(two)) for _ in range(9)]
+                assert len(two.assignment) == 2
+            with pytest.raises(ListenerFailed, match="no disk"):
+                await anext(records)
+        assert len({(record.partition, record.offset) for record in seen}) == 9
+
+
+class Asking:
+    """A listener that asks where it is."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer[Any, Any]
+        self.began: list[int] = []
+        self.ended: list[int] = []
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.began += [await self.consumer.position(one) for one in partitions]
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.ended += [await self.consumer.position(one) for one in partitions]
+
+
+@simulated([1, 2])
+@pytest.mark.parametrize(("reset", "start"), [("earliest", 0), ("latest", 10)])
+async def test_a_listener_may_ask_where_partitions_begin_and_end(reset: str, start: int) -> None:
+    async with world() as cluster:
+        cluster.append("t", 0, 10)
+        listener = Asking()
+        async with consumer(cluster, listener=listener, auto_offset_reset=reset) as one:
+            listener.consumer = one
+            async with asyncio.timeout(10):
+                await one.assigned()
+                cluster.append("t", 0, 10)
+                records = aiter(one)
+                assert [(await anext(records)).offset for _ in range(3)] == [
+                    start,
+                    start + 1,
+                    start + 2,
+                ]
+        assert listener.began == [start]
+        assert listener.ended == [start + 2] == committed(cluster)
+
+
+@simulated([1])
+async def test_a_listener_is_told_that_there_is_no_place_to_begin_at() -> None:
+    async with world() as cluster:
+        listener = Asking()
+        async with consumer(cluster, listener=listener, auto_offset_reset="none") as one:
+            listener.consumer = one
+            with pytest.raises(NoCommittedOffset):
+                await one.assigned()
 
 
 @simulated([1])

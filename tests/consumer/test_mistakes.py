@@ -65,6 +65,7 @@ async def test_plain_pairs_are_partitions_as_well() -> None:
         async with one:
             assert (await anext(aiter(one))).offset == 0
             assert await one.end_offsets(plain) == {A: 1}
+            assert await one.offsets_for_times(dict.fromkeys(plain, 0)) == {A: 0}
 
 
 @simulated([1])
@@ -81,6 +82,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "commit({'t': 5})": lambda one: one.commit({"t": 5}),
     "end_offsets(A)": lambda one: one.end_offsets(A),
     "beginning_offsets(['t'])": lambda one: one.beginning_offsets(["t"]),
+    "offsets_for_times({'t': 5})": lambda one: one.offsets_for_times({"t": 5}),
     "committed('t')": lambda one: one.committed("t"),
     "assign(['t'])": lambda one: one.assign(["t"]),
 }

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer import Consumer, Record, TopicPartition
+from asyncconsumer import ConfigError, Consumer, Record, TopicPartition
 from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster import FakeCluster
 from asyncconsumer.testing.cluster.groups import GroupCluster
-from tests.consumer.on_fakes import consumer, outside
+from tests.consumer.on_fakes import consumer, coordinating, outside
 from tests.work.world import app
 
 pytestmark = pytest.mark.fast
@@ -59,7 +60,7 @@ def committed(cluster: GroupCluster, topic: str, partition: int = 0) -> int | No
 
 
 def by_pattern(
-    cluster: GroupCluster, pattern: str = r"t\..*", **options: Any
+    cluster: FakeCluster, pattern: str = r"t\..*", seed: int = 2, **options: Any
 ) -> Consumer[Any, Any]:
     given = {
         "bootstrap_servers": cluster.bootstrap_servers,
@@ -67,7 +68,7 @@ def by_pattern(
         "metadata_refresh_ms": 1_000,
         "heartbeat_thread": False,
     }
-    return Consumer(pattern=pattern, outside=outside(cluster), **{**given, **options})
+    return Consumer(pattern=pattern, outside=outside(cluster, seed), **{**given, **options})
 
 
 # --- a topic that is made anew -------------------------------------------------------------------
@@ -193,6 +194,44 @@ async def test_a_store_that_hangs_does_not_keep_partitions_from_others() -> None
                 first.hangs = False
 
 
+# --- a store that gives what cannot be ------------------------------------------------------------
+
+
+class Answering:
+    """A store that always loads the same, or raises it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return None if self.answer is None else dict.fromkeys(partitions, self.answer)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        pass
+
+
+@simulated([1])
+@pytest.mark.parametrize("answer", [-1, -2, "5", 2.0, True, None])
+async def test_a_store_that_loads_what_is_no_offset_is_told_so(answer: Any) -> None:
+    async with world(1) as cluster:
+        cluster.append("t", 0, 10)
+        async with consumer(cluster, offsets=Answering(answer)) as one:
+            with pytest.raises(ConfigError, match=f"the offset store loaded {answer!r}"):
+                await anext(aiter(one))
+
+
+@simulated([1])
+async def test_a_store_that_cannot_load_is_not_told_of_without_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world(1) as cluster:
+        async with consumer(cluster, offsets=Answering(OSError("no disk"))):
+            await asyncio.sleep(50)
+        assert 0 < len([line for line in caplog.messages if "no disk" in line]) <= 10
+
+
 # --- a partition that is paused ------------------------------------------------------------------
 
 
@@ -227,9 +266,9 @@ async def test_what_waits_of_a_paused_partition_does_not_starve_the_others() -> 
 async def test_a_new_topic_is_read_from_its_beginning_once_and_not_whenever_it_returns(
     protocol: str,
 ) -> None:
-    async with GroupCluster(Random(1)) as cluster:
+    async with coordinating(protocol) as cluster:
         cluster.add_topic("t.a", 1)
-        options = {
+        options: dict[str, Any] = {
             "auto_offset_reset": "latest",
             "commit_policy": "manual",
             "group_protocol": protocol,
@@ -240,7 +279,7 @@ async def test_a_new_topic_is_read_from_its_beginning_once_and_not_whenever_it_r
             cluster.append("t.b", 0, 100)
             await until(lambda: len(got) == 100)
             before = one.counts["rebalanced"]
-            async with by_pattern(cluster, pattern=r"t\.b", **options) as two:
+            async with by_pattern(cluster, pattern=r"t\.b", seed=3, **options) as two:
                 await two.assigned()
                 await until(lambda: one.counts["rebalanced"] > before)
                 await asyncio.sleep(10)
@@ -256,10 +295,11 @@ async def test_a_new_topic_is_read_from_its_beginning_once_and_not_whenever_it_r
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_who_lost_its_place_because_no_broker_answers_is_not_ready(protocol: str) -> None:
     async with (
-        world() as cluster,
+        coordinating(protocol) as cluster,
         consumer(cluster, group_protocol=protocol, **QUICK) as one,
         reading(one) as _,
     ):
+        cluster.add_topic("t", 2)
         for number in (0, 1):
             cluster.append("t", number, 20)
         await until(lambda: len(one.assignment) == 2 and one.health().ready)

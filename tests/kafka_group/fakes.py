@@ -9,7 +9,8 @@ from typing import Any
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
-from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
+from asyncconsumer.group.classic import ClassicMembership
+from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.testing.cluster.groups import GroupCluster

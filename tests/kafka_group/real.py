@@ -10,7 +10,8 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
-from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
+from asyncconsumer.group.classic import ClassicMembership
+from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator

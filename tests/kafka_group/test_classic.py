@@ -15,7 +15,8 @@ from asyncconsumer.errors import (
     InvalidSessionTimeout,
 )
 from asyncconsumer.group.assignors import CooperativeStickyAssignor, RangeAssignor
-from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
+from asyncconsumer.group.classic import ClassicMembership
+from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.leading import Assigning
 from asyncconsumer.group.subscription import Pattern, Topics
 from asyncconsumer.model import TopicPartition

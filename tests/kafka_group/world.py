@@ -18,7 +18,8 @@ from asyncconsumer.group.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from asyncconsumer.group.classic import ClassicGroupConfig, ClassicMembership
+from asyncconsumer.group.classic import ClassicMembership
+from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.member import State as Standing
 from asyncconsumer.group.subscription import Pattern, Subscription, Topics
 from asyncconsumer.model import Address, TopicPartition

@@ -1,0 +1,34 @@
+"""What a member of a classic group that Kafka coordinates is told about itself."""
+
+from dataclasses import dataclass
+
+from asyncconsumer.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupConfig:
+    """Membership of one group. With a `group_instance_id` the member is static (KIP-345)."""
+
+    group_id: str
+    group_instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 1_000
+    client_rack: str = ""
+    exclude_internal_topics: bool = True
+    metadata_refresh_ms: int = 5_000
+    """How often topics and partitions are looked at, to notice new ones."""
+
+    def __post_init__(self) -> None:
+        if not self.group_id:
+            raise ConfigError("group_id: a member needs the name of its group")
+        if self.group_instance_id == "":
+            raise ConfigError("group_instance_id: give a name, or None for a dynamic member")
+        for name in ("rebalance_timeout_ms", "heartbeat_interval_ms", "metadata_refresh_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}={getattr(self, name)}: must be more than 0")
+        if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
+            raise ConfigError(
+                f"session_timeout_ms={self.session_timeout_ms} must be three times "
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} or more"
+            )
