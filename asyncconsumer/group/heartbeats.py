@@ -140,12 +140,22 @@ class Heartbeats:
         if self.identity is None:
             return -inf
         session_ends = self._sent + _CERTAIN * self._seconds.session
-        return min(session_ends, self._stable + _CERTAIN * self._seconds.rebalance)
+        return min(session_ends, self._join_by)
+
+    @property
+    def _join_by(self) -> float:
+        """Until when the next generation surely waits for us, if one is being made."""
+        return self._stable + _CERTAIN * self._seconds.rebalance
 
     @contextmanager
     def joining(self) -> Iterator[None]:
-        """We ask to be in the next generation: it is others that are waited for."""
-        before, self._stable = self._stable, inf
+        """We ask to be in the next generation: it is others that are waited for.
+
+        Unless we ask so late that it may have begun without us: then only the answer tells.
+        """
+        before = self._stable
+        if asyncio.get_running_loop().time() < self._join_by:
+            self._stable = inf
         try:
             yield
         finally:

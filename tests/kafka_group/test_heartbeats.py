@@ -178,7 +178,11 @@ async def test_who_hurries_sends_some_more_and_goes_on_as_usual() -> None:
 
 
 @simulated(range(3))
-async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_to_join() -> None:
+@pytest.mark.parametrize(("seconds", "joins_in_time"), [(15, True), (30, False)])
+async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_to_join(
+    seconds: int, *, joins_in_time: bool
+) -> None:
+    """Who asks too late to be in the next generation may be asking while others have its share."""
     heartbeats = Heartbeats(
         cast("Coordinator", Listening()),
         session_ms=6000,
@@ -187,10 +191,11 @@ async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_t
         randomness=Random(1),
     )
     began = begin(heartbeats)
-    for _ in range(30):  # the event loop is blocked
+    for _ in range(seconds):  # the event loop is blocked
         await asyncio.sleep(1)
         heartbeats.sign_of_life(asyncio.get_running_loop().time())
     assert heartbeats.deadline == pytest.approx(began + 18)
     with heartbeats.joining():
-        assert heartbeats.deadline == pytest.approx(began + 30 + 5.4)
+        certain = began + seconds + 5.4 if joins_in_time else began + 18
+        assert heartbeats.deadline == pytest.approx(certain)
     assert heartbeats.deadline == pytest.approx(began + 18)
