@@ -52,6 +52,7 @@ class _Pace:
     """
 
     def __init__(self, interval: float) -> None:
+        self.under_way = asyncio.Event()  # there is a generation
         self._interval = interval
         self._hurried = asyncio.Event()
         self._soon: Iterator[float] = iter(())  # how long to wait, while that is less than usual
@@ -62,7 +63,12 @@ class _Pace:
         """Now. The first one is sent at once."""
         self._steps = self._foretold(generation, asyncio.get_running_loop().time())
         self._due = -inf
+        self.under_way.set()
         self.hurry()
+
+    def end(self) -> None:
+        """There is no generation any more."""
+        self.under_way.clear()
 
     def _foretold(self, generation: int, at: float) -> Iterator[float]:
         chance = Random(generation)  # noqa: S311 - all must come to the same
@@ -121,7 +127,7 @@ class Heartbeats:
         self._heard = -inf  # the last good answer, which may have been long on its way
         self._stable = -inf  # the last request before any rebalance that we are not in
         self._missed = False  # a heartbeat had no answer since the last good one
-        self._in_generation = asyncio.Event()
+        self._in_time = False  # we asked to be in the next generation while it waited for us
         self._pace = _Pace(self._seconds.interval)
         self._quiet = QuietLog(_log)
 
@@ -151,10 +157,12 @@ class Heartbeats:
     def joining(self) -> Iterator[None]:
         """We ask to be in the next generation: it is others that are waited for.
 
-        Unless we ask so late that it may have begun without us: then only the answer tells.
+        Unless we ask so late that it may have begun without us: then only the answer tells. Who
+        asked in time may have to ask again, when others are waited for for long.
         """
         before = self._stable
-        if asyncio.get_running_loop().time() < self._join_by:
+        self._in_time = self._in_time or asyncio.get_running_loop().time() < self._join_by
+        if self._in_time:
             self._stable = inf
         try:
             yield
@@ -167,14 +175,14 @@ class Heartbeats:
         self.identity = identity
         self.heartbeat = address, self._request(identity)
         self._answered(sent_at, stable=True)
-        self._in_generation.set()
         self._pace.begin(identity.generation)
 
     def end(self) -> None:
         """We are in none any more."""
         self.identity = self.heartbeat = None
         self._sent = self._heard = self._stable = -inf
-        self._in_generation.clear()
+        self._in_time = False
+        self._pace.end()
 
     def hurry(self) -> None:
         """Another generation may follow soon, which only a heartbeat tells: send some more."""
@@ -202,7 +210,7 @@ class Heartbeats:
         """
         now, waits = asyncio.get_running_loop().time, self._waits()
         while True:
-            await self._in_generation.wait()
+            await self._pace.under_way.wait()
             self._pace.sends()
             identity, address = self.identity, self._address
             assert identity is not None
@@ -233,7 +241,7 @@ class Heartbeats:
         self._missed = False
         self._heard = asyncio.get_running_loop().time()
         if stable:
-            self._stable = sent_at
+            self._stable, self._in_time = sent_at, False
 
     async def _beat(self, identity: Identity) -> ConsumerError | None:
         """One heartbeat; what went wrong with it."""
