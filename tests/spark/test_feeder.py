@@ -127,7 +127,7 @@ async def test_a_write_that_takes_too_long_keeps_no_partition_and_is_refused(
     await send(kafka, topic, range(200), 2)
     gate = Gate(tmp_path, asyncio.get_running_loop())
     gate.shut()
-    slow = reader(kafka, topic, group=group, listener_timeout_ms=300)
+    slow = reader(kafka, topic, group=group, listener_timeout_ms=2_000)
     async with SparkFeeder(slow, gate, max_records=60, max_wait_ms=50) as one:
         await until(lambda: gate.waiting > 0)
         async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as other:
