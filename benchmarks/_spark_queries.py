@@ -72,7 +72,9 @@ class Queries:
         if to == "aggregate":
             writer = data.selectExpr(*_SUMS).writeStream.outputMode("complete").format("noop")
         else:
-            writer = data.writeStream.format(to).option("path", str(self._folder / "streamed"))
+            # a folder of files knows which micro-batches it has, whoever wrote them
+            files = self._folder / f"streamed-{self._runs}"
+            writer = data.writeStream.format(to).option("path", str(files))
         place = self._folder / f"checkpoint-{self._runs}"
         writer = writer.option("checkpointLocation", str(place)).trigger(availableNow=True)
         query = writer.start()
