@@ -8,6 +8,7 @@ from typing import Final
 
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.tasks.backoff import backoff
+from asyncconsumer.tasks.breakable import breakable
 
 _FIRST_WAIT: Final = 0.05  # seconds
 _LONGEST_WAIT: Final = 1.0
@@ -54,15 +55,11 @@ class Attempt:
     @asynccontextmanager
     async def made(self) -> AsyncIterator[None]:
         """Run the block, which simply ends where it is broken off."""
-        running = self._running = asyncio.timeout(None)
-        try:
-            async with running:
+        async with breakable() as self._running:
+            try:
                 yield
-        except TimeoutError:
-            if not running.expired():
-                raise
-        finally:
-            self._running = None
+            finally:
+                self._running = None
 
     def break_off(self) -> None:
         """End the block that is running, if one is."""

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from asyncconsumer.tasks.breakable import breakable
+
 
 @asynccontextmanager
 async def unless(better: Callable[[], bool], *, every: float) -> AsyncIterator[None]:
@@ -11,21 +13,18 @@ async def unless(better: Callable[[], bool], *, every: float) -> AsyncIterator[N
 
     The first time after as many: what is done by then is not given up.
     """
-    loop, running = asyncio.get_running_loop(), asyncio.timeout(None)
-    looks: list[asyncio.TimerHandle] = []
+    loop = asyncio.get_running_loop()
+    async with breakable() as running:
+        looks: list[asyncio.TimerHandle] = []
 
-    def look() -> None:
-        if better():
-            running.reschedule(loop.time())
-        else:
-            looks[:] = [loop.call_later(every, look)]
+        def look() -> None:
+            if better():
+                running.reschedule(loop.time())
+            else:
+                looks[:] = [loop.call_later(every, look)]
 
-    looks.append(loop.call_later(every, look))
-    try:
-        async with running:
+        looks.append(loop.call_later(every, look))
+        try:
             yield
-    except TimeoutError:
-        if not running.expired():
-            raise
-    finally:
-        looks[0].cancel()
+        finally:
+            looks[0].cancel()

@@ -1,0 +1,17 @@
+"""A block that others can end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def breakable() -> AsyncIterator[asyncio.Timeout]:
+    """Run the block, which simply ends when what it is given is rescheduled to now."""
+    running = asyncio.timeout(None)
+    try:
+        async with running:
+            yield running
+    except TimeoutError:
+        if not running.expired():
+            raise
