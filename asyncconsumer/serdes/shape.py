@@ -107,8 +107,6 @@ class Deserializer(Generic[T_co]):
                 return None
             try:
                 made = call(data)
-            except _THE_END:
-                raise
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
                 _fail(error, record, part)
             if waits and isinstance(made, CoroutineType):
@@ -128,8 +126,6 @@ class Deserializer(Generic[T_co]):
                 return None
             try:
                 made = call(data, Place(record.topic, part, record.headers))
-            except _THE_END:
-                raise
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
                 _fail(error, record, part)
             return _waited(made, record, part) if isinstance(made, CoroutineType) else made
@@ -140,14 +136,14 @@ class Deserializer(Generic[T_co]):
 async def _waited(made: Coroutine[Any, Any, T], record: Record, part: Part) -> T:
     try:
         return await made
-    except _THE_END:
-        raise
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
         _fail(error, record, part)
 
 
 def _fail(error: BaseException, record: Record, part: Part) -> NoReturn:
     """What time may mend, such as a registry that is down, says so; the record is not bad."""
+    if isinstance(error, _THE_END):
+        raise error
     place = f"{record.topic}[{record.partition}]@{record.offset}"
     if isinstance(error, ConsumerError):
         reason, retriable = str(error), error.retriable
