@@ -1,9 +1,12 @@
 /* One CRC instruction has a latency of three cycles and a throughput of one, so a single chain of
    them leaves two thirds of the unit idle. Long inputs are therefore cut in three lanes that run
    side by side; lane results are joined by "shifting" a CRC over the length of the lanes behind it,
-   which is linear and so a lookup in four tables of 256. */
+   which is linear and so a lookup in four tables of 256. Very long ones are folded first, where the
+   processor can. */
 
 #include "crc32c.h"
+
+#include "folding.h"
 
 #include <string.h>
 
@@ -88,7 +91,7 @@ static LANES_WITH inline uint64_t CRC_1(uint64_t crc, uint8_t byte)
 
 #ifdef LANES_WITH
 
-enum { LONG_LANE = 2048, SHORT_LANE = 128 };
+enum { LONG_LANE = 2048, SHORT_LANE = 128, LEAST_TO_FOLD = 4 * FOLDED };
 
 typedef uint32_t Shift[4][256];
 
@@ -126,9 +129,8 @@ static LANES_WITH inline uint64_t three_lanes(Shift shift, uint64_t crc, const u
     return shifted(shift, shifted(shift, crc) ^ second) ^ third;
 }
 
-static LANES_WITH uint32_t crc32c_by_instruction(const uint8_t *at, size_t length)
+static LANES_WITH uint32_t update_by_instruction(uint64_t crc, const uint8_t *at, size_t length)
 {
-    uint64_t crc = 0xFFFFFFFFu;
     for (; length >= 3 * LONG_LANE; at += 3 * LONG_LANE, length -= 3 * LONG_LANE)
         crc = three_lanes(over_long_lane, crc, at, LONG_LANE);
     for (; length >= 3 * SHORT_LANE; at += 3 * SHORT_LANE, length -= 3 * SHORT_LANE)
@@ -137,12 +139,29 @@ static LANES_WITH uint32_t crc32c_by_instruction(const uint8_t *at, size_t lengt
         crc = CRC_8(crc, word_at(at));
     for (; length > 0; at++, length--)
         crc = CRC_1(crc, *at);
-    return ~(uint32_t)crc;
+    return (uint32_t)crc;
+}
+
+static uint32_t crc32c_by_instruction(const uint8_t *at, size_t length)
+{
+    return ~update_by_instruction(0xFFFFFFFFu, at, length);
+}
+
+static uint32_t crc32c_by_folding(const uint8_t *at, size_t length)
+{
+    uint8_t folded[FOLDED];
+    if (length < LEAST_TO_FOLD)
+        return crc32c_by_instruction(at, length);
+    size_t taken = fold(0xFFFFFFFFu, at, length, folded);
+    uint32_t crc = update_by_instruction(0, folded, FOLDED);
+    return ~update_by_instruction(crc, at + taken, length - taken);
 }
 
 #endif
 
-static uint32_t (*fastest)(const uint8_t *, size_t) = crc32c_portable;
+typedef uint32_t (*Way)(const uint8_t *, size_t);
+
+static Way fastest = crc32c_portable, without_folding = crc32c_portable;
 
 void checksums_prepare(void)
 {
@@ -152,9 +171,13 @@ void checksums_prepare(void)
     if (has_instruction()) {
         fill_shift(over_long_lane, LONG_LANE);
         fill_shift(over_short_lane, SHORT_LANE);
-        fastest = crc32c_by_instruction;
+        fastest = without_folding = crc32c_by_instruction;
+        if (folding_prepare(CASTAGNOLI))
+            fastest = crc32c_by_folding;
     }
 #endif
 }
 
 uint32_t crc32c_of(const uint8_t *at, size_t length) { return fastest(at, length); }
+
+uint32_t crc32c_unfolded(const uint8_t *at, size_t length) { return without_folding(at, length); }

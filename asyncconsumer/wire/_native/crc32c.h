@@ -10,6 +10,7 @@
 void checksums_prepare(void);
 
 uint32_t crc32c_of(const uint8_t *at, size_t length);
+uint32_t crc32c_unfolded(const uint8_t *at, size_t length); /* what runs where nothing can be folded */
 uint32_t crc32c_portable(const uint8_t *at, size_t length); /* what runs where there is no instruction */
 uint32_t crc32_of(const uint8_t *at, size_t length);
 

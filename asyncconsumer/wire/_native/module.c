@@ -17,6 +17,8 @@ static PyObject *checksum(PyObject *data, uint32_t (*of)(const uint8_t *, size_t
 
 static PyObject *crc32c(PyObject *module, PyObject *data) { return checksum(data, crc32c_of); }
 
+static PyObject *crc32c_lanes(PyObject *module, PyObject *data) { return checksum(data, crc32c_unfolded); }
+
 static PyObject *crc32c_tables(PyObject *module, PyObject *data) { return checksum(data, crc32c_portable); }
 
 static PyMethodDef methods[] = {
@@ -28,6 +30,8 @@ static PyMethodDef methods[] = {
      "record_set_end(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise`, and the leader epoch of that batch, or -1."},
     {"room_for", room_for, METH_O,
      "room_for(size, /)\n--\n\nRoom to write so many bytes to, with anything in it: memory of what is gone."},
+    {"_crc32c_unfolded", crc32c_lanes, METH_O,
+     "_crc32c_unfolded(data, /)\n--\n\nThe same on a processor without wide products: for the tests."},
     {"_crc32c_portable", crc32c_tables, METH_O,
      "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
     {NULL, NULL, 0, NULL},

@@ -18,8 +18,10 @@ def by_the_bit(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-# around the lengths where the lanes begin, and where they are shorter
-LENGTHS = [*range(18), 383, 384, 385, 391, 767, 768, 6143, 6144, 6145, 6144 + 384 + 9, 20_000]
+# around the lengths where the lanes begin, where they are shorter, and where folding begins
+LANES = [383, 384, 385, 391, 767, 768, 6143, 6144, 6145, 6144 + 384 + 9, 20_000]
+LENGTHS = [*range(18), *LANES, 1023, 1024, 1025, 1279, 1280, 1281]
+WAYS = ("crc32c", "_crc32c_unfolded", "_crc32c_portable")
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -30,9 +32,8 @@ def test_every_length_and_alignment_gives_the_defined_checksum(
     for begin in (0, 1):
         part = memoryview(data)[begin : begin + length]
         wanted = by_the_bit(bytes(part))
-        assert decoder.crc32c(part) == wanted
-        portable = getattr(decoder, "_crc32c_portable", decoder.crc32c)
-        assert portable(part) == wanted
+        for way in WAYS:
+            assert getattr(decoder, way, decoder.crc32c)(part) == wanted, way
 
 
 def test_the_check_value_of_the_standard(decoder: ModuleType) -> None:
