@@ -10,6 +10,7 @@ from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.client import Client
 from asyncconsumer.spark.home import home
 from asyncconsumer.spark.options import SourceOptions
+from asyncconsumer.spark.process import settle
 from asyncconsumer.spark.prompt import acknowledge_at_once
 from asyncconsumer.spark.pushdown import Narrowed
 from asyncconsumer.spark.reader import read
@@ -39,6 +40,7 @@ def read_task(
     here = home()
     client = here.client(options.kafka)
     batches = batches_of(options, schema)
+    settle()
     found = read(client, task.ranges, batches, fail_on_data_loss=options.fail_on_data_loss)
     yield from here.iterate(found)
 

@@ -5,7 +5,6 @@ one is nobody knows, for timestamps need not grow. So Spark looks at timestamps 
 """
 
 import operator
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +23,7 @@ from pyspark.sql.datasource import (
 
 from asyncconsumer.fetch.lookup import milliseconds
 from asyncconsumer.model import OffsetRange
+from asyncconsumer.spark.process import runs
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _COLUMNS: Final = ("topic", "partition", "offset")
@@ -43,8 +43,7 @@ def is_on() -> bool:
     A reader that takes filters is an error without that setting, and Spark tells the source of it
     only by the program that it has plan the query.
     """
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _WORKER in sys.modules or getattr(main, "name", None) == _WORKER
+    return runs(_WORKER)
 
 
 @dataclass

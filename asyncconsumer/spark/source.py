@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.columns import check_columns, ddl
 from asyncconsumer.spark.options import SourceOptions, parse, protobuf_of
+from asyncconsumer.spark.process import settle
 from asyncconsumer.spark.values import CORRUPT, check_nulls, check_typed, decoder_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ class KafkaSource(DataSource):
     Small ranges of several partitions share a task, which makes micro-batches quick. Where a slow
     step follows without a shuffle, `recordsPerTask` 1 gives each partition a task of its own.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        settle()
 
     @classmethod
     def name(cls) -> str:
@@ -68,4 +73,5 @@ class KafkaSource(DataSource):
             declared = [one for one in declared if one[0] not in ("value", CORRUPT)]
         check_columns(declared)
         check_nulls(schema, options.value_format)
+        settle()  # of what reads, too
         return options
