@@ -113,12 +113,14 @@ class PartitionReader:
         policy: ReadPolicy | None = None,
         end: int | None = None,
         lane: int = 0,
+        alone: bool = False,
     ) -> None:
         self.partition = partition
         self.position = position
         self.high_watermark = -1
         self._end = end
         self._lane = lane
+        self._alone = alone  # on its event loop: nobody else is kept waiting
         self._leaders = leaders
         self._config = config
         self._policy = policy or ReadPolicy()
@@ -169,9 +171,12 @@ class PartitionReader:
     async def _fetch(self) -> Fetched | None:
         """One answer; None if it brought nothing to read."""
         flight = self._flight = self._flight or await self._send()
-        if flight.answer.done():
+        if self._alone:
+            flight.connection.receive(flight.answer)
+        elif flight.answer.done():
             await asyncio.sleep(0)  # data that keeps coming must not starve the other tasks
-        await self._arrival(flight)
+        if not flight.answer.done():
+            await self._arrival(flight)
         self._flight = None  # from here on nothing is awaited: what came is handed out
         (fetched,) = understand(flight.answer.result(), {self.partition: flight.ask})
         if fetched.error is not None:

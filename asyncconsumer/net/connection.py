@@ -26,6 +26,7 @@ from asyncconsumer.errors import (
     UnsupportedBroker,
 )
 from asyncconsumer.model import Address
+from asyncconsumer.net.direct import Direct
 from asyncconsumer.wire.frames import BadLength, Frames
 
 # Decoding makes Python objects of each few bytes. The answers of control traffic are far smaller,
@@ -116,6 +117,19 @@ class Connection(asyncio.BufferedProtocol):
         is still waited for; what is raised there is raised where it is awaited.
         """
         return self._send(message, timeout, at_once).answer
+
+    def receive(self, answer: asyncio.Future[RawAnswer]) -> None:
+        """Take what comes now, until that answer is there, without a turn of the event loop.
+
+        For who is alone on the loop: a large answer comes in dozens of pieces, each of which would
+        be a turn. When nothing more comes, or all is over, the loop sees to it as ever.
+        """
+        socket = Direct(self._transport)
+        while self._ending is None and not answer.done():
+            count = socket.take(self._frames.room())
+            if count == 0:
+                return
+            self.buffer_updated(count)
 
     def close(self, error: ConsumerError | None = None) -> None:
         """End it now, because of an error if there is one. Requests on their way fail."""

@@ -175,6 +175,7 @@ class Client:
             policy=ReadPolicy(end_was_there=True),
             end=wanted.end,
             lane=self._lane,
+            alone=True,
         )
 
     async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:

@@ -1,16 +1,15 @@
 """What a Python process of Spark's keeps from one task to the next.
 
 Python workers live longer than tasks: the event loop and the clients on it, one for each set of
-options, stay for the next task. The loop has a thread of its own, for Spark may take its time over
-a batch: meanwhile answers come, and must not look late.
+options, stay for the next task. Spark's own code calls us and takes its time over what it gets, so
+the loop runs only while somebody waits for it, in that one's thread. A thread of its own would have
+each batch change hands twice, and all of its bytes the core whose cache they are in.
 """
 
 import asyncio
 import functools
-import gc
 import os
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from asyncconsumer.spark.client import Client
@@ -18,25 +17,40 @@ from asyncconsumer.spark.client import Client
 T = TypeVar("T")
 
 _MOST_CLIENTS: Final = 8
-_AHEAD: Final = (
-    2  # batches that are made before they are asked for, while something else is awaited
-)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Its clock stands still while nobody runs it: what comes meanwhile must not look late."""
+
+    def __init__(self) -> None:
+        self._stood = 0.0  # seconds that it did
+        self._since = super().time()
+        super().__init__()
+
+    def time(self) -> float:
+        """Seconds that it has been run, from some moment on."""
+        return super().time() - self._stood
+
+    def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401 - as asyncio has it
+        """Run, and let time pass."""
+        self._stood += super().time() - self._since
+        try:
+            return super().run_until_complete(future)
+        finally:
+            self._since = super().time()
 
 
 class Home:
     """An event loop, and the clients that live on it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="asyncconsumer", daemon=True
-        )
-        self._thread.start()
+        self._loop = _Loop()
         self._clients: dict[tuple[tuple[str, str], ...], Client] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        found: T = self._loop.run_until_complete(work)
+        return found
 
     def client(self, kafka: Mapping[str, str]) -> Client:
         """The client for these options, all of them: another isolation level is another client."""
@@ -49,30 +63,26 @@ class Home:
             self.run(self._clients.pop(next(iter(self._clients))).close())
         return client
 
-    def iterate(self, things: AsyncIterator[T]) -> Iterator[T]:
-        """An async iterator as a plain one. One task reads it, from its beginning to its end."""
-        relay, pump = self.run(_pumping(things))
+    def iterate(self, things: AsyncGenerator[T, None]) -> Iterator[T]:
+        """An async generator as a plain one. Each step of it is a task of its own."""
         try:
-            while not isinstance(thing := self.run(relay.get()), _End):
-                yield thing
-            if thing.error is not None:
-                raise thing.error
+            while (found := self.run(_next(things))) is not None:
+                yield found[0]
         finally:
-            self.run(_ended(pump))
+            self.run(things.aclose())
 
     def close(self) -> None:
         """Close everything; for tests, for a worker just ends."""
         for client in self._clients.values():
             self.run(client.close())
         self._clients.clear()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
         self._loop.close()
 
 
-class _End:
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
+async def _next(things: AsyncGenerator[T, None]) -> tuple[T] | None:
+    async for thing in things:
+        return (thing,)
+    return None
 
 
 async def _opened(kafka: Mapping[str, str]) -> Client:
@@ -81,33 +91,8 @@ async def _opened(kafka: Mapping[str, str]) -> Client:
     return client
 
 
-async def _pumping(
-    things: AsyncIterator[T],
-) -> "tuple[asyncio.Queue[T | _End], asyncio.Task[None]]":
-    relay: asyncio.Queue[T | _End] = asyncio.Queue(_AHEAD)
-    return relay, asyncio.get_running_loop().create_task(_pump(things, relay))
-
-
-async def _pump(things: AsyncIterator[T], relay: "asyncio.Queue[T | _End]") -> None:
-    try:
-        async for thing in things:
-            await relay.put(thing)
-    except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
-        await relay.put(_End(error))
-    else:
-        await relay.put(_End())
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.wait({task})
-
-
 @functools.lru_cache(maxsize=1)
 def _home_of(_process: int) -> Home:
-    # Spark has every garbage looked for after each task: what was imported is none
-    gc.collect()
-    gc.freeze()
     return Home()
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncconsumer.errors import (
@@ -59,7 +59,7 @@ class _Ahead:
 
 async def read(
     client: Client, ranges: Sequence[OffsetRange], batches: Batches, *, fail_on_data_loss: bool
-) -> AsyncIterator["pa.RecordBatch"]:
+) -> AsyncGenerator["pa.RecordBatch", None]:
     """The rows of each range. Where some of it is gone: raise, or take what is left and say so."""
     ahead = _Ahead(client)
     await ahead.ask(ranges)  # what comes is there when it is known where the logs end

@@ -1,6 +1,7 @@
 """A connection: order, endings, cancellation, and what a broken broker may send."""
 
 import asyncio
+import os
 import struct
 import tracemalloc
 from collections.abc import Awaitable, Callable
@@ -86,6 +87,73 @@ async def test_large_answers_arrive_intact() -> None:
     async with connected(play) as connection:
         answers = [await connection.send_raw(FETCH) for _ in bodies]
     assert [answer.body.tobytes() for answer in answers] == bodies
+
+
+def sent_whole(line: Line, data: bytes) -> None:
+    """All at once, and now: in a turn of the event loop that nobody reads in."""
+    number: int = line.writer.get_extra_info("socket").fileno()
+    assert os.write(number, data) == len(data)
+
+
+async def test_who_is_alone_takes_an_answer_without_a_turn_of_the_loop() -> None:
+    body, sent = bytes(range(256)) * 200, asyncio.Event()
+
+    async def play(line: Line) -> None:
+        asked = [await line.asked() for _ in range(2)]
+        heads = [struct.pack(">ii", len(body) + 4, one.correlation) for one in asked]
+        sent_whole(line, b"".join(head + body for head in heads))
+        sent.set()
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        first, second = connection.send_raw(FETCH), connection.send_raw(FETCH)
+        await sent.wait()
+        assert not first.done()
+        connection.receive(first)
+        assert first.result().body.tobytes() == body
+        connection.receive(second)
+        assert second.result().body.tobytes() == body
+        connection.receive(second)  # which is there already
+
+
+@pytest.mark.parametrize("piece", [b"", b"\0\0", struct.pack(">ii", 20, 2) + b"begun"])
+async def test_what_has_not_come_comes_with_the_loop(piece: bytes) -> None:
+    may, sent = asyncio.Event(), asyncio.Event()
+
+    async def play(line: Line) -> None:
+        asked = await line.asked()
+        whole = struct.pack(">ii", 20, asked.correlation) + b"begun, and ended"
+        assert whole.startswith(piece)
+        sent_whole(line, piece)
+        sent.set()
+        await may.wait()
+        line.send(whole[len(piece) :])
+        await line.until_closed()
+
+    async with connected(play) as connection:
+        answer = connection.send_raw(FETCH)
+        await sent.wait()
+        connection.receive(answer)
+        assert not answer.done()
+        may.set()
+        assert bytes((await answer).body) == b"begun, and ended"
+
+
+async def test_the_loop_finds_out_why_nothing_comes() -> None:
+    gone = asyncio.Event()
+
+    async def play(line: Line) -> None:
+        await line.asked()
+        line.writer.transport.abort()
+        gone.set()
+
+    async with connected(play) as connection:
+        answer = connection.send_raw(FETCH)
+        await gone.wait()
+        connection.receive(answer)
+        with pytest.raises(ConnectionLost):
+            await answer
+        connection.receive(answer)
 
 
 async def test_a_control_answer_is_decoded() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -390,21 +390,38 @@ def test_a_topic_that_goes_while_a_task_waits(home: Home, kafka: KafkaHandle) ->
     assert offsets(batches(home, kafka, *ranges, fail=False)) == [1, 2, 3]
 
 
-def test_what_is_on_its_way_comes_while_spark_takes_its_time(home: Home) -> None:
-    turns: list[int] = []
+def test_nothing_looks_late_because_spark_takes_its_time(home: Home) -> None:
+    late: list[str] = []
 
-    async def things() -> AsyncIterator[int]:
-        yield 1
-        while len(turns) < 3:
+    async def things() -> AsyncGenerator[list[str], None]:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.1, late.append, "a deadline that was nobody's fault")
+        yield list(late)
+        for _ in range(3):
             await asyncio.sleep(0)
-            turns.append(len(turns))
-        yield 2
+        yield list(late)
+        await asyncio.sleep(0.1)
+        yield list(late)
 
     found = home.iterate(things())
-    assert next(found) == 1
-    for _ in range(1_000):  # nobody waits for the loop meanwhile
-        if len(turns) == 3:
-            break
-        time.sleep(0.01)
-    assert len(turns) == 3
-    assert list(found) == [2]
+    assert next(found) == []
+    time.sleep(0.3)
+    assert next(found) == []
+    assert len(next(found)) == 1  # time that the loop is run does pass
+    assert list(found) == []
+
+
+def test_who_stops_early_ends_what_it_read_from(home: Home) -> None:
+    ended = []
+
+    async def things() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            ended.append("all")
+
+    for _ in home.iterate(things()):
+        break
+    assert ended == ["all"]
