@@ -30,7 +30,7 @@ _FEW: Final = {OWN: {MS: 1.0}, TUNED: {MS: 1.0}}
 _SMALL: Final = 10_000  # records of a micro-batch
 _FIRST: Final = 3  # micro-batches that start what the others find running
 _PARTITIONS: Final = 4
-_WARM_UPS: Final = 3  # rounds: a JVM compiles what it has run for a while, a fifth of its CPU
+_WARM_UPS: Final = 6  # rounds: a JVM compiles what it has run for a while, a fifth of its CPU
 
 Run = Callable[[Queries, str, Load], object]
 Promises = Mapping[str, Mapping[str, float]]
@@ -109,6 +109,13 @@ class Ratio(NamedTuple):
 # --- measuring -----------------------------------------------------------------------------------
 
 
+def in_turn(number: int) -> list[str]:
+    """Each round begins with another: one query leaves its garbage to the next one's collector."""
+    names = list(SOURCES)
+    first = number % len(names)
+    return names[first:] + names[:first]
+
+
 def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> list[Result]:
     """One case: the last of the loads is of other records, the first two tell what more costs."""
     run, promises = CASES[name]
@@ -119,7 +126,7 @@ def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> 
     taken: dict[tuple[Load, str], list[Sample]] = {}
     for load in loads:
         for number in range(1, rounds + 1):
-            for who in SOURCES:
+            for who in in_turn(number):
                 sample = timed(lambda who=who, load=load: run(queries, who, load), load.records)  # type: ignore[misc]
                 taken.setdefault((load, who), []).append(sample)
                 note(
@@ -159,7 +166,8 @@ def measure_micro(queries: Queries, load: Load, rounds: int) -> list[Result]:
     """Milliseconds of a micro-batch, of all that are under way."""
     taken: dict[str, list[float]] = {who: [] for who in SOURCES}
     for number in range(rounds + 1):
-        for who, found in taken.items():
+        for who in in_turn(number):
+            found = taken[who]
             seconds = queries.stream_to_noop(who, load, maxOffsetsPerTrigger=str(_SMALL))
             if number:
                 found += [1000 * each for each in seconds[_FIRST:]]
