@@ -9,7 +9,8 @@ each batch change hands twice, and all of its bytes the core whose cache they ar
 import asyncio
 import functools
 import os
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from asyncconsumer.spark.client import Client
@@ -20,24 +21,42 @@ _MOST_CLIENTS: Final = 8
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Its clock stands still while nobody runs it: what comes meanwhile must not look late."""
+    """A loop whose clock can stand still while nobody runs it."""
 
     def __init__(self) -> None:
-        self._stood = 0.0  # seconds that it did
-        self._since = super().time()
+        self._pauses = 0
+        self._stood = 0.0  # seconds that the clock did
+        self._left = super().time()  # when that was last looked at
         super().__init__()
 
     def time(self) -> float:
-        """Seconds that it has been run, from some moment on."""
+        """Seconds from some moment on."""
         return super().time() - self._stood
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401 - as asyncio has it
         """Run, and let time pass."""
-        self._stood += super().time() - self._since
+        self._stand()
         try:
             return super().run_until_complete(future)
         finally:
-            self._since = super().time()
+            self._left = super().time()
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Have the clock stand still, but for when it is run in spite of it."""
+        self._stand()
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._stand()
+            self._pauses -= 1
+
+    def _stand(self) -> None:
+        now = super().time()
+        if self._pauses:
+            self._stood += now - self._left
+        self._left = now
 
 
 class Home:
@@ -54,6 +73,7 @@ class Home:
 
     def client(self, kafka: Mapping[str, str]) -> Client:
         """The client for these options, all of them: another isolation level is another client."""
+        self.run(asyncio.sleep(0))  # to see which connections have ended since the last time
         key = tuple(sorted(kafka.items()))
         client = self._clients.pop(key, None)
         if client is None:
@@ -63,11 +83,12 @@ class Home:
             self.run(self._clients.pop(next(iter(self._clients))).close())
         return client
 
-    def iterate(self, things: AsyncGenerator[T, None]) -> Iterator[T]:
+    def iterate(self, things: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         """An async generator as a plain one. Each step of it is a task of its own."""
         try:
             while (found := self.run(_next(things))) is not None:
-                yield found[0]
+                with self._loop.pause():  # for as long as Spark takes, or answers would look late
+                    yield found[0]
         finally:
             self.run(things.aclose())
 

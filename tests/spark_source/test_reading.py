@@ -1,6 +1,7 @@
 """What an executor's Python process does, without a Spark around it."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator
 from itertools import islice
@@ -14,6 +15,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from asyncconsumer.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from asyncconsumer.model import OffsetRange, TopicPartition
+from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
 from asyncconsumer.spark.offsets import Offsets, from_json
@@ -411,8 +413,51 @@ def test_nothing_looks_late_because_spark_takes_its_time(home: Home) -> None:
     assert list(found) == []
 
 
+def test_between_tasks_time_passes(home: Home) -> None:
+    passed: list[str] = []
+
+    async def once() -> None:
+        asyncio.get_running_loop().call_later(0.1, passed.append, "a login, or what is idle")
+
+    async def things() -> AsyncGenerator[int, None]:
+        yield 1
+
+    home.run(once())
+    assert list(home.iterate(things())) == [1]
+    time.sleep(0.15)
+    for _ in range(2):
+        home.run(asyncio.sleep(0))
+    assert len(passed) == 1
+
+
+def test_two_that_read_in_turns_share_a_clock_that_stands_still(home: Home) -> None:
+    async def times() -> AsyncGenerator[float, None]:
+        while True:
+            yield asyncio.get_running_loop().time()
+
+    one, other = home.iterate(times()), home.iterate(times())
+    begun, _ = next(one), next(other)
+    for _ in range(3):
+        time.sleep(0.1)
+        ended = max(next(one), next(other))
+    assert ended - begun < 0.1
+    one.close()
+    other.close()
+
+
+def test_a_connection_that_ended_meanwhile_is_not_used(home: Home, kafka: KafkaHandle) -> None:
+    options = {"bootstrap.servers": kafka.bootstrap_servers}
+    brokers = home.client(options)._session.brokers
+    address = brokers.config.addresses[0]
+    connection = home.run(brokers.connection(address, Traffic.CONTROL))
+    connection._transport.get_extra_info("socket").shutdown(socket.SHUT_RD)  # as if it hung up
+    assert connection.ending is None
+    home.client(options)
+    assert connection.ending is not None
+
+
 def test_who_stops_early_ends_what_it_read_from(home: Home) -> None:
-    ended = []
+    ended: list[str] = []
 
     async def things() -> AsyncGenerator[int, None]:
         try:
