@@ -12,6 +12,7 @@ import asyncio
 import json
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -30,7 +31,8 @@ _FEW: Final = {OWN: {MS: 1.0}, TUNED: {MS: 1.0}}
 _SMALL: Final = 10_000  # records of a micro-batch
 _FIRST: Final = 3  # micro-batches that start what the others find running
 _PARTITIONS: Final = 4
-_WARM_UPS: Final = 6  # rounds: a JVM compiles what it has run for a while, a fifth of its CPU
+_WARM_UPS: Final = range(3, 16)  # rounds
+_COMPILING: Final = 0.1  # of a round, by one of the JVM's compilers: then it is warm enough
 
 Run = Callable[[Queries, str, Load], object]
 Promises = Mapping[str, Mapping[str, float]]
@@ -116,13 +118,22 @@ def in_turn(number: int) -> list[str]:
     return names[first:] + names[:first]
 
 
+def warm_up(queries: Queries, name: str, work: Callable[[], object]) -> None:
+    """A JVM goes on compiling for dozens of queries, a quarter of its CPU after the first ten."""
+    for number in range(1, _WARM_UPS.stop):
+        before, began = queries.compiling_s(), time.perf_counter()
+        work()
+        share = (queries.compiling_s() - before) / (time.perf_counter() - began)
+        note(f"  {name}, warming up, round {number}: compiling {share:.0%} of the time")
+        if number >= _WARM_UPS.start and share < _COMPILING:
+            return
+
+
 def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> list[Result]:
     """One case: the last of the loads is of other records, the first two tell what more costs."""
     run, promises = CASES[name]
     short, long, other = loads
-    for _ in range(_WARM_UPS):
-        for who, load in product(SOURCES, (short, other)):
-            run(queries, who, load)
+    warm_up(queries, name, lambda: [run(queries, *one) for one in product(SOURCES, (short, other))])
     taken: dict[tuple[Load, str], list[Sample]] = {}
     for load in loads:
         for number in range(1, rounds + 1):
