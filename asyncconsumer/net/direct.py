@@ -14,13 +14,11 @@ class Direct:
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         one = transport.get_extra_info("socket")
         # with TLS, what comes is not what was sent
-        self._is_plain = one is not None and transport.get_extra_info("ssl_object") is None
-        self._number: int = one.fileno() if self._is_plain else -1
+        is_plain = one is not None and transport.get_extra_info("ssl_object") is None
+        self._number: int = one.fileno() if is_plain else -1  # of which nothing ever comes
 
     def take(self, room: memoryview) -> int:
         """How many bytes came into `room`; 0 if none did for a while, or the loop is to look."""
-        if not self._is_plain:
-            return 0
         try:
             try:
                 return os.readv(self._number, [room])

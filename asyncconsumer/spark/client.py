@@ -165,8 +165,11 @@ class Client:
         enough = max((wanted.end - wanted.start) * _BYTES_A_RECORD, _LEAST_BYTES)
         return min(enough, self.fetch_config.max_partition_fetch_bytes)
 
-    def reader(self, wanted: OffsetRange) -> PartitionReader:
-        """To read a range with, over the one connection to each broker that ranges share."""
+    def reader(self, wanted: OffsetRange, *, alone: bool = True) -> PartitionReader:
+        """To read a range with, over the one connection to each broker that ranges share.
+
+        It keeps the event loop to itself, unless it is not `alone` to read at the time.
+        """
         return PartitionReader(
             TopicPartition(wanted.topic, wanted.partition),
             wanted.start,
@@ -175,7 +178,7 @@ class Client:
             policy=ReadPolicy(end_was_there=True),
             end=wanted.end,
             lane=self._lane,
-            alone=True,
+            alone=alone,
         )
 
     async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
@@ -186,7 +189,8 @@ class Client:
         found: dict[str, int] = {}
 
         async def ask(wanted: OffsetRange) -> None:
-            reader = self.reader(wanted._replace(end=min(wanted.end, wanted.start + _SAMPLE)))
+            sample = wanted._replace(end=min(wanted.end, wanted.start + _SAMPLE))
+            reader = self.reader(sample, alone=False)
             with contextlib.suppress(ConsumerError, TimeoutError):
                 async with asyncio.timeout(_SAMPLE_SECONDS):
                     records = await reader.next()

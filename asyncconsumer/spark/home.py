@@ -112,7 +112,7 @@ async def _opened(kafka: Mapping[str, str]) -> Client:
     return client
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache  # a forked process keeps its parent's too: to close that would be felt there
 def _home_of(_process: int) -> Home:
     return Home()
 

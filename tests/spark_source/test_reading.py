@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from asyncconsumer.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.connection import Connection, RawAnswer
 from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
 from asyncconsumer.spark.offsets import Offsets, from_json
@@ -454,6 +455,27 @@ def test_a_connection_that_ended_meanwhile_is_not_used(home: Home, kafka: KafkaH
     assert connection.ending is None
     home.client(options)
     assert connection.ending is not None
+
+
+def test_only_who_reads_alone_keeps_the_loop_to_itself(
+    home: Home, kafka: KafkaHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[object] = []
+    receive = Connection.receive
+
+    def noted(connection: Connection, answer: asyncio.Future[RawAnswer]) -> None:
+        kept.append(connection)
+        receive(connection, answer)
+
+    monkeypatch.setattr(Connection, "receive", noted)
+    topic = asyncio.run(kafka.topic(partitions=2))
+    asyncio.run(fill(kafka, topic, 20, 2))
+    ranges = [OffsetRange(topic, number, 0, 10) for number in range(2)]
+    client = home.client({"bootstrap.servers": kafka.bootstrap_servers})
+    assert home.run(client.record_bytes(ranges))[topic] > 0
+    assert kept == []  # many topics are asked at once
+    assert len(offsets(batches(home, kafka, *ranges))) == 20
+    assert kept
 
 
 def test_who_stops_early_ends_what_it_read_from(home: Home) -> None:
