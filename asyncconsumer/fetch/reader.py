@@ -53,11 +53,12 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPolicy:
-    """What to do about an offset that is not there, and whom to tell."""
+    """What to do about an offset that is not there, whom to tell, and who else is there."""
 
     auto_offset_reset: str = "none"  # raise OffsetNotThere; or go to "earliest" or "latest"
     on_skip: Callable[[Skipped], None] | None = None
     end_was_there: bool = False  # when reading began, so that it is not waited for
+    alone: bool = False  # on its event loop: nobody else is kept waiting
 
 
 class _Flight(NamedTuple):
@@ -113,14 +114,12 @@ class PartitionReader:
         policy: ReadPolicy | None = None,
         end: int | None = None,
         lane: int = 0,
-        alone: bool = False,
     ) -> None:
         self.partition = partition
         self.position = position
         self.high_watermark = -1
         self._end = end
         self._lane = lane
-        self._alone = alone  # on its event loop: nobody else is kept waiting
         self._leaders = leaders
         self._config = config
         self._policy = policy or ReadPolicy()
@@ -171,7 +170,7 @@ class PartitionReader:
     async def _fetch(self) -> Fetched | None:
         """One answer; None if it brought nothing to read."""
         flight = self._flight = self._flight or await self._send()
-        if self._alone:
+        if self._policy.alone:
             flight.connection.receive(flight.answer)
         elif flight.answer.done():
             await asyncio.sleep(0)  # data that keeps coming must not starve the other tasks

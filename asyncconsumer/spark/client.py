@@ -175,10 +175,9 @@ class Client:
             wanted.start,
             self._session.leaders,
             replace(self.fetch_config, max_partition_fetch_bytes=self.fetch_bytes(wanted)),
-            policy=ReadPolicy(end_was_there=True),
+            policy=ReadPolicy(end_was_there=True, alone=alone),
             end=wanted.end,
             lane=self._lane,
-            alone=alone,
         )
 
     async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
