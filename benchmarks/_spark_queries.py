@@ -1,14 +1,19 @@
 """The queries that `benchmarks.spark` measures: one Spark, and each source by its format's name."""
 
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from unittest.mock import patch
 
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
+from asyncconsumer.spark.bytecode import add_byte_code, spark_home, zips_of
 from asyncconsumer.testing.servers.spark import THOROUGH, spark_session
 
 if TYPE_CHECKING:
@@ -25,6 +30,11 @@ _TUNED: Final = {
     "kafka.receive.buffer.bytes": str(2**20),
 }
 SOURCES: Final = {OURS: ("asyncconsumer", {}), OWN: ("kafka", {}), TUNED: ("kafka", _TUNED)}
+# what the README tells to set
+_RECOMMENDED: Final = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
 _SUMS: Final = ("count(*) AS records", "sum(length(value)) AS bytes")
 
 
@@ -120,11 +130,33 @@ def _cpu_seconds() -> float:
 
 
 @contextmanager
-def session(jars: Sequence[Path]) -> Iterator[SparkSession]:
+def session(jars: Sequence[Path], *, as_it_comes: bool) -> Iterator[SparkSession]:
+    """One for all sources: what is set up here for Python processes is nothing to Spark's own."""
     kept = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
     config = {**THOROUGH, **kept, "spark.driver.memory": "2g"}
-    with spark_session(config=config, jars=jars) as spark:
+    with ExitStack() as stack:
+        known = {"PYTHONDONTWRITEBYTECODE": ""}  # as an installed package has its byte code
+        if not as_it_comes:
+            config |= _RECOMMENDED
+            known["SPARK_HOME"] = str(stack.enter_context(_compiled_home()))
+        stack.enter_context(patch.dict(os.environ, known))
+        spark = stack.enter_context(spark_session(config=config, jars=jars))
         from asyncconsumer.spark import KafkaSource
 
         spark.dataSource.register(KafkaSource)
         yield spark
+
+
+@contextmanager
+def _compiled_home() -> Iterator[Path]:
+    """Spark as `asyncconsumer spark-compile` leaves it; the installed one stays as it is."""
+    home = spark_home()
+    with tempfile.TemporaryDirectory(prefix="asyncconsumer-spark-") as folder:
+        for file in home.iterdir():
+            if file.name == "python":
+                shutil.copytree(file, Path(folder, file.name))
+            else:
+                Path(folder, file.name).symlink_to(file)
+        for archive in zips_of(Path(folder)):
+            add_byte_code(archive)
+        yield Path(folder)

@@ -1,5 +1,6 @@
 """The commands, and how errors leave the program: one sentence, and an exit code that is not 0."""
 
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -79,6 +80,30 @@ def spark_package(
         f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {shipping.interpreter()}, {accel.name} "
         f"decoder\nspark-submit --py-files {made} job.py"
     )
+
+
+@app.command("spark-compile")
+def spark_compile(
+    home: Annotated[
+        Path | None,
+        typer.Argument(help="Spark's; by default $SPARK_HOME, or that of the installed pyspark."),
+    ] = None,
+) -> None:
+    """Have Spark's Python processes start in a third of the time, streaming queries above all.
+
+    They import pyspark from a zip, and each compiles it anew: this adds the byte code to the zip.
+    Once for an installation, with the Python that Spark runs, by whoever may write there.
+    """
+    from asyncconsumer.spark import bytecode
+
+    for archive in bytecode.zips_of(home or bytecode.spark_home()):
+        try:
+            count = bytecode.add_byte_code(archive)
+        except OSError as error:
+            raise ConfigError(f"{archive} cannot be written: {error.strerror}") from None
+        did = f"added for {count:,} modules" if count else "is there already"
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        Console(soft_wrap=True).print(f"{archive}: byte code of Python {python} {did}")
 
 
 @servers_app.command()

@@ -1,0 +1,69 @@
+"""Byte code for the Python that Spark starts its processes with.
+
+Spark imports pyspark from zips that hold its sources alone, and a process keeps nothing of what it
+compiles from a zip: each one compiles pyspark anew, 0.5 s of CPU, before it does anything at all.
+A streaming query waits for that, for it starts a process of its own; so does every new worker.
+"""
+
+import contextlib
+import importlib.util
+import marshal
+import os
+import shutil
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from asyncconsumer.errors import ConfigError
+
+_NOT_CHECKED: Final = (1).to_bytes(4, "little")  # against the source: one file has both
+
+
+def spark_home() -> Path:
+    """Where this machine's Spark is: as the environment says, or where pyspark is installed."""
+    import pyspark
+
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+
+
+def zips_of(home: Path) -> list[Path]:
+    """What Spark's processes import from."""
+    found = sorted(Path(home, "python", "lib").glob("*.zip"))
+    if not found:
+        raise ConfigError(f"{home}: there is no python/lib/pyspark.zip, so it is no Spark's home")
+    return [one.resolve() for one in found]
+
+
+def add_byte_code(archive: Path) -> int:
+    """Add this Python's byte code to a zip of sources; for how many modules it was missing.
+
+    Other Pythons go on compiling. The zip is replaced as a whole, or not at all, and what it had
+    stays where it is: processes that were started from it go on reading it.
+    """
+    missing = dict(_missing(archive))
+    if missing:
+        with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".adding-") as folder:
+            made = Path(shutil.copy2(archive, folder))
+            with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as adding:
+                for name, code in missing.items():
+                    with warnings.catch_warnings(action="ignore"):  # that it hides an older one
+                        adding.writestr(name, code)
+            made.replace(archive)
+    return len(missing)
+
+
+def _missing(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the .pyc files that this Python would look for, as PEP 552 has them."""
+    with zipfile.ZipFile(archive) as old:
+        there = set(old.namelist())
+        for name in sorted(one for one in there if one.endswith(".py")):
+            source = old.read(name)
+            header = importlib.util.MAGIC_NUMBER + _NOT_CHECKED + importlib.util.source_hash(source)
+            if f"{name}c" in there and old.read(f"{name}c").startswith(header):
+                continue
+            with contextlib.suppress(SyntaxError):  # of what is not for this Python, or a template
+                code = compile(source, f"{archive}/{name}", "exec", dont_inherit=True)
+                yield f"{name}c", header + marshal.dumps(code)
