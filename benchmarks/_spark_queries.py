@@ -30,11 +30,7 @@ _TUNED: Final = {
     "kafka.receive.buffer.bytes": str(2**20),
 }
 SOURCES: Final = {OURS: ("asyncconsumer", {}), OWN: ("kafka", {}), TUNED: ("kafka", _TUNED)}
-# what the README tells to set
-_RECOMMENDED: Final = {
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
+_RECOMMENDED: Final = {"spark.python.unix.domain.socket.enabled": "true"}  # by the README
 _SUMS: Final = ("count(*) AS records", "sum(length(value)) AS bytes")
 
 

@@ -31,6 +31,7 @@ _MOST_BYTES: Final = 64 * 2**20  # of one column in one batch
 def ddl(*, headers: bool, value: str | None = None) -> str:
     """The whole schema, with another type for the value if there is one."""
     types = TYPES if value is None else {**TYPES, "value": value}
+    types = {**types, "timestamp": "timestamp_ltz"}  # plain, it is what a setting says it is
     return ", ".join(f"{name} {kind}" for name, kind in types.items() if headers or name != HEADERS)
 
 

@@ -29,6 +29,17 @@ def _first(kind: Any, unwanted: Callable[[Any], bool], name: str = "value") -> s
     return ""
 
 
+def _finer(kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    """The same, but that times have nanoseconds."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_finer(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_finer(field.type)) for field in kind])
+    return kind
+
+
 def _test_of(kind: Any) -> Callable[[Any], bool]:  # noqa: ANN401 - pyarrow's
     """Whether what Python's parser made of a text may be of a type; if in doubt, it may."""
     if pa.types.is_struct(kind):
@@ -55,7 +66,6 @@ _PLAIN: Final = (
     (pa.types.is_boolean, {bool, type(None)}),
     (pa.types.is_floating, {int, float, type(None)}),
     (pa.types.is_string, {str, type(None)}),
-    (pa.types.is_binary, {str, type(None)}),
 )
 
 
@@ -76,16 +86,20 @@ class JsonDecoder:
     """
 
     def __init__(self, kind: "pa.DataType") -> None:
-        for unreadable in (pa.types.is_map, pa.types.is_date):
+        for unreadable in (pa.types.is_map, pa.types.is_date, pa.types.is_binary):
             if name := _first(kind, unreadable):
                 raise ConfigError(
-                    f"JSON field {name}: Arrow reads no dates and no maps from JSON; take string, "
-                    "and to_date() or from_json() after reading"
+                    f"JSON field {name}: Arrow reads no dates, no maps and no base64 from JSON; "
+                    "take string, and to_date(), from_json() or unbase64() after reading"
                 )
         self._may_be = _test_of(kind)
-        self._options = json.ParseOptions(
-            explicit_schema=pa.schema([("v", kind)]), unexpected_field_behavior="ignore"
-        )
+        self._kind = kind
+        self._options = [
+            json.ParseOptions(
+                explicit_schema=pa.schema([("v", one)]), unexpected_field_behavior="ignore"
+            )
+            for one in dict.fromkeys((kind, _finer(kind)))
+        ]
 
     def hopeless(self, values: Any) -> Sequence[int]:  # noqa: ANN401 - pyarrow's
         """Which are no JSON, or of other types: what Arrow takes, Python's parser takes as well."""
@@ -108,11 +122,18 @@ class JsonDecoder:
         lines = compute.binary_join_element_wise(_BEFORE, values, _AGAIN, values, _BEHIND, _NOTHING)
         whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
         data = compute.binary_join(whole, b"\n")[0].as_buffer()
-        reading = json.ReadOptions(use_threads=False, block_size=data.size + _ROOM)
-        try:
-            table = json.read_json(pa.BufferReader(data), reading, self._options)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise Undecodable(str(error).splitlines()[0]) from None
+        table = self._parsed(data)
         if table.num_rows != len(values):
             raise Undecodable("it is more than one value")
-        return table.column("v").combine_chunks()
+        return table.column("v").combine_chunks().cast(self._kind, safe=False)
+
+    def _parsed(self, data: Any) -> Any:  # noqa: ANN401 - pyarrow's
+        """A table. Times with nanoseconds are cut to what Spark has, as Spark itself does."""
+        reading = json.ReadOptions(use_threads=False, block_size=data.size + _ROOM)
+        reasons = []
+        for options in self._options:
+            try:
+                return json.read_json(pa.BufferReader(data), reading, options)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                reasons.append(str(error).splitlines()[0])
+        raise Undecodable(reasons[0])

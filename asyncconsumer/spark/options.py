@@ -41,6 +41,7 @@ _KNOWN: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "commitToGroup",
+    "pushFilters",
     "recordsPerTask",
     "valueFormat",
     "valueSchema",
@@ -80,6 +81,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     commit_to_group: str | None = None
+    push_filters: bool = False
     value_format: str | None = None
     value_schema: str | None = None
     protobuf: protobuf_options.ProtobufOptions | None = None
@@ -123,6 +125,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
         include_headers=_truth(options, "includeHeaders", default=False),
         commit_to_group=options.get("committogroup", "").strip() or None,
+        push_filters=_truth(options, "pushFilters", default=False),
         value_format=_value_format(options),
         value_schema=options.get("valueschema"),
         protobuf=protobuf_of(options),

@@ -160,7 +160,7 @@ def _single(field: Field, options: ProtobufOptions, around: Mapping[str, int]) -
         return _plain(field, options)
     message = field.message_type
     if is_time(message, "Timestamp"):
-        return "timestamp"
+        return "timestamp_ltz"
     if is_time(message, "Duration"):
         return "interval day to second"
     if is_wrapper(message) and options.unwrap:

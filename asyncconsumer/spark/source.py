@@ -22,6 +22,10 @@ class KafkaSource(DataSource):
     need not be declared, for the descriptors tell it. A `timestamp` in JSON that names no zone is
     of UTC, for a source is not told of the session's zone: declare `timestamp_ntz` to give it one.
 
+    Spark plans a Python source once a `load()`, and keeps that plan for all that is made of it: to
+    see what was written meanwhile, load again. Filters that it hands down would narrow the plan for
+    all of it, too: they are taken only with `pushFilters`, for a `load()` with one query.
+
     Small ranges of several partitions share a task, which makes micro-batches quick. Where a slow
     step follows without a shuffle, `recordsPerTask` 1 gives each partition a task of its own.
     """
@@ -49,8 +53,9 @@ class KafkaSource(DataSource):
         """For `spark.read`."""
         from asyncconsumer.spark import batch, pushdown
 
-        kind = batch.FilteringReader if pushdown.is_on() else batch.KafkaReader
-        return kind(self._checked(schema, streaming=False), schema)
+        options = self._checked(schema, streaming=False)
+        takes_filters = options.push_filters and pushdown.is_on()
+        return (batch.FilteringReader if takes_filters else batch.KafkaReader)(options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
         """For `spark.readStream`."""

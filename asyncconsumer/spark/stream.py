@@ -58,14 +58,18 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
     # --- offsets ---------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
-        client = self._client()
+        """Where a query without a checkpoint begins.
 
-        async def find() -> Offsets:
-            partitions = await client.partitions(self._options.selection)
-            return await resolve(client, self._options.starting, partitions)
+        Spark asks before it plans the first micro-batch, and when it runs it, and means the same.
+        """
+        if self._initial is None:
+            client = self._client()
 
-        self._initial = to_json(home().run(find()))
+            async def find() -> Offsets:
+                partitions = await client.partitions(self._options.selection)
+                return await resolve(client, self._options.starting, partitions)
+
+            self._initial = to_json(home().run(find()))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -78,12 +82,11 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; the very start if there is nothing to read."""
         begun = from_json(start)
-        if start != self._initial:
-            self._tell_group(begun)
+        if start == self._initial:  # Spark runs the first one, also of nothing, and may repeat it
+            return with_start(to_json(self._next_end(begun, limit)), start)
+        self._tell_group(begun)
         end = self._next_end(begun, limit)
-        if end == begun:
-            return start
-        return with_start(to_json(end), start) if start == self._initial else to_json(end)
+        return start if end == begun else to_json(end)
 
     def _next_end(self, begun: Offsets, limit: ReadLimit) -> Offsets:
         latest = self._target if self._target is not None else self._ask_latest()

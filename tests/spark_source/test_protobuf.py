@@ -255,8 +255,8 @@ def test_the_type_is_that_of_from_protobuf() -> None:
         "data: binary, color: string, small: int, large: bigint, fixed: int, zigzag: bigint, "
         "note: string, many: int, line: struct<sku: string, count: int>, "
         "lines: array<struct<sku: string, count: int>>, numbers: array<int>, "
-        "colors: array<string>, at: timestamp, took: interval day to second, "
-        "times: array<timestamp>, maybe: struct<value: int>, text: struct<value: string>, "
+        "colors: array<string>, at: timestamp_ltz, took: interval day to second, "
+        "times: array<timestamp_ltz>, maybe: struct<value: int>, text: struct<value: string>, "
         "huge: struct<value: bigint>, stock: map<string, int>, "
         "byid: map<int, struct<sku: string, count: int>>>"
     )

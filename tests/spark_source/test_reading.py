@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncGenerator, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -305,10 +305,9 @@ def test_what_is_available_now_is_not_waited_with(
     assert ends_of(reader, 3) == [4, 5, 5]
 
 
-@pytest.mark.fast
-def test_a_first_batch_is_repeated_from_where_it_began(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def growing(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaStreamReader]:
+    """Readers of a topic with these ends."""
     monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
 
@@ -317,21 +316,41 @@ def test_a_first_batch_is_repeated_from_where_it_began(
         monkeypatch.setattr(made, "_client", lambda: cluster)
         return made
 
-    def planned(reader: KafkaStreamReader, *places: dict[str, Any]) -> list[OffsetRange]:
-        return [one for task in reader.partitions(*places) for one in task.value]
+    return reader
 
-    first = reader(5, 5, 8)
+
+def planned(reader: KafkaStreamReader, *places: dict[str, Any]) -> list[OffsetRange]:
+    return [one for task in reader.partitions(*places) for one in task.value]
+
+
+@pytest.mark.fast
+def test_a_first_batch_is_repeated_from_where_it_began(
+    growing: Callable[..., KafkaStreamReader],
+) -> None:
+    first = growing(5, 8)
     start = first.initialOffset()
-    assert first.latestOffset(start, ReadAllAvailable()) is start  # or Spark would run a batch
     end = first.latestOffset(start, ReadAllAvailable())
     assert from_json(end) == {KEPT: 8}
     assert planned(first, start, end) == [OffsetRange(*KEPT, 5, 8)]
-    again = reader(9, 8, 11)
+    again = growing(9, 8, 11)
     assert planned(again, again.initialOffset(), end) == [OffsetRange(*KEPT, 5, 8)]
     assert again.latestOffset(end, ReadAllAvailable()) is end
     later = again.latestOffset(end, ReadAllAvailable())
     assert later == {"kept": {"0": 11}}
     assert planned(again, end, later) == [OffsetRange(*KEPT, 8, 11)]
+
+
+@pytest.mark.fast
+def test_a_first_batch_of_nothing_loses_nothing(
+    growing: Callable[..., KafkaStreamReader],
+) -> None:
+    first = growing(5, 5, 6)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    assert planned(first, first.initialOffset(), end) == []  # Spark asks again, of a longer log
+    again = growing(7, 9)  # nor does it know where that began, if it did not end
+    assert planned(again, again.initialOffset(), end) == []
+    later = again.latestOffset(end, ReadAllAvailable())
+    assert planned(again, end, later) == [OffsetRange(*KEPT, 5, 9)]
 
 
 class Written(Cluster):

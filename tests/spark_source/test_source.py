@@ -286,17 +286,35 @@ def test_isolation_levels_do_not_share_a_client(spark: SparkSession, world: Worl
 def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world: World) -> None:
     since = f"timestamp >= timestamp_millis({T0 + 60_000}) and key is not null"
     queries = ["partition = 1", "offset > 20 and partition in (0, 2)", since, "partition = 9"]
-    whole = frame(spark, OURS, world.kafka, subscribe=world.plain, recordsPerTask=1)
+    options = {"subscribe": world.plain, "recordsPerTask": 1}
+
+    def loaded(**more: Any) -> DataFrame:
+        return frame(spark, OURS, world.kafka, **options, **more)
+
+    whole = [rows(loaded().where(query)) for query in queries]
+    assert loaded(pushFilters=True).where("partition = 1").rdd.getNumPartitions() == 3
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        for query in queries:
-            ours = frame(spark, OURS, world.kafka, subscribe=world.plain, recordsPerTask=1)
-            assert rows(ours.where(query)) == rows(whole.where(query))
-        assert ours.where("partition = 1").rdd.getNumPartitions() == 1
+        assert [rows(loaded(pushFilters=True).where(query)) for query in queries] == whole
+        assert loaded(pushFilters=True).where("partition = 1").rdd.getNumPartitions() == 1
+        once = loaded()  # Spark keeps one plan for all that follows
+        assert rows(once.where("partition = 1")) == whole[0]
+        assert once.count() == 90
+        assert once.where("partition = 0").union(once.where("partition = 1")).count() == 60
+        assert {row["partition"] for row in once.where("partition < 2").collect()} == {0, 1}
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    ours = frame(spark, OURS, world.kafka, subscribe=world.plain, recordsPerTask=1)
-    assert ours.where("partition = 1").rdd.getNumPartitions() == 3
+
+
+def test_a_setting_for_timestamps_does_not_change_ours(spark: SparkSession, world: World) -> None:
+    usual = frame(spark, OURS, world.kafka, subscribe=world.plain)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        ours = frame(spark, OURS, world.kafka, subscribe=world.plain)
+        assert ours.schema == frame(spark, OWN, world.kafka, subscribe=world.plain).schema
+        assert rows(ours) == rows(usual)
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 def test_values_as_columns(spark: SparkSession, kafka: KafkaHandle) -> None:

@@ -102,7 +102,6 @@ EVERY = pa.struct(
         ("few", pa.int8()),
         ("float", pa.float64()),
         ("is", pa.bool_()),
-        ("bytes", pa.binary()),
         ("sum", pa.decimal128(5, 2)),
         ("list", pa.list_(pa.struct([("x", pa.float32())]))),
     ]
@@ -121,7 +120,6 @@ WRONG = [
     b'{"list": [{"x": "y"}]}',
     b'{"float": .5}',
     b'{"float": "1"}',
-    b'{"bytes": []}',
     b"[]",
 ]
 
@@ -156,10 +154,11 @@ def test_many_bad_values_are_found_in_few_tries(
         b'{"few": -128, "few more": 1e5}',
         b'{"float": NaN, "list": [{"x": -Infinity}, null, {"x": 1}]}',
         b'{"sum": 1.23}',
-        b'{"sum": "1.23", "bytes": "x", "is": false}',
+        b'{"sum": "1.23", "is": false}',
         b'{"at": "2024-01-01"}',
         b'{"at": "2024-01-01 05:06:07.123456"}',
         b'{"at": "2024-01-01T05:06+01:00"}',
+        b'{"at": "2024-01-01T05:06:07.1234567Z"}',
         b'{"more": %s}' % (b"9" * 5000),
         b'{"more": %s%s}' % (b"[" * 3000, b"]" * 3000),
         b'{"more": 1, "more": {}, "name": "\\u0000"}',
@@ -179,6 +178,17 @@ def test_a_time_without_a_zone_is_of_utc_or_of_none() -> None:
         assert found == {"at": datetime(2024, 1, 1, 5, 6, 7, tzinfo=zone)}
 
 
+def test_what_is_finer_than_microseconds_is_cut_off_as_by_spark() -> None:
+    moment = pa.timestamp("us", "UTC")
+    decoder = JsonDecoder(pa.struct([("at", moment), ("all", pa.list_(moment))]))
+    texts = b'"2024-01-01T05:06:07.123456789Z", "2024-01-01T05:06:07.1Z", "1969-01-01T00:00:00Z"'
+    found = decoder.decode(column(b'{"at": %s, "all": [%s]}' % (texts[:32], texts)))
+    cut = datetime(2024, 1, 1, 5, 6, 7, 123456, UTC)
+    others = [cut.replace(microsecond=100_000), datetime(1969, 1, 1, tzinfo=UTC)]
+    assert found.type == pa.struct([("at", moment), ("all", pa.list_(moment))])
+    assert found.to_pylist() == [{"at": cut, "all": [cut, *others]}]
+
+
 def test_a_value_cannot_pass_for_two() -> None:
     decoder = JsonDecoder(KIND)
     with pytest.raises(Undecodable):
@@ -190,7 +200,12 @@ def test_a_value_cannot_pass_for_two() -> None:
 
 
 def test_what_cannot_be_read_from_json_is_told_before() -> None:
-    for kind in (pa.date32(), pa.map_(pa.string(), pa.int64()), pa.list_(pa.date32())):
+    for kind in (
+        pa.date32(),
+        pa.map_(pa.string(), pa.int64()),
+        pa.list_(pa.date32()),
+        pa.binary(),  # Spark's reader takes it for base64
+    ):
         with pytest.raises(ConfigError, match=r"JSON field value\.when"):
             JsonDecoder(pa.struct([("when", kind)]))
     with pytest.raises(ConfigError, match="needs a schema with the value's columns"):
