@@ -89,13 +89,6 @@ class Queries:
         assert sum(one["numInputRows"] for one in progress) == load.records, who
         return [one["durationMs"]["triggerExecution"] / 1000 for one in progress]
 
-    def compiling_s(self) -> float:
-        """Seconds that the JVM has spent on compiling so far."""
-        jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no other door to it
-        assert jvm is not None
-        bean = jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
-        return float(bean.getTotalCompilationTime()) / 1000
-
 
 class Sample(NamedTuple):
     """One run of one query."""

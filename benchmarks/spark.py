@@ -12,9 +12,9 @@ promised says so.
 
 import asyncio
 import json
+import math
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -33,8 +33,8 @@ _FEW: Final = {OWN: {MS: 1.0}, TUNED: {MS: 1.0}}
 _SMALL: Final = 10_000  # records of a micro-batch
 _FIRST: Final = 3  # micro-batches that start what the others find running
 _PARTITIONS: Final = 4
-_WARM_UPS: Final = range(3, 16)  # rounds
-_COMPILING: Final = 0.1  # of a round, by one of the JVM's compilers: then it is warm enough
+_MOST_WARM_UPS, _IN_VAIN = 20, 4  # rounds
+_FASTER: Final = 0.97  # of the least CPU so far: less of a gain is none
 
 Run = Callable[[Queries, str, Load], object]
 Promises = Mapping[str, Mapping[str, float]]
@@ -120,14 +120,15 @@ def in_turn(number: int) -> list[str]:
     return names[first:] + names[:first]
 
 
-def warm_up(queries: Queries, name: str, work: Callable[[], object]) -> None:
-    """A JVM goes on compiling for dozens of queries, a quarter of its CPU after the first ten."""
-    for number in range(1, _WARM_UPS.stop):
-        before, began = queries.compiling_s(), time.perf_counter()
-        work()
-        share = (queries.compiling_s() - before) / (time.perf_counter() - began)
-        note(f"  {name}, warming up, round {number}: compiling {share:.0%} of the time")
-        if number >= _WARM_UPS.start and share < _COMPILING:
+def warm_up(name: str, work: Callable[[], object]) -> None:
+    """A JVM gets faster for dozens of queries: until some rounds in a row brought nothing more."""
+    least, in_vain = math.inf, 0
+    for number in range(1, _MOST_WARM_UPS + 1):
+        cpu = timed(work, 1).cpu
+        note(f"  {name}, warming up, round {number}: {cpu:.1f} s CPU")
+        in_vain = in_vain + 1 if cpu > least * _FASTER else 0
+        least = min(least, cpu)
+        if in_vain == _IN_VAIN:
             return
 
 
@@ -135,7 +136,7 @@ def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> 
     """One case: the last of the loads is of other records, the first two tell what more costs."""
     run, promises = CASES[name]
     short, long, other = loads
-    warm_up(queries, name, lambda: [run(queries, *one) for one in product(SOURCES, (short, other))])
+    warm_up(name, lambda: [run(queries, *one) for one in product(SOURCES, (short, other))])
     taken: dict[tuple[Load, str], list[Sample]] = {}
     for load in loads:
         for number in range(1, rounds + 1):
