@@ -87,11 +87,15 @@ def test_a_process_that_runs_from_the_zip_goes_on_reading_it(archive: Path) -> N
 def test_a_zip_that_cannot_be_replaced_stays_as_it_is(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    write = zipfile.ZipFile.writestr
+
+    def until_full(where: zipfile.ZipFile, name: str, code: bytes) -> None:
+        if name.endswith("two.pyc"):
+            raise OSError(28, "No space left on device")
+        write(where, name, code)
 
     before = archive.read_bytes()
-    monkeypatch.setattr(zipfile.ZipFile, "writestr", refuse)
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", until_full)
     with pytest.raises(OSError, match="No space left"):
         add_byte_code(archive)
     assert archive.read_bytes() == before
