@@ -220,15 +220,24 @@ def _claim(path: Path) -> Claim:
 
 
 def _last_claim(claims: Path) -> Claim | None:
-    last = max((path.name for path in claims.iterdir() if path.name != _FIRST), default=None)
+    last = max((name for name in _names(claims) if name != _FIRST), default=None)
     return None if last is None else _claim(claims / last)
 
 
 def _forget_old(claims: Path) -> None:
-    """All but the last, which says where to go on."""
-    names = sorted(path.name for path in claims.iterdir() if path.name != _FIRST)
-    for name in names[:-1]:
-        _remove_if_old(claims / name)
+    """All but the last, which says where to go on, and not too many: a whole group may wait.
+
+    There go twice as many as come between two looks, so that fewer and fewer are left over.
+    """
+    before = sorted(name for name in _names(claims) if name.isdecimal())[:-1]
+    for name in before[: 2 * _CLAIMS_BETWEEN_LOOKS]:
+        if not _remove_if_old(claims / name):  # or somebody else is at it, and goes on
+            break  # what begins further on was claimed later: a day has very many of them
+
+
+def _names(folder: Path) -> list[str]:
+    """A path for each would cost more than all else here."""
+    return os.listdir(folder)  # noqa: PTH208
 
 
 def _first(claims: Path) -> int | None:
@@ -284,6 +293,7 @@ def _is_old(path: Path) -> bool:
     return age > _SECONDS_KEPT
 
 
-def _remove_if_old(path: Path) -> None:
-    if _is_old(path):
+def _remove_if_old(path: Path) -> bool:
+    if old := _is_old(path):
         path.unlink(missing_ok=True)
+    return old

@@ -41,6 +41,12 @@ def make_old(path: Path) -> None:
     os.utime(path, (long_ago, long_ago), follow_symlinks=False)
 
 
+def claim_in_a_row(claims: Path, starts: range) -> None:
+    """As if each record had been a file, and was taken away."""
+    for start in starts:
+        (claims / f"{start:020d}").symlink_to(f"{start + 1:020d}.{start:032x}")
+
+
 def test_what_is_written_is_seen_and_remembered(folder: Path) -> None:
     one = sink(folder)
     assert one.load([PLACE, OTHER]) == {PLACE: None, OTHER: None}
@@ -187,6 +193,59 @@ def test_old_claims_go_also_where_nobody_runs_for_long(folder: Path) -> None:
             make_old(path)
     assert sink(folder).load([PLACE]) == {PLACE: 4}
     assert [path.name for path in sorted(claims.iterdir())] == [f"{3:020d}", "first"]
+
+
+def test_claims_that_stay_are_not_looked_at_one_by_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group waits for this, and a day may have 69,000 claims of each partition."""
+    one, looked = sink(folder), list[Path]()
+    one.load([PLACE])
+    claims = folder / "_offsets" / "t-0"
+
+    def noted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **options: Any) -> Any:
+            if isinstance(path, str | Path) and Path(path).parent == claims:
+                looked.append(Path(path))
+            return real(path, *args, **options)
+
+        return call
+
+    claim_in_a_row(claims, range(200))
+    for name in ("stat", "lstat"):
+        monkeypatch.setattr(os, name, noted(getattr(os, name)))
+    assert one.load([PLACE]) == {PLACE: 200}
+    assert [path.name for path in looked] == [f"{0:020d}"]
+
+
+def test_of_very_many_old_claims_only_some_go_at_a_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncconsumer.spark.landing._CLAIMS_BETWEEN_LOOKS", 3)
+    one = sink(folder)
+    one.load([PLACE])
+    claim_in_a_row(claims := folder / "_offsets" / "t-0", range(15))
+    for path in claims.iterdir():
+        make_old(path)
+    left = list[list[str]]()
+    for _ in range(4):
+        assert one.load([PLACE]) == {PLACE: 15}
+        left.append(sorted(path.name for path in claims.iterdir()))
+    assert left == [[f"{n:020d}" for n in range(first, 15)] for first in (6, 12, 14, 14)]
+
+
+def test_what_is_no_claim_keeps_no_old_one(folder: Path) -> None:
+    """What sorts before all claims is in nobody's way, be it young."""
+    one = sink(folder)
+    one.load([PLACE])
+    claim_in_a_row(claims := folder / "_offsets" / "t-0", range(5))
+    for path in claims.iterdir():
+        make_old(path)
+    claim_in_a_row(claims, range(5, 8))
+    (claims / ".DS_Store").write_text("")
+    assert one.load([PLACE]) == {PLACE: 8}
+    stay = [".DS_Store", *(f"{n:020d}" for n in range(5, 8))]
+    assert sorted(path.name for path in claims.iterdir()) == stay
 
 
 @pytest.mark.parametrize("length", [197, 198, 249])
