@@ -139,7 +139,9 @@ class SparkFeeder:
             await self._asking.ask("open", self.sink.open)
             self._consumer.listen(self._ours)
             stack.callback(self._ours.close)
-            if not self._consumer.is_open:
+            if self._consumer.is_open:
+                stack.callback(self._ours.hand_back)
+            else:
                 await stack.enter_async_context(self._consumer)
             await stack.enter_async_context(self._scope)
             new = self._consumer.assignment - self._ours.lanes.keys()
@@ -238,9 +240,10 @@ class SparkFeeder:
         try:
             async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
                 topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
-                lane = ours.lane_of(TopicPartition(topic, number), records["offset"][0].as_py())
+                first = records["offset"][0].as_py()
+                lane = ours.lane_of(TopicPartition(topic, number), first)
                 rest: pa.RecordBatch | None = records
-                lane.hold()
+                lane.hold(first)
                 # what came for a lane that was given up is read again for the next one
                 while rest is not None and lane.alive and ours.lanes.get(lane.partition) is lane:
                     rest = self._collector.add(lane, rest, now())

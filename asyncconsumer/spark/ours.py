@@ -54,6 +54,15 @@ class Ours:
         """Take up nothing more, whatever the consumer is given."""
         self._closed = True
 
+    def hand_back(self) -> None:
+        """Have the consumer give what was read and not written to whoever reads it next.
+
+        It is not the sink that tells them where to begin, as long as it holds nothing.
+        """
+        for one in self.lanes.keys() & self._consumer.assignment:
+            if (at := self.lanes[one].unwritten) is not None:
+                self._consumer.seek(one, at)
+
     def lane_of(self, partition: TopicPartition, first: int) -> Lane:
         """Whose records these are that begin with that offset."""
         lane = self.lanes.get(partition)

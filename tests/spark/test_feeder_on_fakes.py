@@ -230,6 +230,60 @@ async def test_nobody_waits_for_a_feeder_of_a_consumer_that_has_its_partitions_a
         assert sink.ends == {AT: 20}
 
 
+class Down(Shelf):
+    """It fails as often as told, and writes then."""
+
+    def __init__(self, *errors: BaseException, remembers: bool = True) -> None:
+        super().__init__(remembers=remembers)
+        self.errors = list(errors)
+
+    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().publish(batch, prepared)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+@pytest.mark.parametrize("written", [0, 30])
+@simulated(seeds=range(3), limit=600)
+async def test_what_one_feeder_read_and_did_not_write_is_fed_by_the_next_one(
+    written: int, remembers: bool
+) -> None:
+    """Of the same consumer, which stands behind it."""
+    async with world(records=written) as cluster, consumer(cluster, **QUICK) as reader:
+        sink = Down(remembers=remembers)
+        quick: dict[str, Any] = {"max_records": 10, "max_wait_ms": 50, "retries": 0}
+        if written:
+            async with SparkFeeder(reader, sink, **quick) as one:
+                await one.caught_up()
+        sink.errors.append(OSError("the store is down"))
+        cluster.append("t", 0, 100)
+        with pytest.raises(SinkFailed, match="is down"):
+            async with SparkFeeder(reader, sink, **quick) as one:
+                await one.run()
+        cluster.append("t", 0, 10)
+        async with SparkFeeder(reader, sink, **quick) as one:
+            await one.caught_up()
+        assert sink.ranges() == [(at, at + 10) for at in range(0, written + 110, 10)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_read_before_there_was_a_feeder_is_not_its_to_feed() -> None:
+    async with world() as cluster, consumer(cluster, **QUICK) as reader:
+        cluster.append("t", 0, 20, batches=2)
+        async for records in reader.batches(max_records=5):
+            assert len(records) == 5
+            break
+        await reader.commit()
+        sink = Down(OSError("the store is down"))
+        with pytest.raises(SinkFailed, match="is down"):
+            async with SparkFeeder(reader, sink, max_wait_ms=50, retries=0) as one:
+                await one.run()
+        async with SparkFeeder(reader, sink, max_wait_ms=50) as one:
+            await one.caught_up()
+        assert sink.ranges() == [(5, 20)]
+
+
 # --- what is gone, and what never was ---------------------------------------------------------
 
 
