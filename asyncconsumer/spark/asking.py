@@ -32,7 +32,9 @@ class Asking:
             tries += 1
             try:
                 return await self._threads.run(function, *arguments)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if _is_for_us(error):
+                    raise
                 final = isinstance(error, ConsumerError) and not error.retriable
                 if final or tries > self._retries:
                     if isinstance(error, ConsumerError):
@@ -49,7 +51,9 @@ class Asking:
         """The same for what does not matter so much: an error is logged, and that is all."""
         try:
             return await self._threads.run(function, *arguments)
-        except Exception:  # noqa: BLE001 - a sink may raise what it likes
+        except (Exception, asyncio.CancelledError) as error:  # a sink may raise what it likes
+            if _is_for_us(error):
+                raise
             _log.warning(
                 "%s: what was left over could not be cleared away", self._name, exc_info=True
             )
@@ -61,3 +65,9 @@ class Asking:
                 await self._threads.end()
         except TimeoutError:
             _log.error("%s: a thread still writes; what becomes of it is not known", self._name)
+
+
+def _is_for_us(error: BaseException) -> bool:
+    """Whether it is that we are to end; a sink may meet the cancellation of something else."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -181,8 +181,10 @@ class Flights:
             landed = await self._land(flight, batch, ground, prepared)
             if landed is None:  # only then: what failed may be there all the same
                 await self._asking.once(self._sink.discard, prepared)
-        except ConsumerError as error:
+        except BaseException as error:
             self.give_up(flight.lanes.values())  # nothing may land behind a gap
+            if not isinstance(error, ConsumerError):
+                raise
             self._ending.because(error)
             return {}
         else:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import ConfigError, RecordsGone, SinkAhead, SinkFailed
 from asyncconsumer.model import Offset
+from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.testing.clock import simulated
@@ -265,6 +267,47 @@ async def test_what_one_feeder_read_and_did_not_write_is_fed_by_the_next_one(
         async with SparkFeeder(reader, sink, **quick) as one:
             await one.caught_up()
         assert sink.ranges() == [(at, at + 10) for at in range(0, written + 110, 10)]
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@simulated(seeds=range(3), limit=600)
+async def test_a_cancellation_within_a_sink_fails_as_anything_else(retries: int) -> None:
+    """It awaits a task that somebody else cancelled. Nothing goes on behind what failed."""
+    async with world(records=30) as cluster:
+        sink = Down(asyncio.CancelledError(), asyncio.CancelledError(), remembers=False)
+        with pytest.raises(SinkFailed, match=rf"write .*, {retries + 1} times: CancelledError"):
+            async with feeder(cluster, sink, retries=retries) as one:
+                await one.run()
+        assert not sink.written
+        sink.errors = [asyncio.CancelledError()]
+        async with feeder(cluster, sink, retries=1) as one:
+            await one.caught_up()
+            assert one.stats().retries == 1
+        assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_behind_a_batch_that_was_cancelled_itself_nothing_is_written() -> None:
+    async with world(records=30) as cluster:
+        sink = Shelf()
+        sink.gates[AT] = asyncio.Event()
+        async with feeder(cluster, sink) as one:
+            await until(lambda: one.stats().in_flight == 2)
+            writing = [each for each in asyncio.all_tasks() if each.get_name().startswith("write")]
+            min(writing, key=asyncio.Task.get_name).cancel()
+            await until(lambda: one.stats().in_flight == 0)
+            await asyncio.sleep(1)
+        assert not sink.written
+
+
+async def test_a_thread_may_meet_a_cancellation() -> None:
+    asking = Asking("sink", threads=1, retries=0, randomness=Random(1))
+    elsewhere = Future[None]()
+    elsewhere.cancel()
+    with pytest.raises(SinkFailed, match="CancelledError"):
+        await asking.ask("write", elsewhere.result)
+    await asking.once(elsewhere.result)
+    await asking.end(10.0)
 
 
 @simulated(seeds=range(3), limit=600)
