@@ -343,7 +343,9 @@ def _sink_of(sink: Sink | None, write: Write | None, spark: object, app: str | N
 
 
 def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
-    if consumer.commits and consumer.config.auto_commit:
+    if consumer.commits and (
+        consumer.config.auto_commit or consumer.config.reading.commit_policy == "at_most_once"
+    ):
         raise ConfigError(
             "a feeder commits what is written, and nothing else may: give the consumer "
             "commit_policy='manual'"

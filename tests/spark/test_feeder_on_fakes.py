@@ -505,6 +505,14 @@ async def test_what_is_written_is_kept_by_nobody() -> None:
             gate.set()
 
 
+def test_what_commits_before_it_is_written_is_refused() -> None:
+    reader: Consumer[Any, Any] = Consumer(
+        "t", bootstrap_servers="k:1", group_id="g", commit_policy="at_most_once"
+    )
+    with pytest.raises(ConfigError, match="give the consumer commit_policy='manual'"):
+        SparkFeeder(reader, Shelf())
+
+
 def test_a_name_that_nobody_would_use_is_refused() -> None:
     reader: Consumer[Any, Any] = Consumer(
         "t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False
