@@ -25,7 +25,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
-from asyncconsumer.spark.batches import APP, Collecting, Collector, Limits, Shape, Transform
+from asyncconsumer.spark.batches import APP, Collecting, Collector, Lane, Limits, Shape, Transform
 from asyncconsumer.spark.flights import Ending, Flights
 from asyncconsumer.spark.ours import Ours
 from asyncconsumer.spark.sinks import Sink
@@ -146,11 +146,12 @@ class SparkFeeder:
             await stack.enter_async_context(self._scope)
             new = self._consumer.assignment - self._ours.lanes.keys()
             await self._ours.take_up(new)
+            reading = self._scope.start(self._read(), "read")
             tasks = [
-                self._scope.start(self._read(), "read"),
+                reading,
                 self._scope.start(self._watch_clock(), "watch the clock"),
                 self._scope.start(self._ours.tell_beginnings(), "tell beginnings"),
-                self._scope.start(self._watch_log(), "watch the log"),
+                self._scope.start(self._watch_log(reading), "watch the log"),
                 self._scope.start(self._tell_gaps(), "tell gaps"),
             ]
             stack.push_async_callback(self._drain, *tasks)
@@ -242,6 +243,8 @@ class SparkFeeder:
                 topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
                 first = records["offset"][0].as_py()
                 lane = ours.lane_of(TopicPartition(topic, number), first)
+                if lane.gap is not None and first >= lane.gap:
+                    continue
                 rest: pa.RecordBatch | None = records
                 lane.hold(first)
                 # what came for a lane that was given up is read again for the next one
@@ -258,9 +261,10 @@ class SparkFeeder:
         else:  # stop_at, idle_timeout_ms, or it was closed
             await self._finish(ClosedError("there is no more to read"))
 
-    async def _finish(self, reason: ConsumerError) -> None:
+    async def _finish(self, reason: ConsumerError | Lane) -> None:
+        """End for that, or because records of a lane are gone, once all that is here is written."""
         await self._write_all()
-        self._ending.because(reason)
+        self._ending.because(self._ours.gone(reason) if isinstance(reason, Lane) else reason)
 
     async def _write_all(self) -> None:
         """Send what is collected, and wait until all is written, or something fails for good."""
@@ -280,12 +284,18 @@ class SparkFeeder:
                 await asyncio.sleep(max(0.0, wait))
                 self._begun.set()
 
-    async def _watch_log(self) -> None:
+    async def _watch_log(self, reading: asyncio.Task[None]) -> None:
         """End when records are gone that were to be fed."""
         try:
-            await self._ours.follow_log()
+            async for lane in self._ours.gaps():
+                self._scope.start(self._get_over(lane, reading), f"get over {lane.gap}")
         except ConsumerError as error:
             self._ending.because(error)
+
+    async def _get_over(self, lane: Lane, reading: asyncio.Task[None]) -> None:
+        if not await self._ours.get_over(lane):
+            reading.cancel()
+            await self._finish(lane)
 
     async def _tell_gaps(self) -> None:
         """Have the group know when there is no record behind the last one, but other things.

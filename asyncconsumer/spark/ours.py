@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
@@ -163,8 +163,8 @@ class Ours:
                 await self.promises.tell(first)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
-    async def follow_log(self) -> None:
-        """Raise RecordsGone when records are that were to be fed, or go on with what is left.
+    async def gaps(self) -> AsyncIterator[Lane]:
+        """The lanes of which records are gone that were to be fed, from their `gap` on.
 
         Of a topic that was made anew nothing can follow what the sink has of the old one.
         """
@@ -179,14 +179,36 @@ class Ours:
                 if lane.position > 0:
                     del self.lanes[lane.partition]  # what is here of the old one may be written
                     raise SinkAhead(str(self._sink), lane.partition, lane.position, 0)
-            elif event.stop < event.start:
-                continue  # it brings what we have, which is told of then
-            elif not self._may_lose:
-                self._flights.give_up([lane])
-                raise RecordsGone(str(self._sink), lane.partition, lane.position)
-            else:
-                _log.warning("%s: records from %d on are gone", lane.partition, lane.position)
-            self._consumer.seek_to_beginning(lane.partition)
+                self._consumer.seek_to_beginning(lane.partition)
+            elif event.start <= event.stop and lane.gap is None:  # else it brings what we have
+                lane.breaks(event.start)
+                yield lane
+
+    async def get_over(self, lane: Lane) -> bool:
+        """Go on with what is left behind a gap; False if nothing may be lost.
+
+        What was fetched before is nowhere else any more: it goes into batches first.
+        """
+        while self.lanes.get(lane.partition) is lane:
+            if self._is_at_gap(lane):
+                if self._may_lose:
+                    _log.warning("%s: records from %d on are gone", lane.partition, lane.gap)
+                    lane.breaks(None)
+                    self._consumer.seek_to_beginning(lane.partition)
+                return self._may_lose
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return True  # it is another's, or read anew
+
+    def _is_at_gap(self, lane: Lane) -> bool:
+        if lane.in_hand or lane.gap is None or lane.partition not in self._consumer.assignment:
+            return False
+        at = self._consumer.position_now(lane.partition)
+        return at is not None and at >= lane.gap
+
+    def gone(self, lane: Lane) -> RecordsGone:
+        """What to raise then."""
+        recorded = lane.first if lane.written is None else lane.written
+        return RecordsGone(str(self._sink), lane.partition, recorded or 0)
 
     # --- for flights -----------------------------------------------------------------------------
 

@@ -354,6 +354,50 @@ async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
         assert sink.ends == {AT: 100}
 
 
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: bool) -> None:
+    """It is nowhere else: some is being written, some collected, some is not even in a batch."""
+    async with world() as cluster:
+        cluster.append("t", 0, 12)
+        for _ in range(4):
+            cluster.append("t", 0, 11)
+        sink, gate = Shelf(), asyncio.Event()
+        sink.gates[AT] = gate
+        options: dict[str, Any] = {"auto_offset_reset": reset, "fail_on_data_loss": fail}
+        sink.ends[AT] = 0
+        async with feeder(cluster, sink, max_wait_ms=60_000, **options) as one:
+            await until(lambda: one.stats().in_flight == 2)
+            await until(lambda: one._consumer.progress()[AT].fetched == 56)
+            for count in (44, 20):
+                cluster.append("t", 0, count, replicated=False)
+            log = cluster.view.partition(AT).log
+            log.high = log.end  # and no fetch is answered before some of it is gone
+            cluster.advance_log_start(AT, 100)
+            await asyncio.sleep(5)
+            assert not sink.written
+            gate.set()
+            if fail:
+                with pytest.raises(RecordsGone, match="up to offset 56"):
+                    await one.run()
+            else:
+                await one.caught_up()
+        assert sink.ranges()[:5] == [(at, at + 10) for at in range(0, 50, 10)]
+        assert sink.ends == {AT: 56 if fail else 120}
+        assert one.stats().records == (56 if fail else 76)
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_who_waits_for_what_is_gone_is_told() -> None:
+    async with world() as cluster:
+        sink = Shelf()
+        await fed_up_to_100(cluster, sink)
+        with pytest.raises(RecordsGone, match="up to offset 100"):
+            async with feeder(cluster, sink, auto_offset_reset="latest") as one:
+                await one.caught_up()
+
+
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=range(2), limit=600)
 async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
