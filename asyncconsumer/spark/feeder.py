@@ -21,6 +21,7 @@ from asyncconsumer.errors import (
     ConfigError,
     ConsumerError,
     ConsumerTimeout,
+    CorruptRecords,
     NotAssigned,
 )
 from asyncconsumer.model import TopicPartition
@@ -80,6 +81,9 @@ class SparkFeeder:
     What retention deleted before it was fed is gone, and raises RecordsGone. Without
     `fail_on_data_loss` reading goes on with the first record that is there, whatever
     ``auto_offset_reset`` says: that is for partitions of which nothing was ever fed.
+
+    A damaged batch in the log raises CorruptRecords, when all that was read before is written; with
+    the consumer's ``on_poison="skip"`` reading goes on behind it.
     """
 
     def __init__(
@@ -237,29 +241,40 @@ class SparkFeeder:
     # --- reading ---------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        now, ours = asyncio.get_running_loop().time, self._ours
         try:
-            async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
-                topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
-                first = records["offset"][0].as_py()
-                lane = ours.lane_of(TopicPartition(topic, number), first)
-                if lane.gap is not None and first >= lane.gap:
-                    continue
-                rest: pa.RecordBatch | None = records
-                lane.hold(first)
-                # what came for a lane that was given up is read again for the next one
-                while rest is not None and lane.alive and ours.lanes.get(lane.partition) is lane:
-                    rest = self._collector.add(lane, rest, now())
-                    self._begun.set()
-                    while (full := self._collector.full()) is not None:
-                        await self._send(full)
-                lane.release()
-        except ConsumerTimeout as error:
-            await self._finish(error)
+            await self._finish(await self._read_on())
         except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
             self._ending.because(error)
-        else:  # stop_at, idle_timeout_ms, or it was closed
-            await self._finish(ClosedError("there is no more to read"))
+
+    async def _read_on(self) -> ConsumerError | Lane:
+        """Read as long as that goes, and return why it does not any more."""
+        while True:
+            try:
+                async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
+                    await self._collect(records)
+            except CorruptRecords as error:
+                if not self._ours.skips(error):
+                    return error
+            except ConsumerTimeout as error:
+                return error
+            else:  # stop_at, idle_timeout_ms, or it was closed
+                return ClosedError("there is no more to read")
+
+    async def _collect(self, records: "pa.RecordBatch") -> None:
+        now, first = asyncio.get_running_loop().time, records["offset"][0].as_py()
+        place = TopicPartition(records["topic"][0].as_py(), records["partition"][0].as_py())
+        lane = self._ours.lane_of(place, first)
+        if lane.gap is not None and first >= lane.gap:
+            return
+        rest: pa.RecordBatch | None = records
+        lane.hold(first)
+        # what came for a lane that was given up is read again for the next one
+        while rest is not None and lane.alive and self._ours.lanes.get(place) is lane:
+            rest = self._collector.add(lane, rest, now())
+            self._begun.set()
+            while (full := self._collector.full()) is not None:
+                await self._send(full)
+        lane.release()
 
     async def _finish(self, reason: ConsumerError | Lane) -> None:
         """End for that, or because records of a lane are gone, once all that is here is written."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.errors import RecordsGone, SinkAhead, SinkFailed
+from asyncconsumer.errors import CorruptRecords, RecordsGone, SinkAhead, SinkFailed
 from asyncconsumer.fetch.events import Heard, Recreated, Skipped
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
@@ -204,6 +204,15 @@ class Ours:
             return False
         at = self._consumer.position_now(lane.partition)
         return at is not None and at >= lane.gap
+
+    def skips(self, error: CorruptRecords) -> bool:
+        """Whether reading goes on behind damage, for the consumer is told to skip it."""
+        if self._consumer.config.reading.on_poison != "skip" or error.resume is None:
+            return False
+        _log.warning("reading on at offset %d: %s", error.resume, error)
+        if (place := TopicPartition(error.topic, error.partition)) in self._consumer.assignment:
+            self._consumer.seek(place, error.resume)
+        return True
 
     def gone(self, lane: Lane) -> RecordsGone:
         """What to raise then."""

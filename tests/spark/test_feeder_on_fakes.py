@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, RecordsGone, SinkAhead, SinkFailed
+from asyncconsumer.errors import ConfigError, CorruptRecords, RecordsGone, SinkAhead, SinkFailed
 from asyncconsumer.model import Offset
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch
@@ -86,9 +86,18 @@ async def world(partitions: int = 1, **records: int) -> AsyncIterator[GroupClust
 
 def feeder(cluster: GroupCluster, sink: Any, **options: Any) -> SparkFeeder:
     small = {"max_records": 10, "max_wait_ms": 50, "max_in_flight": 2, "grace_ms": 1000}
-    of_the_consumer = options.keys() & {"auto_offset_reset", "listener_timeout_ms"}
+    of_the_consumer = options.keys() & {"auto_offset_reset", "listener_timeout_ms", "on_poison"}
     reading = QUICK | {name: options.pop(name) for name in of_the_consumer}
     return SparkFeeder(consumer(cluster, **reading), sink, **{**small, **options})
+
+
+def damage(cluster: GroupCluster, base: int, place: TopicPartition) -> None:
+    """Spoil the batch that begins there."""
+    log = cluster.view.partition(place).log
+    log.batches = [
+        one._replace(data=one.data[:-3] + b"???") if one.base == base else one
+        for one in log.batches
+    ]
 
 
 async def group_has(one: SparkFeeder, place: TopicPartition = AT) -> Offset:
@@ -493,6 +502,43 @@ async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
             await until(lambda: told(one, 10))
             assert one.stats().lag == 0
         assert sink.ranges() == [(0, 5), (5, 9)]
+
+
+def damaged_at_30(cluster: GroupCluster) -> None:
+    """Three partitions: the one in the middle has thirty good records, and five behind damage."""
+    for partition in range(3):
+        cluster.append("t", partition, 30)
+    for _ in range(2):
+        cluster.append("t", 1, 5)
+    damage(cluster, 30, OTHER)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_read_before_a_damaged_batch_is_written(remembers: bool) -> None:
+    async with world(3) as cluster:
+        damaged_at_30(cluster)
+        sink = Shelf(remembers=remembers)
+        options: dict[str, Any] = {"max_records": 1000, "max_wait_ms": 60_000}
+        with pytest.raises(CorruptRecords, match="at offset 30"):
+            async with feeder(cluster, sink, **options) as one:
+                await one.run()
+        assert sink.ranges(OTHER) == [(0, 30)]
+        with pytest.raises(CorruptRecords, match="at offset 30"):
+            async with feeder(cluster, sink, **options) as one:
+                await one.run()
+        assert sink.ranges(OTHER) == [(0, 30)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_who_skips_what_is_damaged_goes_on_behind_it() -> None:
+    async with world(3) as cluster:
+        damaged_at_30(cluster)
+        sink = Shelf()
+        async with feeder(cluster, sink, on_poison="skip", max_records=1000) as one:
+            await one.caught_up()
+            assert one.stats().records == 95
+        assert sink.ends == {AT: 30, OTHER: 40, TopicPartition("t", 2): 30}
 
 
 # --- memory -----------------------------------------------------------------------------------
