@@ -23,6 +23,7 @@ from asyncconsumer.errors import (
     ConsumerTimeout,
     CorruptRecords,
     NotAssigned,
+    OffsetNotThere,
 )
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
@@ -255,6 +256,9 @@ class SparkFeeder:
             except CorruptRecords as error:
                 if not self._ours.skips(error):
                     return error
+            except OffsetNotThere as error:
+                if (lane := self._ours.broken_off(error)) is not None:
+                    return lane
             except ConsumerTimeout as error:
                 return error
             else:  # stop_at, idle_timeout_ms, or it was closed

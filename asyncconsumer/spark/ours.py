@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.errors import CorruptRecords, RecordsGone, SinkAhead, SinkFailed
+from asyncconsumer.errors import CorruptRecords, OffsetNotThere, RecordsGone, SinkAhead, SinkFailed
 from asyncconsumer.fetch.events import Heard, Recreated, Skipped
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
@@ -191,13 +191,27 @@ class Ours:
         """
         while self.lanes.get(lane.partition) is lane:
             if self._is_at_gap(lane):
-                if self._may_lose:
-                    _log.warning("%s: records from %d on are gone", lane.partition, lane.gap)
-                    lane.breaks(None)
-                    self._consumer.seek_to_beginning(lane.partition)
-                return self._may_lose
+                return self._goes_on(lane)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
         return True  # it is another's, or read anew
+
+    def broken_off(self, error: OffsetNotThere) -> Lane | None:
+        """The lane that ends there; None if reading goes on with what is left.
+
+        With auto_offset_reset="none" it is this that tells of a gap, when all before it was read.
+        """
+        lane = self.lanes.get(TopicPartition(error.topic, error.partition))
+        if lane is None or lane.position is None or error.offset > error.latest:
+            raise error  # nothing that was to be fed is gone
+        lane.breaks(error.offset)
+        return None if self._goes_on(lane) else lane
+
+    def _goes_on(self, lane: Lane) -> bool:
+        if self._may_lose:
+            _log.warning("%s: records from %d on are gone", lane.partition, lane.gap)
+            lane.breaks(None)
+            self._consumer.seek_to_beginning(lane.partition)
+        return self._may_lose
 
     def _is_at_gap(self, lane: Lane) -> bool:
         if lane.in_hand or lane.gap is None or lane.partition not in self._consumer.assignment:

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, CorruptRecords, RecordsGone, SinkAhead, SinkFailed
+from asyncconsumer.errors import (
+    ConfigError,
+    CorruptRecords,
+    OffsetNotThere,
+    RecordsGone,
+    SinkAhead,
+    SinkFailed,
+)
 from asyncconsumer.model import Offset
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch
@@ -350,7 +357,7 @@ async def fed_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
     cluster.advance_log_start(AT, 200)
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(2), limit=600)
 async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
     async with world() as cluster:
@@ -364,7 +371,7 @@ async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
 
 
 @pytest.mark.parametrize("fail", [True, False])
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(3), limit=600)
 async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: bool) -> None:
     """It is nowhere else: some is being written, some collected, some is not even in a batch."""
@@ -407,7 +414,7 @@ async def test_who_waits_for_what_is_gone_is_told() -> None:
                 await one.caught_up()
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(2), limit=600)
 async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
     async with world() as cluster:
@@ -464,6 +471,17 @@ async def test_a_sink_that_knows_where_to_go_on_needs_no_offset_of_the_group() -
         async with feeder(cluster, sink, auto_offset_reset="none") as one:
             await one.caught_up()
         assert sink.ranges() == [(10, 20)]
+
+
+@simulated(seeds=range(2), limit=600)
+async def test_where_the_log_ends_before_what_was_fed_nothing_is_gone() -> None:
+    async with world(records=20) as cluster:
+        sink = Shelf()
+        sink.ends[AT] = 30
+        with pytest.raises(OffsetNotThere, match="the log ends at 20"):
+            async with feeder(cluster, sink, auto_offset_reset="none") as one:
+                await one.run()
+        assert not sink.written
 
 
 @simulated(seeds=range(2), limit=600)
