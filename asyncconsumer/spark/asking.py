@@ -14,6 +14,20 @@ _log: Final = logging.getLogger(__name__)
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
+class Grace:
+    """How long closing may take: all of it together, from when that is first asked for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end: float | None = None
+
+    def end(self) -> float:
+        """When it is over, by the clock of the loop."""
+        if self._end is None:
+            self._end = asyncio.get_running_loop().time() + self._seconds
+        return self._end
+
+
 class Asking:
     """Asks a sink, of that name, and asks again if that fails."""
 
@@ -58,10 +72,10 @@ class Asking:
                 "%s: what was left over could not be cleared away", self._name, exc_info=True
             )
 
-    async def end(self, grace: float) -> None:
-        """Wait for what threads have begun."""
+    async def end(self, grace: Grace) -> None:
+        """Wait for what threads have begun, as long as is left for that."""
         try:
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout_at(grace.end()):
                 await self._threads.end()
         except TimeoutError:
             _log.error("%s: a thread still writes; what becomes of it is not known", self._name)

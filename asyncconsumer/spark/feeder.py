@@ -26,7 +26,7 @@ from asyncconsumer.errors import (
     OffsetNotThere,
 )
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.spark.asking import Asking
+from asyncconsumer.spark.asking import Asking, Grace
 from asyncconsumer.spark.batches import APP, Collecting, Collector, Lane, Limits, Shape, Transform
 from asyncconsumer.spark.flights import Ending, Flights
 from asyncconsumer.spark.ours import Ours
@@ -114,7 +114,7 @@ class SparkFeeder:
         _check(consumer, self.sink)
         schema_of(tuple(columns))  # what is wrong with them is told now
         self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
-        self._grace = grace_ms / 1000
+        self._grace = Grace(grace_ms / 1000)
         limits = Limits(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait_ms / 1000)
         shape = Shape(columns, transform)
         self._collector = Collector(limits, shape, apart=self.sink.apart, app=app or APP)
@@ -349,7 +349,7 @@ class SparkFeeder:
             task.cancel()
         self._ours.close()
         try:
-            async with asyncio.timeout(self._grace):
+            async with asyncio.timeout_at(self._grace.end()):
                 await self._write_all()
         except TimeoutError:
             left = len(self._flights.under_way)

@@ -20,7 +20,7 @@ from asyncconsumer.errors import (
     SinkFailed,
 )
 from asyncconsumer.model import Offset
-from asyncconsumer.spark.asking import Asking
+from asyncconsumer.spark.asking import Asking, Grace
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.testing.clock import simulated
@@ -323,7 +323,7 @@ async def test_a_thread_may_meet_a_cancellation() -> None:
     with pytest.raises(SinkFailed, match="CancelledError"):
         await asking.ask("write", elsewhere.result)
     await asking.once(elsewhere.result)
-    await asking.end(10.0)
+    await asking.end(Grace(10.0))
 
 
 @simulated(seeds=range(3), limit=600)
@@ -341,6 +341,36 @@ async def test_what_was_read_before_there_was_a_feeder_is_not_its_to_feed() -> N
         async with SparkFeeder(reader, sink, max_wait_ms=50) as one:
             await one.caught_up()
         assert sink.ranges() == [(5, 20)]
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_closing_takes_one_grace_whatever_hangs() -> None:
+    """It is waited for the batch, and then for its thread: not twice as long."""
+    async with world(records=10) as cluster, consumer(cluster, **QUICK) as reader:
+        sink, now = Shelf(), asyncio.get_running_loop().time
+        sink.gates[AT] = asyncio.Event()
+        async with SparkFeeder(reader, sink, max_records=10, grace_ms=60_000) as one:
+            one._asking._threads.end = asyncio.Event().wait  # type: ignore[assignment]
+            await until(lambda: one.stats().in_flight == 1)
+            closing = now()  # on virtual time
+        assert now() == pytest.approx(closing + 60)
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_nobody_waits_in_the_end_for_what_was_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world(records=30) as cluster:
+        sink = Shelf()
+        sink.gates[AT] = asyncio.Event()
+        async with feeder(cluster, sink) as one:
+            await until(lambda: one.stats().in_flight == 2)
+            cluster.fail_next(HEARTBEAT, REBALANCE)
+            await until(lambda: sink.ends.get(AT) == 30)
+        assert "within the grace" not in caplog.text
 
 
 # --- what is gone, and what never was ---------------------------------------------------------
