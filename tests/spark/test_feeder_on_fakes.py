@@ -474,6 +474,14 @@ async def test_nothing_of_a_topic_made_anew_follows_what_was_fed_of_the_old_one(
         assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
 
 
+def test_who_is_told_of_another_topic_is_told_which_names_to_change() -> None:
+    """By its group alone nothing is written: Delta has more of that txn_app_id already."""
+    said = str(SinkAhead("write()", AT, 30, 0))
+    assert "app=... of the feeder" in said
+    assert "another group" in said
+    assert "app=... of a DeltaSink" in said
+
+
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=range(2), limit=600)
 async def test_where_a_sink_begins_at_the_beginning_nothing_may_be_gone(reset: str) -> None:
