@@ -75,9 +75,9 @@ class SparkFeeder:
     Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
     what it holds; of partitions of which it holds nothing, where the group is. What is written is
     then committed to the group as well, for those who watch its lag. The consumer must leave
-    commits to us (``commit_policy="manual"``). It may be open already, else it is opened and closed
-    here. `app` names who writes, in the ids that a `write` function is given for Delta; sinks have
-    a name of their own.
+    commits to us (``commit_policy="manual"``). It may be open already, and goes back in the end to
+    what was read and not written; else it is opened and closed here. `app` names who writes, in the
+    ids that a `write` function is given for Delta; sinks have a name of their own.
 
     What retention deleted before it was fed is gone, and raises RecordsGone. Without
     `fail_on_data_loss` reading goes on with the first record that is there, whatever
