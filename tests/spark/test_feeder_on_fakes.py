@@ -5,6 +5,7 @@ import gc
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -111,6 +112,10 @@ async def group_has(one: SparkFeeder, place: TopicPartition = AT) -> Offset:
     found = (await one._consumer.committed([place]))[place]
     assert found is not None
     return Offset.of(found)
+
+
+def fetched(one: SparkFeeder, offset: int) -> bool:
+    return one._consumer.progress()[AT].fetched == offset
 
 
 async def told(one: SparkFeeder, offset: int) -> bool:
@@ -406,16 +411,15 @@ async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
 async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: bool) -> None:
     """It is nowhere else: some is being written, some collected, some is not even in a batch."""
     async with world() as cluster:
-        cluster.append("t", 0, 12)
-        for _ in range(4):
-            cluster.append("t", 0, 11)
         sink, gate = Shelf(), asyncio.Event()
         sink.gates[AT] = gate
         options: dict[str, Any] = {"auto_offset_reset": reset, "fail_on_data_loss": fail}
         sink.ends[AT] = 0
         async with feeder(cluster, sink, max_wait_ms=60_000, **options) as one:
-            await until(lambda: one.stats().in_flight == 2)
-            await until(lambda: one._consumer.progress()[AT].fetched == 56)
+            await until(lambda: AT in one._consumer.progress())
+            for count in (25, 20, 11):  # one fetch each
+                end = cluster.append("t", 0, count).stop
+                await until(partial(fetched, one, end))
             for count in (44, 20):
                 cluster.append("t", 0, count, replicated=False)
             log = cluster.view.partition(AT).log
@@ -436,12 +440,19 @@ async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: b
 
 @simulated(seeds=range(3), limit=600)
 async def test_who_waits_for_what_is_gone_is_told() -> None:
-    async with world() as cluster:
-        sink = Shelf()
+    """Also if something else is written meanwhile, and nothing is left of what was to be read."""
+    async with world(2) as cluster:
+        sink, gate = Shelf(), asyncio.Event()
         await fed_up_to_100(cluster, sink)
-        with pytest.raises(RecordsGone, match="up to offset 100"):
-            async with feeder(cluster, sink, auto_offset_reset="latest") as one:
+        sink.gates[OTHER] = gate
+        sink.ends[OTHER] = 0
+        cluster.append("t", 1, 10)
+        async with feeder(cluster, sink, auto_offset_reset="latest") as one:
+            await until(lambda: one.stats().in_flight == 1)
+            asyncio.get_running_loop().call_later(5, gate.set)
+            with pytest.raises(RecordsGone, match="up to offset 100"):
                 await one.caught_up()
+        assert sink.ends == {AT: 100, OTHER: 10}
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
