@@ -37,7 +37,8 @@ class SinkAhead(ConsumerError):
         return (
             f"{self.sink} holds {self.partition} up to offset {self.recorded}, and the log gives "
             f"offset {self.found}: the topic was created anew, or truncated. Feed it into another "
-            "place, or by another name: app=... of a DeltaSink, the group of a write=... function"
+            "place, or by another name: app=... of a DeltaSink; with a write=... function app=... "
+            "of the feeder, which its txn_app_id has, and another group as well"
         )
 
 

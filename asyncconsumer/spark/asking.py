@@ -14,6 +14,20 @@ _log: Final = logging.getLogger(__name__)
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
+class Grace:
+    """How long closing may take: all of it together, from when that is first asked for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end: float | None = None
+
+    def end(self) -> float:
+        """When it is over, by the clock of the loop."""
+        if self._end is None:
+            self._end = asyncio.get_running_loop().time() + self._seconds
+        return self._end
+
+
 class Asking:
     """Asks a sink, of that name, and asks again if that fails."""
 
@@ -32,7 +46,9 @@ class Asking:
             tries += 1
             try:
                 return await self._threads.run(function, *arguments)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if _is_for_us(error):
+                    raise
                 final = isinstance(error, ConsumerError) and not error.retriable
                 if final or tries > self._retries:
                     if isinstance(error, ConsumerError):
@@ -49,15 +65,23 @@ class Asking:
         """The same for what does not matter so much: an error is logged, and that is all."""
         try:
             return await self._threads.run(function, *arguments)
-        except Exception:  # noqa: BLE001 - a sink may raise what it likes
+        except (Exception, asyncio.CancelledError) as error:  # a sink may raise what it likes
+            if _is_for_us(error):
+                raise
             _log.warning(
                 "%s: what was left over could not be cleared away", self._name, exc_info=True
             )
 
-    async def end(self, grace: float) -> None:
-        """Wait for what threads have begun."""
+    async def end(self, grace: Grace) -> None:
+        """Wait for what threads have begun, as long as is left for that."""
         try:
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout_at(grace.end()):
                 await self._threads.end()
         except TimeoutError:
             _log.error("%s: a thread still writes; what becomes of it is not known", self._name)
+
+
+def _is_for_us(error: BaseException) -> bool:
+    """Whether it is that we are to end; a sink may meet the cancellation of something else."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

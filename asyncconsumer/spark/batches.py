@@ -31,15 +31,26 @@ class Lane:
     alive: bool = True
     sent: bool = False  # a batch of it went off
     in_hand: bool = False  # not all that was read of it is in batches yet
+    first: int | None = None  # the offset of its first record that we had in hand
+    gap: int | None = None  # from there on records are gone, and nothing may follow yet
 
     @property
     def settled(self) -> bool:
         """Whether all that was read of it is in the sink."""
-        return self.alive and not self.in_hand and self.position == self.written
+        whole = not self.in_hand and self.gap is None
+        return self.alive and whole and self.position == self.written
 
-    def hold(self) -> None:
-        """Records of it are here, and go into batches one after another."""
+    @property
+    def unwritten(self) -> int | None:
+        """Where to read again what was read and is not in the sink; None if there is nothing."""
+        if self.position == self.written and not self.in_hand:
+            return None
+        return self.first if self.written is None else self.written
+
+    def hold(self, first: int) -> None:
+        """Records of it are here, from that offset on, and go into batches one after another."""
         self.in_hand = True
+        self.first = first if self.first is None else self.first
 
     def release(self) -> None:
         """They all did."""
@@ -48,6 +59,10 @@ class Lane:
     def end(self) -> None:
         """Nothing more of it is to be written."""
         self.alive = False
+
+    def breaks(self, gap: int | None) -> None:
+        """From there on records are gone; or that was got over."""
+        self.gap = gap
 
     def landed(self, end: int) -> None:
         """The sink has it up to there."""

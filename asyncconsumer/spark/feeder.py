@@ -21,11 +21,13 @@ from asyncconsumer.errors import (
     ConfigError,
     ConsumerError,
     ConsumerTimeout,
+    CorruptRecords,
     NotAssigned,
+    OffsetNotThere,
 )
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.spark.asking import Asking
-from asyncconsumer.spark.batches import APP, Collecting, Collector, Limits, Shape, Transform
+from asyncconsumer.spark.asking import Asking, Grace
+from asyncconsumer.spark.batches import APP, Collecting, Collector, Lane, Limits, Shape, Transform
 from asyncconsumer.spark.flights import Ending, Flights
 from asyncconsumer.spark.ours import Ours
 from asyncconsumer.spark.sinks import Sink
@@ -73,13 +75,16 @@ class SparkFeeder:
     Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
     what it holds; of partitions of which it holds nothing, where the group is. What is written is
     then committed to the group as well, for those who watch its lag. The consumer must leave
-    commits to us (``commit_policy="manual"``). It may be open already, else it is opened and closed
-    here. `app` names who writes, in the ids that a `write` function is given for Delta; sinks have
-    a name of their own.
+    commits to us (``commit_policy="manual"``). It may be open already, and goes back in the end to
+    what was read and not written; else it is opened and closed here. `app` names who writes, in the
+    ids that a `write` function is given for Delta; sinks have a name of their own.
 
     What retention deleted before it was fed is gone, and raises RecordsGone. Without
     `fail_on_data_loss` reading goes on with the first record that is there, whatever
     ``auto_offset_reset`` says: that is for partitions of which nothing was ever fed.
+
+    A damaged batch in the log raises CorruptRecords, when all that was read before is written; with
+    the consumer's ``on_poison="skip"`` reading goes on behind it.
     """
 
     def __init__(
@@ -109,7 +114,7 @@ class SparkFeeder:
         _check(consumer, self.sink)
         schema_of(tuple(columns))  # what is wrong with them is told now
         self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
-        self._grace = grace_ms / 1000
+        self._grace = Grace(grace_ms / 1000)
         limits = Limits(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait_ms / 1000)
         shape = Shape(columns, transform)
         self._collector = Collector(limits, shape, apart=self.sink.apart, app=app or APP)
@@ -139,16 +144,19 @@ class SparkFeeder:
             await self._asking.ask("open", self.sink.open)
             self._consumer.listen(self._ours)
             stack.callback(self._ours.close)
-            if not self._consumer.is_open:
+            if self._consumer.is_open:
+                stack.callback(self._ours.hand_back)
+            else:
                 await stack.enter_async_context(self._consumer)
             await stack.enter_async_context(self._scope)
             new = self._consumer.assignment - self._ours.lanes.keys()
             await self._ours.take_up(new)
+            reading = self._scope.start(self._read(), "read")
             tasks = [
-                self._scope.start(self._read(), "read"),
+                reading,
                 self._scope.start(self._watch_clock(), "watch the clock"),
                 self._scope.start(self._ours.tell_beginnings(), "tell beginnings"),
-                self._scope.start(self._watch_log(), "watch the log"),
+                self._scope.start(self._watch_log(reading), "watch the log"),
                 self._scope.start(self._tell_gaps(), "tell gaps"),
             ]
             stack.push_async_callback(self._drain, *tasks)
@@ -234,30 +242,48 @@ class SparkFeeder:
     # --- reading ---------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        now, ours = asyncio.get_running_loop().time, self._ours
         try:
-            async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
-                topic, number = records["topic"][0].as_py(), records["partition"][0].as_py()
-                lane = ours.lane_of(TopicPartition(topic, number), records["offset"][0].as_py())
-                rest: pa.RecordBatch | None = records
-                lane.hold()
-                # what came for a lane that was given up is read again for the next one
-                while rest is not None and lane.alive and ours.lanes.get(lane.partition) is lane:
-                    rest = self._collector.add(lane, rest, now())
-                    self._begun.set()
-                    while (full := self._collector.full()) is not None:
-                        await self._send(full)
-                lane.release()
-        except ConsumerTimeout as error:
-            await self._finish(error)
+            await self._finish(await self._read_on())
         except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
             self._ending.because(error)
-        else:  # stop_at, idle_timeout_ms, or it was closed
-            await self._finish(ClosedError("there is no more to read"))
 
-    async def _finish(self, reason: ConsumerError) -> None:
+    async def _read_on(self) -> ConsumerError | Lane:
+        """Read as long as that goes, and return why it does not any more."""
+        while True:
+            try:
+                async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
+                    await self._collect(records)
+            except CorruptRecords as error:
+                if not self._ours.skips(error):
+                    return error
+            except OffsetNotThere as error:
+                if (lane := self._ours.broken_off(error)) is not None:
+                    return lane
+            except ConsumerTimeout as error:
+                return error
+            else:  # stop_at, idle_timeout_ms, or it was closed
+                return ClosedError("there is no more to read")
+
+    async def _collect(self, records: "pa.RecordBatch") -> None:
+        now, first = asyncio.get_running_loop().time, records["offset"][0].as_py()
+        place = TopicPartition(records["topic"][0].as_py(), records["partition"][0].as_py())
+        lane = self._ours.lane_of(place, first)
+        if lane.gap is not None and first >= lane.gap:
+            return
+        rest: pa.RecordBatch | None = records
+        lane.hold(first)
+        # what came for a lane that was given up is read again for the next one
+        while rest is not None and lane.alive and self._ours.lanes.get(place) is lane:
+            rest = self._collector.add(lane, rest, now())
+            self._begun.set()
+            while (full := self._collector.full()) is not None:
+                await self._send(full)
+        lane.release()
+
+    async def _finish(self, reason: ConsumerError | Lane) -> None:
+        """End for that, or because records of a lane are gone, once all that is here is written."""
         await self._write_all()
-        self._ending.because(reason)
+        self._ending.because(self._ours.gone(reason) if isinstance(reason, Lane) else reason)
 
     async def _write_all(self) -> None:
         """Send what is collected, and wait until all is written, or something fails for good."""
@@ -277,12 +303,18 @@ class SparkFeeder:
                 await asyncio.sleep(max(0.0, wait))
                 self._begun.set()
 
-    async def _watch_log(self) -> None:
+    async def _watch_log(self, reading: asyncio.Task[None]) -> None:
         """End when records are gone that were to be fed."""
         try:
-            await self._ours.follow_log()
+            async for lane in self._ours.gaps():
+                self._scope.start(self._get_over(lane, reading), f"get over {lane.gap}")
         except ConsumerError as error:
             self._ending.because(error)
+
+    async def _get_over(self, lane: Lane, reading: asyncio.Task[None]) -> None:
+        if not await self._ours.get_over(lane):
+            reading.cancel()
+            await self._finish(lane)
 
     async def _tell_gaps(self) -> None:
         """Have the group know when there is no record behind the last one, but other things.
@@ -317,7 +349,7 @@ class SparkFeeder:
             task.cancel()
         self._ours.close()
         try:
-            async with asyncio.timeout(self._grace):
+            async with asyncio.timeout_at(self._grace.end()):
                 await self._write_all()
         except TimeoutError:
             left = len(self._flights.under_way)
@@ -340,7 +372,9 @@ def _sink_of(sink: Sink | None, write: Write | None, spark: object, app: str | N
 
 
 def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
-    if consumer.commits and consumer.config.auto_commit:
+    if consumer.commits and (
+        consumer.config.auto_commit or consumer.config.reading.commit_policy == "at_most_once"
+    ):
         raise ConfigError(
             "a feeder commits what is written, and nothing else may: give the consumer "
             "commit_policy='manual'"

@@ -81,11 +81,21 @@ class Flight:
 
     lanes: Mapping[TopicPartition, Lane]
     batch: Batch | None  # None once it is in the sink, or never will be
+    landing: bool = False  # the sink was asked to have it
 
     @property
     def wanted(self) -> bool:
         """Whether it is still to be written, some of it at least."""
         return self.batch is not None and any(lane.alive for lane in self.lanes.values())
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is up to the sink alone how it ends, and nobody wants to know."""
+        return self.landing and self.batch is not None and not self.wanted
+
+    def land(self) -> None:
+        """The sink is asked to have it now."""
+        self.landing = True
 
     def of(self, batch: Batch) -> Batch:
         """What is still to be written of that."""
@@ -144,13 +154,16 @@ class Flights:
         self._stir()
 
     async def ended(self, lanes: Collection[Lane] | None = None) -> None:
-        """Wait until those of these lanes are over and told of, or all."""
+        """Wait until those of these lanes are over and told of, or all that somebody wants."""
         flights = [
             flight
             for flight in self._flights
             if lanes is None or any(lane in lanes for lane in flight.lanes.values())
         ]
-        while any(flight in self._flights for flight in flights):
+        while any(
+            flight in self._flights and not (lanes is None and flight.given_up)
+            for flight in flights
+        ):
             await self._news.wait()
 
     def _stir(self) -> None:
@@ -181,8 +194,10 @@ class Flights:
             landed = await self._land(flight, batch, ground, prepared)
             if landed is None:  # only then: what failed may be there all the same
                 await self._asking.once(self._sink.discard, prepared)
-        except ConsumerError as error:
+        except BaseException as error:
             self.give_up(flight.lanes.values())  # nothing may land behind a gap
+            if not isinstance(error, ConsumerError):
+                raise
             self._ending.because(error)
             return {}
         else:
@@ -208,6 +223,7 @@ class Flights:
         if not wanted.parts:
             return None
         began = now()
+        flight.land()
         away = await self._asking.ask(f"write {batch.id}", self._sink.publish, wanted, prepared)
         landed = wanted.without(away)
         for one, part in landed.parts.items():

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from asyncconsumer.consumer import Consumer
-from asyncconsumer.errors import RecordsGone, SinkAhead, SinkFailed
+from asyncconsumer.errors import CorruptRecords, OffsetNotThere, RecordsGone, SinkAhead, SinkFailed
 from asyncconsumer.fetch.events import Heard, Recreated, Skipped
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
@@ -53,6 +53,15 @@ class Ours:
     def close(self) -> None:
         """Take up nothing more, whatever the consumer is given."""
         self._closed = True
+
+    def hand_back(self) -> None:
+        """Have the consumer give what was read and not written to whoever reads it next.
+
+        It is not the sink that tells them where to begin, as long as it holds nothing.
+        """
+        for one in self.lanes.keys() & self._consumer.assignment:
+            if (at := self.lanes[one].unwritten) is not None:
+                self._consumer.seek(one, at)
 
     def lane_of(self, partition: TopicPartition, first: int) -> Lane:
         """Whose records these are that begin with that offset."""
@@ -154,8 +163,8 @@ class Ours:
                 await self.promises.tell(first)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
-    async def follow_log(self) -> None:
-        """Raise RecordsGone when records are that were to be fed, or go on with what is left.
+    async def gaps(self) -> AsyncIterator[Lane]:
+        """The lanes of which records are gone that were to be fed, from their `gap` on.
 
         Of a topic that was made anew nothing can follow what the sink has of the old one.
         """
@@ -170,14 +179,59 @@ class Ours:
                 if lane.position > 0:
                     del self.lanes[lane.partition]  # what is here of the old one may be written
                     raise SinkAhead(str(self._sink), lane.partition, lane.position, 0)
-            elif event.stop < event.start:
-                continue  # it brings what we have, which is told of then
-            elif not self._may_lose:
-                self._flights.give_up([lane])
-                raise RecordsGone(str(self._sink), lane.partition, lane.position)
-            else:
-                _log.warning("%s: records from %d on are gone", lane.partition, lane.position)
+                self._consumer.seek_to_beginning(lane.partition)
+            elif event.start <= event.stop and lane.gap is None:  # else it brings what we have
+                lane.breaks(event.start)
+                yield lane
+
+    async def get_over(self, lane: Lane) -> bool:
+        """Go on with what is left behind a gap; False if nothing may be lost.
+
+        What was fetched before is nowhere else any more: it goes into batches first.
+        """
+        while self.lanes.get(lane.partition) is lane:
+            if self._is_at_gap(lane):
+                return self._goes_on(lane)
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return True  # it is another's, or read anew
+
+    def broken_off(self, error: OffsetNotThere) -> Lane | None:
+        """The lane that ends there; None if reading goes on with what is left.
+
+        With auto_offset_reset="none" it is this that tells of a gap, when all before it was read.
+        """
+        lane = self.lanes.get(TopicPartition(error.topic, error.partition))
+        if lane is None or lane.position is None or error.offset > error.latest:
+            raise error  # nothing that was to be fed is gone
+        lane.breaks(error.offset)
+        return None if self._goes_on(lane) else lane
+
+    def _goes_on(self, lane: Lane) -> bool:
+        if self._may_lose:
+            _log.warning("%s: records from %d on are gone", lane.partition, lane.gap)
+            lane.breaks(None)
             self._consumer.seek_to_beginning(lane.partition)
+        return self._may_lose
+
+    def _is_at_gap(self, lane: Lane) -> bool:
+        if lane.in_hand or lane.gap is None or lane.partition not in self._consumer.assignment:
+            return False
+        at = self._consumer.position_now(lane.partition)
+        return at is not None and at >= lane.gap
+
+    def skips(self, error: CorruptRecords) -> bool:
+        """Whether reading goes on behind damage, for the consumer is told to skip it."""
+        if self._consumer.config.reading.on_poison != "skip" or error.resume is None:
+            return False
+        _log.warning("reading on at offset %d: %s", error.resume, error)
+        if (place := TopicPartition(error.topic, error.partition)) in self._consumer.assignment:
+            self._consumer.seek(place, error.resume)
+        return True
+
+    def gone(self, lane: Lane) -> RecordsGone:
+        """What to raise then."""
+        recorded = lane.first if lane.written is None else lane.written
+        return RecordsGone(str(self._sink), lane.partition, recorded or 0)
 
     # --- for flights -----------------------------------------------------------------------------
 

@@ -459,6 +459,9 @@ class Ends:
     def events(self) -> Heard:
         return Heard()
 
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Nobody reads it after us."""
+
     async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
         for number in range(2):
             part = batch("t", number, 0, range(number * 10, number * 10 + 10)).parts

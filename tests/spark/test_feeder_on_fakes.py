@@ -3,15 +3,25 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, RecordsGone, SinkAhead, SinkFailed
+from asyncconsumer.errors import (
+    ConfigError,
+    CorruptRecords,
+    OffsetNotThere,
+    RecordsGone,
+    SinkAhead,
+    SinkFailed,
+)
 from asyncconsumer.model import Offset
+from asyncconsumer.spark.asking import Asking, Grace
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.testing.clock import simulated
@@ -84,15 +94,28 @@ async def world(partitions: int = 1, **records: int) -> AsyncIterator[GroupClust
 
 def feeder(cluster: GroupCluster, sink: Any, **options: Any) -> SparkFeeder:
     small = {"max_records": 10, "max_wait_ms": 50, "max_in_flight": 2, "grace_ms": 1000}
-    of_the_consumer = options.keys() & {"auto_offset_reset", "listener_timeout_ms"}
+    of_the_consumer = options.keys() & {"auto_offset_reset", "listener_timeout_ms", "on_poison"}
     reading = QUICK | {name: options.pop(name) for name in of_the_consumer}
     return SparkFeeder(consumer(cluster, **reading), sink, **{**small, **options})
+
+
+def damage(cluster: GroupCluster, base: int, place: TopicPartition) -> None:
+    """Spoil the batch that begins there."""
+    log = cluster.view.partition(place).log
+    log.batches = [
+        one._replace(data=one.data[:-3] + b"???") if one.base == base else one
+        for one in log.batches
+    ]
 
 
 async def group_has(one: SparkFeeder, place: TopicPartition = AT) -> Offset:
     found = (await one._consumer.committed([place]))[place]
     assert found is not None
     return Offset.of(found)
+
+
+def fetched(one: SparkFeeder, offset: int) -> bool:
+    return one._consumer.progress()[AT].fetched == offset
 
 
 async def told(one: SparkFeeder, offset: int) -> bool:
@@ -230,6 +253,131 @@ async def test_nobody_waits_for_a_feeder_of_a_consumer_that_has_its_partitions_a
         assert sink.ends == {AT: 20}
 
 
+class Down(Shelf):
+    """It fails as often as told, and writes then."""
+
+    def __init__(self, *errors: BaseException, remembers: bool = True) -> None:
+        super().__init__(remembers=remembers)
+        self.errors = list(errors)
+
+    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().publish(batch, prepared)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+@pytest.mark.parametrize("written", [0, 30])
+@simulated(seeds=range(3), limit=600)
+async def test_what_one_feeder_read_and_did_not_write_is_fed_by_the_next_one(
+    written: int, remembers: bool
+) -> None:
+    """Of the same consumer, which stands behind it."""
+    async with world(records=written) as cluster, consumer(cluster, **QUICK) as reader:
+        sink = Down(remembers=remembers)
+        quick: dict[str, Any] = {"max_records": 10, "max_wait_ms": 50, "retries": 0}
+        if written:
+            async with SparkFeeder(reader, sink, **quick) as one:
+                await one.caught_up()
+        sink.errors.append(OSError("the store is down"))
+        cluster.append("t", 0, 100)
+        with pytest.raises(SinkFailed, match="is down"):
+            async with SparkFeeder(reader, sink, **quick) as one:
+                await one.run()
+        cluster.append("t", 0, 10)
+        async with SparkFeeder(reader, sink, **quick) as one:
+            await one.caught_up()
+        assert sink.ranges() == [(at, at + 10) for at in range(0, written + 110, 10)]
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@simulated(seeds=range(3), limit=600)
+async def test_a_cancellation_within_a_sink_fails_as_anything_else(retries: int) -> None:
+    """It awaits a task that somebody else cancelled. Nothing goes on behind what failed."""
+    async with world(records=30) as cluster:
+        sink = Down(asyncio.CancelledError(), asyncio.CancelledError(), remembers=False)
+        with pytest.raises(SinkFailed, match=rf"write .*, {retries + 1} times: CancelledError"):
+            async with feeder(cluster, sink, retries=retries) as one:
+                await one.run()
+        assert not sink.written
+        sink.errors = [asyncio.CancelledError()]
+        async with feeder(cluster, sink, retries=1) as one:
+            await one.caught_up()
+            assert one.stats().retries == 1
+        assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_behind_a_batch_that_was_cancelled_itself_nothing_is_written() -> None:
+    async with world(records=30) as cluster:
+        sink = Shelf()
+        sink.gates[AT] = asyncio.Event()
+        async with feeder(cluster, sink) as one:
+            await until(lambda: one.stats().in_flight == 2)
+            writing = [each for each in asyncio.all_tasks() if each.get_name().startswith("write")]
+            min(writing, key=asyncio.Task.get_name).cancel()
+            await until(lambda: one.stats().in_flight == 0)
+            await asyncio.sleep(1)
+        assert not sink.written
+
+
+async def test_a_thread_may_meet_a_cancellation() -> None:
+    asking = Asking("sink", threads=1, retries=0, randomness=Random(1))
+    elsewhere = Future[None]()
+    elsewhere.cancel()
+    with pytest.raises(SinkFailed, match="CancelledError"):
+        await asking.ask("write", elsewhere.result)
+    await asking.once(elsewhere.result)
+    await asking.end(Grace(10.0))
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_read_before_there_was_a_feeder_is_not_its_to_feed() -> None:
+    async with world() as cluster, consumer(cluster, **QUICK) as reader:
+        cluster.append("t", 0, 20, batches=2)
+        async for records in reader.batches(max_records=5):
+            assert len(records) == 5
+            break
+        await reader.commit()
+        sink = Down(OSError("the store is down"))
+        with pytest.raises(SinkFailed, match="is down"):
+            async with SparkFeeder(reader, sink, max_wait_ms=50, retries=0) as one:
+                await one.run()
+        async with SparkFeeder(reader, sink, max_wait_ms=50) as one:
+            await one.caught_up()
+        assert sink.ranges() == [(5, 20)]
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_closing_takes_one_grace_whatever_hangs() -> None:
+    """It is waited for the batch, and then for its thread: not twice as long."""
+    async with world(records=10) as cluster, consumer(cluster, **QUICK) as reader:
+        sink, now = Shelf(), asyncio.get_running_loop().time
+        sink.gates[AT] = asyncio.Event()
+        async with SparkFeeder(reader, sink, max_records=10, grace_ms=60_000) as one:
+            one._asking._threads.end = asyncio.Event().wait  # type: ignore[assignment]
+            await until(lambda: one.stats().in_flight == 1)
+            closing = now()  # on virtual time
+        assert now() == pytest.approx(closing + 60)
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_nobody_waits_in_the_end_for_what_was_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world(records=30) as cluster:
+        sink = Shelf()
+        sink.gates[AT] = asyncio.Event()
+        async with feeder(cluster, sink) as one:
+            await until(lambda: one.stats().in_flight == 2)
+            cluster.fail_next(HEARTBEAT, REBALANCE)
+            await until(lambda: sink.ends.get(AT) == 30)
+        assert "within the grace" not in caplog.text
+
+
 # --- what is gone, and what never was ---------------------------------------------------------
 
 
@@ -244,7 +392,7 @@ async def fed_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
     cluster.advance_log_start(AT, 200)
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(2), limit=600)
 async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
     async with world() as cluster:
@@ -257,7 +405,57 @@ async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
         assert sink.ends == {AT: 100}
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: bool) -> None:
+    """It is nowhere else: some is being written, some collected, some is not even in a batch."""
+    async with world() as cluster:
+        sink, gate = Shelf(), asyncio.Event()
+        sink.gates[AT] = gate
+        options: dict[str, Any] = {"auto_offset_reset": reset, "fail_on_data_loss": fail}
+        sink.ends[AT] = 0
+        async with feeder(cluster, sink, max_wait_ms=60_000, **options) as one:
+            await until(lambda: AT in one._consumer.progress())
+            for count in (25, 20, 11):  # one fetch each
+                end = cluster.append("t", 0, count).stop
+                await until(partial(fetched, one, end))
+            for count in (44, 20):
+                cluster.append("t", 0, count, replicated=False)
+            log = cluster.view.partition(AT).log
+            log.high = log.end  # and no fetch is answered before some of it is gone
+            cluster.advance_log_start(AT, 100)
+            await asyncio.sleep(5)
+            assert not sink.written
+            gate.set()
+            if fail:
+                with pytest.raises(RecordsGone, match="up to offset 56"):
+                    await one.run()
+            else:
+                await one.caught_up()
+        assert sink.ranges()[:5] == [(at, at + 10) for at in range(0, 50, 10)]
+        assert sink.ends == {AT: 56 if fail else 120}
+        assert one.stats().records == (56 if fail else 76)
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_who_waits_for_what_is_gone_is_told() -> None:
+    """Also if something else is written meanwhile, and nothing is left of what was to be read."""
+    async with world(2) as cluster:
+        sink, gate = Shelf(), asyncio.Event()
+        await fed_up_to_100(cluster, sink)
+        sink.gates[OTHER] = gate
+        sink.ends[OTHER] = 0
+        cluster.append("t", 1, 10)
+        async with feeder(cluster, sink, auto_offset_reset="latest") as one:
+            await until(lambda: one.stats().in_flight == 1)
+            asyncio.get_running_loop().call_later(5, gate.set)
+            with pytest.raises(RecordsGone, match="up to offset 100"):
+                await one.caught_up()
+        assert sink.ends == {AT: 100, OTHER: 10}
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(2), limit=600)
 async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
     async with world() as cluster:
@@ -287,6 +485,14 @@ async def test_nothing_of_a_topic_made_anew_follows_what_was_fed_of_the_old_one(
         assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
 
 
+def test_who_is_told_of_another_topic_is_told_which_names_to_change() -> None:
+    """By its group alone nothing is written: Delta has more of that txn_app_id already."""
+    said = str(SinkAhead("write()", AT, 30, 0))
+    assert "app=... of the feeder" in said
+    assert "another group" in said
+    assert "app=... of a DeltaSink" in said
+
+
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=range(2), limit=600)
 async def test_where_a_sink_begins_at_the_beginning_nothing_may_be_gone(reset: str) -> None:
@@ -314,6 +520,17 @@ async def test_a_sink_that_knows_where_to_go_on_needs_no_offset_of_the_group() -
         async with feeder(cluster, sink, auto_offset_reset="none") as one:
             await one.caught_up()
         assert sink.ranges() == [(10, 20)]
+
+
+@simulated(seeds=range(2), limit=600)
+async def test_where_the_log_ends_before_what_was_fed_nothing_is_gone() -> None:
+    async with world(records=20) as cluster:
+        sink = Shelf()
+        sink.ends[AT] = 30
+        with pytest.raises(OffsetNotThere, match="the log ends at 20"):
+            async with feeder(cluster, sink, auto_offset_reset="none") as one:
+                await one.run()
+        assert not sink.written
 
 
 @simulated(seeds=range(2), limit=600)
@@ -352,6 +569,43 @@ async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
             await until(lambda: told(one, 10))
             assert one.stats().lag == 0
         assert sink.ranges() == [(0, 5), (5, 9)]
+
+
+def damaged_at_30(cluster: GroupCluster) -> None:
+    """Three partitions: the one in the middle has thirty good records, and five behind damage."""
+    for partition in range(3):
+        cluster.append("t", partition, 30)
+    for _ in range(2):
+        cluster.append("t", 1, 5)
+    damage(cluster, 30, OTHER)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_read_before_a_damaged_batch_is_written(remembers: bool) -> None:
+    async with world(3) as cluster:
+        damaged_at_30(cluster)
+        sink = Shelf(remembers=remembers)
+        options: dict[str, Any] = {"max_records": 1000, "max_wait_ms": 60_000}
+        with pytest.raises(CorruptRecords, match="at offset 30"):
+            async with feeder(cluster, sink, **options) as one:
+                await one.run()
+        assert sink.ranges(OTHER) == [(0, 30)]
+        with pytest.raises(CorruptRecords, match="at offset 30"):
+            async with feeder(cluster, sink, **options) as one:
+                await one.run()
+        assert sink.ranges(OTHER) == [(0, 30)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_who_skips_what_is_damaged_goes_on_behind_it() -> None:
+    async with world(3) as cluster:
+        damaged_at_30(cluster)
+        sink = Shelf()
+        async with feeder(cluster, sink, on_poison="skip", max_records=1000) as one:
+            await one.caught_up()
+            assert one.stats().records == 95
+        assert sink.ends == {AT: 30, OTHER: 40, TopicPartition("t", 2): 30}
 
 
 # --- memory -----------------------------------------------------------------------------------
@@ -406,6 +660,14 @@ async def test_what_is_written_is_kept_by_nobody() -> None:
             assert len(told) >= 8
             assert not [each for each in gc.get_objects() if isinstance(each, Batch)]
             gate.set()
+
+
+def test_what_commits_before_it_is_written_is_refused() -> None:
+    reader: Consumer[Any, Any] = Consumer(
+        "t", bootstrap_servers="k:1", group_id="g", commit_policy="at_most_once"
+    )
+    with pytest.raises(ConfigError, match="give the consumer commit_policy='manual'"):
+        SparkFeeder(reader, Shelf())
 
 
 def test_a_name_that_nobody_would_use_is_refused() -> None:
