@@ -47,10 +47,12 @@ def add_byte_code(archive: Path) -> int:
     if missing:
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".adding-") as folder:
             made = Path(shutil.copy2(archive, folder))
-            with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as adding:
+            with (
+                warnings.catch_warnings(action="ignore"),  # that a name hides an older one
+                zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as adding,
+            ):
                 for name, code in missing.items():
-                    with warnings.catch_warnings(action="ignore"):  # that it hides an older one
-                        adding.writestr(name, code)
+                    adding.writestr(name, code)
             made.replace(archive)
     return len(missing)
 
