@@ -2,9 +2,9 @@
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Final
 
@@ -95,8 +95,7 @@ class Part:
     end: int
     rows: int
     size: int
-    batches: Sequence[pa.RecordBatch] = field(repr=False)
-    shape: Shape = field(repr=False)
+    make: Callable[[], pa.Table] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -106,7 +105,15 @@ class Part:
     @cached_property
     def table(self) -> pa.Table:
         """What is to be written. Made when it is first asked for: ask in a thread."""
-        return self.shape.of(self.batches)
+        return self.make()
+
+    def joined(self, after: "Part") -> "Part":
+        """It and the one that goes on where it ends."""
+        if (after.partition, after.start) != (self.partition, self.end):
+            raise ValueError(f"{after.name} does not follow {self.name}")
+        rows, size = self.rows + after.rows, self.size + after.size
+        both = partial(_table_of, (self, after))
+        return Part(self.partition, self.start, after.end, rows, size, both)
 
 
 @dataclass(frozen=True)
@@ -152,13 +159,25 @@ class Batch:
     @cached_property
     def table(self) -> pa.Table:
         """All of it."""
-        return pa.concat_tables([part.table for part in self.parts.values()])
+        return _table_of(self.parts.values())
+
+    def joined(self, after: "Batch") -> "Batch":
+        """It and the one that goes on where it ends, as one."""
+        both = {
+            one: self.parts[one].joined(part) if one in self.parts else part
+            for one, part in after.parts.items()
+        }
+        return Batch({**self.parts, **both}, self.app)
 
     def without(self, partitions: Collection[TopicPartition]) -> "Batch":
         """It, less those."""
         if not partitions:
             return self
         return Batch({one: p for one, p in self.parts.items() if one not in partitions}, self.app)
+
+
+def _table_of(parts: Iterable[Part]) -> pa.Table:
+    return pa.concat_tables([part.table for part in parts])
 
 
 def range_name(partition: TopicPartition, start: int, end: int) -> str:
@@ -302,8 +321,7 @@ class Collector:
                 lane.position or 0,  # what was added last is in here
                 its.rows,
                 its.size,
-                its.batches,
-                self._shape,
+                partial(self._shape.of, its.batches),
             )
             for lane, its in one.lanes.items()
         }

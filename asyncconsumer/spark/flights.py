@@ -11,7 +11,7 @@ from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch, Lane
-from asyncconsumer.spark.sinks import Sink
+from asyncconsumer.spark.sinks import Joins, Ready, Sink
 from asyncconsumer.tasks.scope import Scope
 
 
@@ -81,7 +81,8 @@ class Flight:
 
     lanes: Mapping[TopicPartition, Lane]
     batch: Batch | None  # None once it is in the sink, or never will be
-    landing: bool = False  # the sink was asked to have it
+    ready: Ready | None = None  # from when it is prepared
+    landing: bool = False  # the sink was asked to have it, alone or with others
 
     @property
     def wanted(self) -> bool:
@@ -97,6 +98,20 @@ class Flight:
         """The sink is asked to have it now."""
         self.landing = True
 
+    def prepared(self, ready: Ready) -> None:
+        """It may land when it is its turn."""
+        self.ready = ready
+
+    def joined(self, other: "Flight", sink: Joins) -> "Flight | None":
+        """Both as one, if the other is ready as well and goes on where this one ends."""
+        if self.ready is None or other.ready is None or other.landing:
+            return None
+        # what failed in between has ended its lanes: it would be missing
+        if not all(lane.alive for lane in (*self.lanes.values(), *other.lanes.values())):
+            return None
+        both = sink.join(self.ready, other.ready)
+        return both and Flight({**self.lanes, **other.lanes}, both.batch, both)
+
     def of(self, batch: Batch) -> Batch:
         """What is still to be written of that."""
         return batch.without({one for one in batch.parts if not self.lanes[one].alive})
@@ -109,7 +124,7 @@ class Flight:
 
     def over(self) -> None:
         """Nothing more will become of it."""
-        self.batch = None
+        self.batch = self.ready = None
 
 
 class Flights:
@@ -177,60 +192,88 @@ class Flights:
         try:
             ends = await self._flown(flight, ground)
             # one that ends late may find that the partition is somebody else's, or ours anew
-            if told := {one: end for one, end in ends.items() if flight.lanes[one].alive}:
+            if told := {lane.partition: end for lane, end in ends.items() if lane.alive}:
                 await ground.landed(told)
         finally:
             del self._flights[flight]
             self._stir()
 
-    async def _flown(self, flight: Flight, ground: Ground) -> Mapping[TopicPartition, int]:
-        """Up to where it is in the sink."""
-        batch = flight.batch
+    async def _flown(self, flight: Flight, ground: Ground) -> Mapping[Lane, int]:
+        """Up to where it is in the sink, and what it took along."""
+        batch, aboard = flight.batch, [flight]
         assert batch is not None
         try:
             prepared = await self._asking.ask(f"prepare {batch.id}", self._sink.prepare, batch)
+            flight.prepared(Ready(batch, prepared))
             while not self._may_land(flight):
                 await self._news.wait()
-            landed = await self._land(flight, batch, ground, prepared)
+            if flight.batch is None:
+                return {}  # another one took it along, and tells
+            whole, aboard = self._with_followers(flight)
+            landed = await self._land(whole, aboard, ground)
             if landed is None:  # only then: what failed may be there all the same
-                await self._asking.once(self._sink.discard, prepared)
+                for one in aboard:
+                    assert one.ready is not None
+                    await self._asking.once(self._sink.discard, one.ready.prepared)
         except BaseException as error:
-            self.give_up(flight.lanes.values())  # nothing may land behind a gap
+            for one in aboard:
+                self.give_up(one.lanes.values())  # nothing may land behind a gap
             if not isinstance(error, ConsumerError):
                 raise
             self._ending.because(error)
             return {}
         else:
-            return {} if landed is None else {one: p.end for one, p in landed.parts.items()}
+            parts = {} if landed is None else landed.parts
+            return {whole.lanes[one]: part.end for one, part in parts.items()}
         finally:
-            flight.over()
+            for one in aboard:
+                one.over()
             self._stir()
 
     def _may_land(self, flight: Flight) -> bool:
+        """Whether it is its turn, or another one took it along and is there."""
+        if flight.landing:
+            return flight.batch is None
         before = takewhile(lambda other: other is not flight, self._flights)
         return not any(other.blocks(flight) for other in before)
 
+    def _with_followers(self, flight: Flight) -> tuple[Flight, list[Flight]]:
+        """It and those behind it that wait for nothing else, as one if the sink wants that."""
+        whole, aboard = flight, [flight]
+        if not (self._sink.remembers and isinstance(self._sink, Joins)):
+            return whole, aboard
+        ahead = set(takewhile(lambda other: other is not flight, self._flights))
+        for other in list(self._flights)[len(ahead) + 1 :]:
+            both = whole.joined(other, self._sink)
+            if both is None or any(one.blocks(other) for one in ahead):
+                break
+            whole, aboard = both, [*aboard, other]
+        return whole, aboard
+
     async def _land(
-        self, flight: Flight, batch: Batch, ground: Ground, prepared: object
+        self, whole: Flight, aboard: Collection[Flight], ground: Ground
     ) -> Batch | None:
         """What of it is in the sink now; None if nothing of it was even tried."""
         now = asyncio.get_running_loop().time
-        wanted = flight.of(batch)
+        assert whole.ready is not None
+        batch, prepared = whole.ready
+        wanted = whole.of(batch)
         if wanted.parts and (held_back := await ground.may_not_land(wanted)):
-            await self._turn_away(flight, batch, held_back, ground)
-        wanted = flight.of(wanted)
+            await self._turn_away(whole, batch, held_back, ground)
+        wanted = whole.of(wanted)
         self.counts.abandon(len(batch.parts) - len(wanted.parts))
         if not wanted.parts:
             return None
         began = now()
-        flight.land()
+        for flight in aboard:
+            flight.land()
         away = await self._asking.ask(f"write {batch.id}", self._sink.publish, wanted, prepared)
         landed = wanted.without(away)
         for one, part in landed.parts.items():
-            flight.lanes[one].landed(part.end)
+            whole.lanes[one].landed(part.end)
         self.counts.land(landed, len(away), now() - began)
         if away:
-            await self._turn_away(flight, batch, away, ground)
+            await self._turn_away(whole, batch, away, ground)
         return landed
 
     async def _turn_away(

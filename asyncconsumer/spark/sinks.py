@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch
@@ -43,6 +43,24 @@ class Sink(Protocol):
 
     def discard(self, prepared: Any) -> object:  # noqa: ANN401
         """It will not be published."""
+
+
+class Ready(NamedTuple):
+    """A batch, and what was prepared of it."""
+
+    batch: Batch
+    prepared: Any
+
+
+@runtime_checkable
+class Joins(Protocol):
+    """A sink to which one large commit is better than several small ones, where they wait anyway.
+
+    Only for one that `remembers`: what was promised to be one batch stays one.
+    """
+
+    def join(self, first: Ready, then: Ready) -> Ready | None:
+        """Both as one, as if it was prepared so; None if that cannot be. No waiting here."""
 
 
 class Threads:

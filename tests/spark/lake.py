@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def batch(topic: str, partition: int, start: int, values: Iterable[int]) -> Batc
     )
     place = TopicPartition(topic, partition)
     end = start + len(listed)
-    part = Part(place, start, end, len(listed), rows.nbytes, [rows], Shape(COLUMNS))
+    part = Part(place, start, end, len(listed), rows.nbytes, partial(Shape(COLUMNS).of, [rows]))
     return Batch({place: part})
 
 

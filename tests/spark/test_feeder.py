@@ -465,7 +465,7 @@ class Ends:
     async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
         for number in range(2):
             part = batch("t", number, 0, range(number * 10, number * 10 + 10)).parts
-            for records in part[TopicPartition("t", number)].batches:
+            for records in part[TopicPartition("t", number)].table.to_batches():
                 yield records
         if self.error is not None:
             raise self.error

@@ -2,9 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any
@@ -20,7 +19,6 @@ from asyncconsumer.errors import (
     SinkAhead,
     SinkFailed,
 )
-from asyncconsumer.model import Offset
 from asyncconsumer.spark.asking import Asking, Grace
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
@@ -28,75 +26,20 @@ from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer
 from tests.helpers import until
+from tests.spark.shelf import (
+    AT,
+    HEARTBEAT,
+    OTHER,
+    QUICK,
+    REBALANCE,
+    UNKNOWN_MEMBER,
+    Shelf,
+    feeder,
+    group_has,
+    world,
+)
 
 pytestmark = pytest.mark.fast
-
-AT, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-HEARTBEAT, OFFSET_COMMIT = 12, 8
-UNKNOWN_MEMBER, REBALANCE = 25, 27
-QUICK: dict[str, Any] = {
-    "enable_auto_commit": False,
-    "heartbeat_interval_ms": 100,
-    "partition_assignment_strategy": ["range"],
-    "revoke_grace_ms": 0,
-    "listener_timeout_ms": 300,
-}
-
-
-class Shelf:
-    """A sink in memory, without threads. `hold` has batches wait in `publish`."""
-
-    def __init__(self, *, remembers: bool = True) -> None:
-        self.remembers = remembers
-        self.apart = not remembers
-        self.ends: dict[TopicPartition, int] = {}
-        self.written: list[tuple[TopicPartition, int, int]] = []
-        self.gates: dict[TopicPartition, asyncio.Event] = {}  # the next batch waits there
-        self.refuses: Callable[[Batch], Collection[TopicPartition]] = lambda _: ()
-        self.seconds_to_load = 0.0
-
-    async def open(self) -> None:
-        """Nothing is to be made."""
-
-    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        await asyncio.sleep(self.seconds_to_load)
-        return {one: self.ends.get(one) for one in partitions}
-
-    async def prepare(self, batch: Batch) -> None:
-        """It is there already."""
-
-    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
-        for one in batch.parts:
-            if (gate := self.gates.pop(one, None)) is not None:
-                await gate.wait()
-        away = set(self.refuses(batch))
-        for one, part in batch.parts.items():
-            if one not in away:
-                self.ends[one] = part.end
-                self.written.append((one, part.start, part.end))
-        return away
-
-    async def discard(self, prepared: object) -> None:
-        """Nothing was made."""
-
-    def ranges(self, one: TopicPartition = AT) -> list[tuple[int, int]]:
-        return [(start, end) for place, start, end in self.written if place == one]
-
-
-@asynccontextmanager
-async def world(partitions: int = 1, **records: int) -> AsyncIterator[GroupCluster]:
-    async with GroupCluster(Random(1)) as cluster:
-        cluster.add_topic("t", partitions)
-        for number, count in enumerate(records.values()):
-            cluster.append("t", number, count)
-        yield cluster
-
-
-def feeder(cluster: GroupCluster, sink: Any, **options: Any) -> SparkFeeder:
-    small = {"max_records": 10, "max_wait_ms": 50, "max_in_flight": 2, "grace_ms": 1000}
-    of_the_consumer = options.keys() & {"auto_offset_reset", "listener_timeout_ms", "on_poison"}
-    reading = QUICK | {name: options.pop(name) for name in of_the_consumer}
-    return SparkFeeder(consumer(cluster, **reading), sink, **{**small, **options})
 
 
 def damage(cluster: GroupCluster, base: int, place: TopicPartition) -> None:
@@ -106,12 +49,6 @@ def damage(cluster: GroupCluster, base: int, place: TopicPartition) -> None:
         one._replace(data=one.data[:-3] + b"???") if one.base == base else one
         for one in log.batches
     ]
-
-
-async def group_has(one: SparkFeeder, place: TopicPartition = AT) -> Offset:
-    found = (await one._consumer.committed([place]))[place]
-    assert found is not None
-    return Offset.of(found)
 
 
 def fetched(one: SparkFeeder, offset: int) -> bool:

@@ -1,0 +1,280 @@
+"""Batches that wait for the same partition, and go into the sink together if it wants that."""
+
+import asyncio
+from collections.abc import Collection
+from functools import partial
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from asyncconsumer import TopicPartition
+from asyncconsumer.errors import SinkFailed
+from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.feeder import SparkFeeder
+from asyncconsumer.spark.sinks import Ready
+from asyncconsumer.testing.clock import simulated
+from tests.helpers import until
+from tests.spark.lake import batch, joined, numbers
+from tests.spark.shelf import AT, HEARTBEAT, OTHER, REBALANCE, Shelf, feeder, group_has, world
+
+pytestmark = pytest.mark.fast
+
+
+class Pile(Shelf):
+    """A shelf that takes several at once."""
+
+    def __init__(self, *, remembers: bool = True) -> None:
+        super().__init__(remembers=remembers)
+        self.takes_more = True
+        self.discarded = list[object]()
+        self.bad: dict[int, asyncio.Event] = {}  # what begins there fails, when it is time
+
+    async def prepare(self, batch: Batch) -> str:
+        for one in batch.parts.values():
+            if (late := self.bad.get(one.start)) is not None:
+                await late.wait()
+                raise OSError("no room")
+        return batch.id
+
+    def join(self, first: Ready, then: Ready) -> Ready | None:
+        if not self.takes_more:
+            return None
+        return Ready(first.batch.joined(then.batch), f"{first.prepared}+{then.prepared}")
+
+    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        assert batch.rows == batch.table.num_rows
+        return await super().publish(batch, prepared)
+
+    async def discard(self, prepared: object) -> None:
+        self.discarded.append(prepared)
+
+
+def has_sent(one: SparkFeeder, batches: int) -> bool:
+    return one.stats().in_flight == batches
+
+
+def follow_each_other(ranges: list[tuple[int, int]]) -> bool:
+    return all(one[1] == other[0] for one, other in pairwise(ranges))
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_waits_for_the_same_partition_lands_together() -> None:
+    async with world(records=65) as cluster:
+        sink, gate = Pile(), asyncio.Event()
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink, max_in_flight=4) as one:
+            await until(lambda: one.stats().in_flight == 4)
+            gate.set()
+            await one.caught_up()
+            stats = one.stats()
+        assert sink.ranges()[:2] == [(0, 10), (10, 40)]
+        assert follow_each_other(sink.ranges())
+        assert sink.ends == {AT: 65}
+        assert stats.records == 65
+        assert stats.in_flight == stats.bytes_in_flight == 0
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_the_group_is_told_of_all_that_landed_together() -> None:
+    async with world(records=30) as cluster:
+        sink, gate = Pile(), asyncio.Event()
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink, max_in_flight=3) as one:
+            await until(lambda: one.stats().in_flight == 3)
+            gate.set()
+            await one.caught_up()
+            assert sink.ranges() == [(0, 10), (10, 30)]
+            await until(lambda: not one._flights._flights)
+            assert await group_has(one) == 30
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_lands_together_still_counts_as_so_many() -> None:
+    """Else there would be more in memory than `max_in_flight` allows."""
+    async with world(records=200) as cluster:
+        sink, first, second = Pile(), asyncio.Event(), asyncio.Event()
+        sink.gates[AT] = first
+        async with feeder(cluster, sink, max_in_flight=3) as one:
+            await until(lambda: one.stats().in_flight == 3)
+            sink.gates[AT] = second
+            first.set()
+            await until(lambda: AT not in sink.gates)
+            await asyncio.sleep(1)
+            stats = one.stats()
+            assert stats.in_flight == 3
+            assert sink.ranges() == [(0, 10)]
+            second.set()
+            await one.caught_up()
+        assert sink.ranges()[1] == (10, 30)
+        assert follow_each_other(sink.ranges())
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+@simulated(seeds=range(3), limit=600)
+async def test_a_sink_may_want_them_one_by_one(remembers: bool) -> None:
+    """And what was promised to be one batch stays one, whatever it wants."""
+    async with world(records=40) as cluster:
+        sink, gate = Pile(remembers=remembers), asyncio.Event()
+        sink.takes_more = not remembers
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink, max_in_flight=4) as one:
+            await until(lambda: one.stats().in_flight == 4)
+            gate.set()
+            await one.caught_up()
+        assert sink.ranges() == [(at, at + 10) for at in range(0, 40, 10)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_is_refused_together_is_read_again_from_its_beginning() -> None:
+    async with world(records=60) as cluster:
+        sink, gate, refused = Pile(), asyncio.Event(), list[Batch]()
+
+        def the_second(batch: Batch) -> Collection[TopicPartition]:
+            if batch.parts[AT].start != 10 or refused:
+                return ()
+            refused.append(batch)
+            return batch.parts.keys()
+
+        sink.refuses = the_second
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink, max_in_flight=3) as one:
+            await until(lambda: one.stats().in_flight == 3)
+            gate.set()
+            await until(lambda: bool(refused))
+            await one.caught_up()
+        assert refused[0].parts[AT].end == 30
+        assert follow_each_other(sink.ranges())
+        assert sink.ends == {AT: 60}
+        assert sum(end - start for start, end in sink.ranges()) == 60
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_behind_what_failed_together_nothing_is_written() -> None:
+    async with world(records=60) as cluster:
+        sink, gate = Pile(), asyncio.Event()
+
+        def fails(batch: Batch) -> Collection[TopicPartition]:
+            if batch.parts[AT].start == 10:
+                raise OSError("the store is down")
+            return ()
+
+        sink.refuses = fails
+        sink.gates[AT] = gate
+        with pytest.raises(SinkFailed, match="is down"):  # noqa: PT012
+            async with feeder(cluster, sink, max_in_flight=3, retries=0) as one:
+                await until(lambda: one.stats().in_flight == 3)
+                gate.set()
+                await one.run()
+        assert sink.ranges() == [(0, 10)]
+        assert one.stats().in_flight == 0
+        sink.refuses = lambda _: ()
+        async with feeder(cluster, sink) as one:
+            await one.caught_up()
+        assert follow_each_other(sink.ranges())
+        assert sink.ends == {AT: 60}
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_nothing_is_joined_over_what_could_not_be_prepared() -> None:
+    """The partition of that ends there; the other one goes on."""
+    async with world(2) as cluster:
+        sink, gate, other_gate = Pile(), asyncio.Event(), asyncio.Event()
+        sink.bad = {15: other_gate}
+        sink.gates[AT] = gate
+        one = feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000, retries=0)
+        with pytest.raises(SinkFailed, match="no room"):  # noqa: PT012
+            async with one:
+                for number, records in enumerate([(10, 0), (5, 5), (10, 0), (5, 5)], 1):
+                    for partition, count in enumerate(records):
+                        cluster.append("t", partition, count)
+                    await until(partial(has_sent, one, number))
+                other_gate.set()
+                await until(lambda: sink.ends.get(OTHER) == 10)
+                gate.set()
+                await until(lambda: sink.ends.get(AT) == 10)
+                await one.run()
+        assert sink.ranges(AT) == [(0, 10)]
+        assert sink.ranges(OTHER) == [(0, 5), (5, 10)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_nothing_overtakes_what_is_ahead_of_it_in_another_partition() -> None:
+    async with world(2) as cluster:
+        sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
+        sink.gates.update(gates)
+        async with feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as one:
+            for number, records in enumerate([(10, 0), (0, 10), (0, 10), (5, 5)], 1):
+                for partition, count in enumerate(records):
+                    cluster.append("t", partition, count)
+                await until(partial(has_sent, one, number))
+            gates[OTHER].set()
+            await until(lambda: sink.ends.get(OTHER) == 20)
+            await asyncio.sleep(1)
+            assert not sink.ranges(AT)
+            gates[AT].set()
+            await one.caught_up()
+        assert sink.ranges(AT) == [(0, 10), (10, 15)]
+        assert sink.ranges(OTHER) == [(0, 10), (10, 20), (20, 25)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_was_taken_along_is_left_to_the_sink_when_its_partition_goes() -> None:
+    """It may be there in the end, or not: it is neither thrown away nor written by itself."""
+    async with world(records=30) as cluster:
+        sink, first, second = Pile(), asyncio.Event(), asyncio.Event()
+        sink.gates[AT] = first
+        async with feeder(cluster, sink, max_in_flight=3) as one:
+            await until(partial(has_sent, one, 3))
+            sink.gates[AT] = second
+            first.set()
+            await until(lambda: AT not in sink.gates)
+            cluster.fail_next(HEARTBEAT, REBALANCE)
+            await until(lambda: len(sink.ranges()) > 1)  # by the next lane, which reads it again
+            assert not sink.discarded
+            assert one.stats().abandoned == 0
+            second.set()
+            await until(lambda: (10, 30) in sink.ranges()[-1:])
+            assert not sink.discarded
+
+
+@simulated(seeds=range(20), limit=600)
+async def test_whatever_a_group_does_every_record_is_there_once() -> None:
+    async with world(2, zero=100, one=100) as cluster:
+        sink, chance = Pile(), Random(4)
+        sink.refuses = lambda batch: [
+            place for place, part in batch.parts.items() if part.start != sink.ends.get(place, 0)
+        ]
+        publish = sink.publish
+
+        async def slow(batch: Batch, prepared: object) -> Collection[TopicPartition]:
+            await asyncio.sleep(chance.random())
+            return await publish(batch, prepared)
+
+        sink.publish = slow  # type: ignore[method-assign]
+        async with feeder(cluster, sink, max_in_flight=4):
+            for _ in range(6):
+                await asyncio.sleep(chance.random() * 2)
+                cluster.fail_next(HEARTBEAT, REBALANCE)
+                cluster.append("t", 0, 20)
+                cluster.append("t", 1, 20)
+            await until(lambda: sink.ends == {AT: 220, OTHER: 220})
+        for place in (AT, OTHER):
+            ranges = sorted(sink.ranges(place))
+            assert follow_each_other(ranges)
+            assert sum(end - start for start, end in ranges) == 220
+        assert any(end - start > 10 for _, start, end in sink.written)  # some were joined
+
+
+def test_what_does_not_follow_is_not_joined() -> None:
+    first = joined(batch("t", 0, 0, [1, 2]), batch("t", 1, 7, [3]))
+    both = first.joined(joined(batch("t", 0, 2, [4]), batch("t", 2, 0, [5])))
+    assert {one: (part.start, part.end) for one, part in both.parts.items()} == {
+        AT: (0, 3),
+        OTHER: (7, 8),
+        TopicPartition("t", 2): (0, 1),
+    }
+    assert numbers(both.table) == [1, 2, 3, 4, 5]
+    assert both.rows == 5
+    with pytest.raises(ValueError, match=r"t-0-0+4-0+5 does not follow t-0-0+0-0+2"):
+        first.joined(batch("t", 0, 4, [6]))
