@@ -1,12 +1,14 @@
 """Micro-batches: records of several partitions, until there are enough of them or it is time."""
 
 import hashlib
+from base64 import urlsafe_b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import inf
 from typing import Final
+from uuid import UUID
 
 try:
     import pyarrow as pa
@@ -26,6 +28,7 @@ class Lane:
 
     partition: TopicPartition
     position: int | None  # up to where it is in batches; None before the first record of all
+    topic_id: UUID | None = None
     written: int | None = None  # up to where the sink has it
     until: int | None = None  # where the next batch must end, for another one promised that
     alive: bool = True
@@ -96,6 +99,7 @@ class Part:
     rows: int
     size: int
     make: Callable[[], pa.Table] = field(repr=False)
+    topic_id: UUID | None = None  # not from brokers before Kafka 2.8
 
     @property
     def name(self) -> str:
@@ -113,7 +117,7 @@ class Part:
             raise ValueError(f"{after.name} does not follow {self.name}")
         rows, size = self.rows + after.rows, self.size + after.size
         both = partial(_table_of, (self, after))
-        return Part(self.partition, self.start, after.end, rows, size, both)
+        return Part(self.partition, self.start, after.end, rows, size, both, self.topic_id)
 
 
 @dataclass(frozen=True)
@@ -143,8 +147,15 @@ class Batch:
 
     @property
     def txn_app_id(self) -> str:
-        """For Delta's option ``txnAppId``: who writes, one name for each partition."""
-        return app_id(self.app, self._only.partition)
+        """For Delta's option ``txnAppId``: who writes, one name for each partition.
+
+        It ends with the topic's id, as Kafka's tools print it: of one that is made anew the first
+        batches have lower versions, and Delta would leave them out without a word.
+        """
+        name, topic_id = app_id(self.app, self._only.partition), self._only.topic_id
+        if topic_id is None:
+            return name
+        return f"{name}:{urlsafe_b64encode(topic_id.bytes).rstrip(b'=').decode()}"
 
     @property
     def txn_version(self) -> int:
@@ -322,6 +333,7 @@ class Collector:
                 its.rows,
                 its.size,
                 partial(self._shape.of, its.batches),
+                lane.topic_id,
             )
             for lane, its in one.lanes.items()
         }

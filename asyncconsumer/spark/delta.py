@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -16,6 +17,7 @@ from asyncconsumer.spark.sinks import Ready, refused
 
 _MOST_CONFLICTS: Final = 20
 _OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # when it is made
+_BITS_TOO_MANY: Final = 128 - 63  # of an id, for a version
 _COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
 
 
@@ -26,6 +28,7 @@ class DeltaSink:
     behind its records as the version. It is looked up in the snapshot that the commit is made on;
     delta-rs refuses a commit when another one with the same application came in between. So what
     our own commit left behind need not be looked up, as long as nobody else's came before it.
+    The first one of a topic also has its id, to know it from another of the same name.
 
     `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
     options of `deltalake.write_deltalake`, and serve to make the table as well.
@@ -49,6 +52,7 @@ class DeltaSink:
         self._table: DeltaTable | None = None
         self._commits = 0
         self._ends: dict[TopicPartition, int | None] = {}  # in that snapshot, where we know
+        self._ids: dict[str, int] = {}  # of topics that are new there
         self._one_at_a_time = threading.Lock()  # a table object is not to be shared by threads
 
     def __str__(self) -> str:
@@ -63,6 +67,18 @@ class DeltaSink:
         """What the newest snapshot says."""
         with self._one_at_a_time:
             return self._look(self._newest(), partitions)
+
+    def strangers(self, topics: Mapping[str, UUID]) -> Collection[str]:
+        """Those that have another id than when their first record came."""
+        numbers = {topic: given.int >> _BITS_TOO_MANY for topic, given in topics.items()}
+        with self._one_at_a_time:
+            found = {one: self._version(self._table, self._named(one)) for one in topics}
+            self._ids |= {one: number for one, number in numbers.items() if found[one] is None}
+        return {one for one, known in found.items() if known not in (None, numbers[one])}
+
+    def _named(self, topic: str) -> str:
+        """As whom it is told which topic that is; a partition has a number there."""
+        return f"{self._app}:{topic}:id"
 
     def prepare(self, batch: Batch) -> object:
         """The table in memory; delta-rs writes files and commit in one go."""
@@ -119,6 +135,12 @@ class DeltaSink:
         versions = [
             Transaction(app_id(self._app, p.partition), p.end) for p in batch.parts.values()
         ]
+        new = self._ids.keys() & {one.topic for one in batch.parts}
+        versions += [
+            Transaction(self._named(topic), self._ids[topic])
+            for topic in new
+            if self._version(table, self._named(topic)) is None  # else somebody else told it
+        ]
         ends, self._ends = self._ends, {}  # what becomes of a commit that fails is not known
         before = table.version()
         write_deltalake(
@@ -129,6 +151,8 @@ class DeltaSink:
             **self._writing,
         )
         self._commits += 1
+        for topic in new:
+            del self._ids[topic]
         if table.version() == before + 1:  # else the snapshot has what others wrote, too
             self._ends = ends | {one: part.end for one, part in batch.parts.items()}
 
@@ -149,6 +173,8 @@ class DeltaSink:
     def _recorded(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        if table is None:
-            return dict.fromkeys(partitions)
-        return {one: table.transaction_version(app_id(self._app, one)) for one in partitions}
+        return {one: self._version(table, app_id(self._app, one)) for one in partitions}
+
+    @staticmethod
+    def _version(table: DeltaTable | None, name: str) -> int | None:
+        return None if table is None else table.transaction_version(name)

@@ -2,12 +2,13 @@
 
     spark.readStream.schema(...).parquet("landing")
 
-Beside the files there are two folders that Spark does not look into. A file is written into
+Beside the files there are folders that Spark does not look into. A file is written into
 ``_pending``. What makes it count is its claim in ``_offsets``: a symbolic link named for the offset
 at which the file begins, which says where it ends and what it is called. To make a link is atomic,
 and fails when there is one already. So of two writers one wins, whatever the other believes to own,
 and the ranges of a partition follow each other. Then the file is moved to where Spark sees it; if
-its writer dies before that, whoever comes next does it.
+its writer dies before that, whoever comes next does it. ``_topics`` has the ids of topics, to know
+one from another of the same name.
 """
 
 import contextlib
@@ -16,10 +17,11 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import pyarrow.parquet as pq
 
@@ -64,6 +66,7 @@ class LandingFolder:
         self._parquet = {"compression": "zstd", **parquet}
         self._claims = Counter[TopicPartition]()  # made by us
         self._ends: dict[TopicPartition, int | None] = {}  # as we saw them last
+        self._ids: dict[str, str] = {}  # of topics that are new here
 
     def __str__(self) -> str:
         return f"the landing folder {self.folder}"
@@ -72,12 +75,16 @@ class LandingFolder:
     def _pending(self) -> Path:
         return self.folder / "_pending"
 
+    @property
+    def _topics(self) -> Path:
+        return self.folder / "_topics"
+
     def _offsets(self, partition: TopicPartition) -> Path:
         return self.folder / "_offsets" / _name("", partition.topic, f"-{partition.partition}")
 
     def open(self) -> None:
         """Make the folders, and sweep out what died before it was published."""
-        for folder in (self.folder, self._pending, self.folder / "_offsets"):
+        for folder in (self.folder, self._pending, self.folder / "_offsets", self._topics):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
@@ -117,6 +124,24 @@ class LandingFolder:
             _forget_old(claims)
         self._ends |= ends
         return ends
+
+    def strangers(self, topics: Mapping[str, UUID]) -> Collection[str]:
+        """Those that have another id than when their first record came."""
+        found = {}
+        for topic in topics:
+            with contextlib.suppress(FileNotFoundError):
+                found[topic] = _target(self._topics / _name("", topic, ""))
+        self._ids |= {one: given.hex for one, given in topics.items() if one not in found}
+        return {topic for topic, known in found.items() if known != topics[topic].hex}
+
+    def _introduce(self, topics: Set[str]) -> None:
+        """Keep the ids of those that are new, before anything of them is here."""
+        if new := self._ids.keys() & topics:
+            for topic in new:
+                _linked(self._topics / _name("", topic, ""), self._ids[topic])
+            _sync(self._topics)
+            for topic in new:
+                self._ids.pop(topic, None)
 
     def _show(self, claims: Mapping[TopicPartition, Claim]) -> None:
         """Move claimed files to where they are seen. Harmless when somebody did."""
@@ -165,6 +190,7 @@ class LandingFolder:
         claims = {
             p.partition: Claim(p.start, p.end, prepared[p.partition]) for p in batch.parts.values()
         }
+        self._introduce({one.topic for one in claims})
         ours = {one: claim for one, claim in claims.items() if self._take(one, claim)}
         for one in ours:  # after all are made, as above, and before anybody sees a file
             _sync(self._offsets(one))

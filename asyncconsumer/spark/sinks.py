@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+from uuid import UUID
 
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch
@@ -61,6 +62,14 @@ class Joins(Protocol):
 
     def join(self, first: Ready, then: Ready) -> Ready | None:
         """Both as one, as if it was prepared so; None if that cannot be. No waiting here."""
+
+
+@runtime_checkable
+class Recognises(Protocol):
+    """A sink that keeps a topic's id with its offsets, and so tells it from one of its name."""
+
+    def strangers(self, topics: Mapping[str, UUID]) -> Any:  # noqa: ANN401 - or awaitable
+        """Those of whose name it holds another topic; the others are these from now on."""
 
 
 class Threads:
