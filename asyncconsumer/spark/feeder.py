@@ -379,6 +379,10 @@ def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
             "a feeder commits what is written, and nothing else may: give the consumer "
             "commit_policy='manual'"
         )
+    if consumer.config.reading.on_poison == "dead_letter":
+        raise ConfigError(
+            "a feeder writes no dead letters: give the consumer on_poison='raise', or 'skip'"
+        )
     if not sink.remembers and not consumer.commits:
         raise ConfigError(
             f"{sink} keeps no offsets, and the consumer has no group_id to keep them: name one"

@@ -453,7 +453,8 @@ class Ends:
     assignment = frozenset(partitions("t", 0, 1))
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.config = SimpleNamespace(auto_commit=False)
+        reading = SimpleNamespace(on_poison="raise")
+        self.config = SimpleNamespace(auto_commit=False, reading=reading)
         self.error = error
 
     def listen(self, listener: object) -> None:

@@ -607,6 +607,13 @@ def test_what_commits_before_it_is_written_is_refused() -> None:
         SparkFeeder(reader, Shelf())
 
 
+def test_letters_that_nobody_would_write_are_refused() -> None:
+    letters: dict[str, Any] = {"on_poison": "dead_letter", "dead_letter_topic": "letters"}
+    reader = Consumer("t", bootstrap_servers="k:1", group_id="g", commit_policy="manual", **letters)
+    with pytest.raises(ConfigError, match=r"no dead letters.* 'skip'"):
+        SparkFeeder(reader, Shelf())
+
+
 def test_a_name_that_nobody_would_use_is_refused() -> None:
     reader: Consumer[Any, Any] = Consumer(
         "t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False
