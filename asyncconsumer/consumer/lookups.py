@@ -1,8 +1,7 @@
 """Offsets by place or time, for many partitions side by side."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from uuid import UUID
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.leader import Leaders
@@ -26,10 +25,6 @@ class Lookups:
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
         """All that a topic has; none if there is no such topic."""
         return await self._leaders.partitions(topic)
-
-    async def topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
-        """Their ids, as far as they have any."""
-        return await self._leaders.topic_ids(topics)
 
     async def ends(
         self, partitions: Iterable[TopicPartition], which: int

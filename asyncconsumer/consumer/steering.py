@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig
@@ -153,13 +152,6 @@ class Steering(ABC):
     async def partitions_for(self, topic: str) -> frozenset[TopicPartition]:
         """All partitions of a topic, whoever reads them; none if there is no such topic."""
         return await self._lookups.partitions(topic)
-
-    async def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """What tells a topic from one of the same name that was there before.
-
-        Those that the cluster has no id of are left out: all, before Kafka 2.8.
-        """
-        return await self._lookups.topic_ids(sorted(set(topics)))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]

@@ -34,9 +34,13 @@ class SinkAhead(ConsumerError):
         self.found = found
 
     def __str__(self) -> str:
+        # what begins where the sink ends is told by its topic's id
+        follows = self.found == self.recorded
+        what = "records of another topic of that name" if follows else f"offset {self.found}"
+        perhaps = "" if follows else ", or truncated"
         return (
             f"{self.sink} holds {self.partition} up to offset {self.recorded}, and the log gives "
-            f"offset {self.found}: the topic was created anew, or truncated. Feed it into another "
+            f"{what}: the topic was created anew{perhaps}. Feed it into another "
             "place, or by another name: app=... of a DeltaSink; with a write=... function app=... "
             "of the feeder, which its txn_app_id has, and another group as well"
         )

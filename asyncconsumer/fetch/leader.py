@@ -1,6 +1,6 @@
 """Access to a partition's leader, wherever it is now."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -82,17 +82,6 @@ class Leaders:
         if found.error is not None and not found.error.retriable:
             raise found.error
         return frozenset(TopicPartition(topic, number) for number in found.partitions)
-
-    async def topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
-        """Which topics these are, asked of the cluster now; not from brokers before Kafka 2.8."""
-        patience = self.patience()
-        while True:
-            try:
-                found = (await self._cluster.refresh(topics)).topics
-            except ConsumerError as error:
-                await patience.bear(error)
-            else:
-                return {one: known for one in topics if (known := found[one].topic_id) is not None}
 
     def doubt(self, partition: TopicPartition) -> None:
         """Have the leader asked for anew next time: what we believed did not work."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self
+from uuid import UUID
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
@@ -35,6 +36,9 @@ class Progress(NamedTuple):
     node_id: int | None  # of the broker it is read from; None while there is none
     trouble: ConsumerError | None  # why, if it is known
     begun: int | None  # where reading began, or went on after a jump; None until that is known
+    topic_id: UUID | None = (
+        None  # of the topic it is; None until that is known, or before Kafka 2.8
+    )
 
 
 class FetchManager:
@@ -149,6 +153,7 @@ class FetchManager:
                 fetcher.node_id if (fetcher := self._pool.of(cursor)) is not None else None,
                 cursor.trouble,
                 cursor.begun,
+                cursor.topic_id,
             )
             for one, cursor in self._cursors.items()
         }

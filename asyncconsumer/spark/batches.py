@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 try:
@@ -22,15 +22,22 @@ Transform = Callable[[pa.Table], pa.Table]
 """Makes of the records of one partition what is to be written, in a thread."""
 
 
+class Promise(NamedTuple):
+    """Where a batch will end, and of which topic it is, if that was told."""
+
+    end: int
+    topic_id: UUID | None
+
+
 @dataclass(slots=True, eq=False)
 class Lane:
     """One partition, from when it is ours until it is not, or is read again from elsewhere."""
 
     partition: TopicPartition
     position: int | None  # up to where it is in batches; None before the first record of all
-    topic_id: UUID | None = None
     written: int | None = None  # up to where the sink has it
-    until: int | None = None  # where the next batch must end, for another one promised that
+    promise: "Promise | None" = None  # of another one, who began to write the next batch
+    topic_id: UUID | None = None  # of the topic that its records are of, from the first one on
     alive: bool = True
     sent: bool = False  # a batch of it went off
     in_hand: bool = False  # not all that was read of it is in batches yet
@@ -49,6 +56,10 @@ class Lane:
         if self.position == self.written and not self.in_hand:
             return None
         return self.first if self.written is None else self.written
+
+    def identify(self, topic_id: UUID | None) -> None:
+        """Its records are of that topic; one of the same name has another id."""
+        self.topic_id = topic_id
 
     def hold(self, first: int) -> None:
         """Records of it are here, from that offset on, and go into batches one after another."""
@@ -226,6 +237,7 @@ class Gathered:
     """What it has of one partition."""
 
     start: int
+    topic_id: UUID | None
     rows: int = 0
     size: int = 0
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -265,24 +277,25 @@ class Collector:
         key = lane.partition if self._apart else _ALL
         one = self._open.get(key)
         if one is None:
-            deadline = inf if lane.until else now + self._limits.max_wait
+            deadline = inf if lane.promise else now + self._limits.max_wait
             one = self._open[key] = Collecting(deadline)
         size = records.nbytes  # to ask Arrow for that takes a while
         taken = records.slice(0, self._fitting(one, lane, records, size))
         if taken.num_rows:
             size = size if taken.num_rows == records.num_rows else taken.nbytes
             self._put(one, lane, taken, size)
-        if lane.until is not None and lane.position is not None:
-            one.closed = lane.position >= lane.until or taken.num_rows < records.num_rows
+        if lane.promise is not None and lane.position is not None:
+            end = lane.promise.end
+            one.closed = lane.position >= end or taken.num_rows < records.num_rows
             if one.closed:  # also where its last records are not in the log any more
-                lane.position, lane.until = lane.until, None
+                lane.position, lane.promise = end, None
         rest = records.slice(taken.num_rows)
         return rest if rest.num_rows else None
 
     def _fitting(self, one: Collecting, lane: Lane, records: pa.RecordBatch, size: int) -> int:
-        if lane.until is not None:
-            offsets = records.column("offset")
-            return bisect_left(range(len(offsets)), lane.until, key=lambda at: offsets[at].as_py())
+        if lane.promise is not None:
+            offsets, end = records.column("offset"), lane.promise.end
+            return bisect_left(range(len(offsets)), end, key=lambda at: offsets[at].as_py())
         rows = max(0, self._limits.max_records - one.rows)
         room = max(0, self._limits.max_bytes - one.size)
         if size > room:  # as many as are about as large; what was compressed may be very much
@@ -294,7 +307,9 @@ class Collector:
         offsets = records.column("offset")
         if lane not in one.lanes:
             first = offsets[0].as_py() if lane.position is None else lane.position
-            one.lanes[lane] = Gathered(first)
+            # a batch that is made again has the name that it had
+            of_whom = lane if lane.promise is None else lane.promise
+            one.lanes[lane] = Gathered(first, of_whom.topic_id)
         one.lanes[lane].add(records, size)
         one.rows += records.num_rows
         one.size += size
@@ -333,7 +348,7 @@ class Collector:
                 its.rows,
                 its.size,
                 partial(self._shape.of, its.batches),
-                lane.topic_id,
+                its.topic_id,
             )
             for lane, its in one.lanes.items()
         }

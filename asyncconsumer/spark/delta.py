@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 try:
@@ -11,13 +11,17 @@ try:
 except ImportError as error:
     raise ImportError("DeltaSink needs deltalake: pip install 'asyncconsumer[delta]'") from error
 
+from asyncconsumer.errors import SinkAhead
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch, app_id
 from asyncconsumer.spark.sinks import Ready, refused
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _MOST_CONFLICTS: Final = 20
 _OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # when it is made
-_BITS_TOO_MANY: Final = 128 - 63  # of an id, for a version
+_MORE_BITS: Final = 128 - 63  # than a version has, which is a positive number of 64
 _COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
 
 
@@ -28,7 +32,8 @@ class DeltaSink:
     behind its records as the version. It is looked up in the snapshot that the commit is made on;
     delta-rs refuses a commit when another one with the same application came in between. So what
     our own commit left behind need not be looked up, as long as nobody else's came before it.
-    The first one of a topic also has its id, to know it from another of the same name.
+    The first one of a topic also has its id, so that nothing of another topic of the same name is
+    taken for what follows.
 
     `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
     options of `deltalake.write_deltalake`, and serve to make the table as well.
@@ -52,7 +57,7 @@ class DeltaSink:
         self._table: DeltaTable | None = None
         self._commits = 0
         self._ends: dict[TopicPartition, int | None] = {}  # in that snapshot, where we know
-        self._ids: dict[str, int] = {}  # of topics that are new there
+        self._topics: dict[str, int | None] = {}  # their ids, in the same way
         self._one_at_a_time = threading.Lock()  # a table object is not to be shared by threads
 
     def __str__(self) -> str:
@@ -68,37 +73,25 @@ class DeltaSink:
         with self._one_at_a_time:
             return self._look(self._newest(), partitions)
 
-    def strangers(self, topics: Mapping[str, UUID]) -> Collection[str]:
-        """Those that have another id than when their first record came."""
-        numbers = {topic: given.int >> _BITS_TOO_MANY for topic, given in topics.items()}
-        with self._one_at_a_time:
-            found = {one: self._version(self._table, self._named(one)) for one in topics}
-            self._ids |= {one: number for one, number in numbers.items() if found[one] is None}
-        return {one for one, known in found.items() if known not in (None, numbers[one])}
+    def prepare(self, batch: Batch) -> "pa.Schema":
+        """Make the table in memory; delta-rs writes files and commit in one go."""
+        return batch.table.schema
 
-    def _named(self, topic: str) -> str:
-        """As whom it is told which topic that is; a partition has a number there."""
-        return f"{self._app}:{topic}:id"
-
-    def prepare(self, batch: Batch) -> object:
-        """The table in memory; delta-rs writes files and commit in one go."""
-        return batch.table
-
-    def join(self, first: Ready, then: Ready) -> Ready | None:
+    def join_batches(self, first: Ready, then: Ready) -> Ready | None:
         """One commit for both, if their columns are the same.
 
         A commit takes as long as writing some 50,000 records, and more the longer the log is.
         """
-        if first.prepared.schema != then.prepared.schema:
+        if first.prepared != then.prepared:
             return None
-        both = first.batch.joined(then.batch)
-        return Ready(both, both.table)
+        return Ready(first.batch.joined(then.batch), first.prepared)
 
     def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
         """Append it to the newest snapshot, if that is where its parts begin."""
         with self._one_at_a_time:
             for left in range(_MOST_CONFLICTS, -1, -1):
                 table = self._to_append_to(batch)
+                self._check_topics(batch)
                 away = refused(batch, self._ends)
                 if len(away) == len(batch.parts):
                     return away
@@ -117,11 +110,24 @@ class DeltaSink:
     def _to_append_to(self, batch: Batch) -> DeltaTable:
         """A snapshot of which we know the ends; the one we have, if nothing speaks against it."""
         known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
+        known = known and self._topics.keys() >= _topics_of(batch).keys()
         if self._table is not None and known and self._commits % _COMMITS_OF_A_TABLE:
             return self._table
         table = self._newest() or self._made(batch)
         self._look(table, batch.parts)
+        self._topics = {one: self._version(table, self._named(one)) for one in _topics_of(batch)}
         return table
+
+    def _named(self, topic: str) -> str:
+        """As whom it is told which topic that is; where a partition has its number."""
+        return f"{self._app}:{topic}:id"
+
+    def _check_topics(self, batch: Batch) -> None:
+        """Raise where it holds records of another topic of that name."""
+        for one, part in batch.parts.items():
+            kept, given = self._topics[one.topic], _number(part.topic_id)
+            if kept is not None and given is not None and kept != given:
+                raise SinkAhead(str(self), one, self._ends[one] or 0, part.start)
 
     def _look(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
@@ -135,13 +141,12 @@ class DeltaSink:
         versions = [
             Transaction(app_id(self._app, p.partition), p.end) for p in batch.parts.values()
         ]
-        new = self._ids.keys() & {one.topic for one in batch.parts}
-        versions += [
-            Transaction(self._named(topic), self._ids[topic])
-            for topic in new
-            if self._version(table, self._named(topic)) is None  # else somebody else told it
-        ]
-        ends, self._ends = self._ends, {}  # what becomes of a commit that fails is not known
+        given, kept = _topics_of(batch), self._topics
+        new = {one: n for one, n in given.items() if n is not None and kept[one] is None}
+        versions += [Transaction(self._named(one), number) for one, number in new.items()]
+        # what becomes of a commit that fails is not known
+        ends, self._ends = self._ends, {}
+        self._topics = {}
         before = table.version()
         write_deltalake(
             table,
@@ -151,10 +156,9 @@ class DeltaSink:
             **self._writing,
         )
         self._commits += 1
-        for topic in new:
-            del self._ids[topic]
         if table.version() == before + 1:  # else the snapshot has what others wrote, too
             self._ends = ends | {one: part.end for one, part in batch.parts.items()}
+            self._topics = {**kept, **new}
 
     def _newest(self) -> DeltaTable | None:
         if self._table is not None and self._commits % _COMMITS_OF_A_TABLE:
@@ -178,3 +182,12 @@ class DeltaSink:
     @staticmethod
     def _version(table: DeltaTable | None, name: str) -> int | None:
         return None if table is None else table.transaction_version(name)
+
+
+def _topics_of(batch: Batch) -> dict[str, int | None]:
+    """Their ids as numbers, as far as they have any."""
+    return {one.topic: _number(part.topic_id) for one, part in batch.parts.items()}
+
+
+def _number(topic_id: UUID | None) -> int | None:
+    return None if topic_id is None else topic_id.int >> _MORE_BITS

@@ -46,7 +46,10 @@ _NEEDED: Final = ("topic", "partition", "offset")  # to know where a batch belon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeederStats:
-    """How far a feeder is. ``lag`` is what the logs hold and the sink does not, of what is ours."""
+    """How far a feeder is. ``lag`` is what the logs hold and the sink does not, of what is ours.
+
+    What a sink took as one counts as one batch; as long as it is in flight, as those that it was.
+    """
 
     records: int
     bytes: int
@@ -71,6 +74,7 @@ class SparkFeeder:
     A batch ends at `max_records` or `max_bytes`, or `max_wait_ms` after its first record. While
     `max_in_flight` of them are being written reading goes on for one more, and then waits: memory
     holds that many times `max_bytes`, beside what the consumer's ``max_buffered_bytes`` allows.
+    Those that wait for each other may be one commit (`DeltaSink`).
 
     Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
     what it holds; of partitions of which it holds nothing, where the group is. What is written is

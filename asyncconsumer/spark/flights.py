@@ -2,10 +2,11 @@
 
 import asyncio
 import copy
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.model import TopicPartition
@@ -13,6 +14,8 @@ from asyncconsumer.spark.asking import Asking
 from asyncconsumer.spark.batches import Batch, Lane
 from asyncconsumer.spark.sinks import Joins, Ready, Sink
 from asyncconsumer.tasks.scope import Scope
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Ground(Protocol):
@@ -75,13 +78,37 @@ class Ending:
             raise copy.copy(self._reason) from self._reason.__cause__ or self._reason
 
 
+class Cargo(NamedTuple):
+    """What lands at once: a batch that is prepared, of one flight or of several."""
+
+    ready: Ready
+    lanes: Mapping[TopicPartition, Lane]
+
+    def of(self, batch: Batch) -> Batch:
+        """What is still to be written of that."""
+        return batch.without({one for one in batch.parts if not self.lanes[one].alive})
+
+    def joined(self, other: "Cargo", sink: Joins) -> "Cargo | None":
+        """With the other, which goes on where this one ends; None if it must land alone."""
+        lanes = {**self.lanes, **other.lanes}
+        # what failed in between has ended its lanes: it would be missing
+        if not all(lane.alive for lane in lanes.values()):
+            return None
+        try:
+            ready = sink.join_batches(self.ready, other.ready)
+        except Exception:  # noqa: BLE001 - a sink may raise what it likes, and this need not be
+            _log.warning("%s: batches could not be joined", sink, exc_info=True)
+            return None
+        return None if ready is None else Cargo(ready, lanes)
+
+
 @dataclass(slots=True, eq=False)
 class Flight:
     """One batch on its way, and then the news of it: without the data."""
 
     lanes: Mapping[TopicPartition, Lane]
     batch: Batch | None  # None once it is in the sink, or never will be
-    ready: Ready | None = None  # from when it is prepared
+    cargo: Cargo | None = None  # from when it is prepared
     landing: bool = False  # the sink was asked to have it, alone or with others
 
     @property
@@ -94,27 +121,14 @@ class Flight:
         """Whether it is up to the sink alone how it ends, and nobody wants to know."""
         return self.landing and self.batch is not None and not self.wanted
 
+    def load(self, ready: Ready) -> Cargo:
+        """It is prepared, and may land when it is its turn."""
+        self.cargo = Cargo(ready, self.lanes)
+        return self.cargo
+
     def land(self) -> None:
         """The sink is asked to have it now."""
         self.landing = True
-
-    def prepared(self, ready: Ready) -> None:
-        """It may land when it is its turn."""
-        self.ready = ready
-
-    def joined(self, other: "Flight", sink: Joins) -> "Flight | None":
-        """Both as one, if the other is ready as well and goes on where this one ends."""
-        if self.ready is None or other.ready is None or other.landing:
-            return None
-        # what failed in between has ended its lanes: it would be missing
-        if not all(lane.alive for lane in (*self.lanes.values(), *other.lanes.values())):
-            return None
-        both = sink.join(self.ready, other.ready)
-        return both and Flight({**self.lanes, **other.lanes}, both.batch, both)
-
-    def of(self, batch: Batch) -> Batch:
-        """What is still to be written of that."""
-        return batch.without({one for one in batch.parts if not self.lanes[one].alive})
 
     def blocks(self, other: "Flight") -> bool:
         """Whether the other one must wait, for it goes on where this one ends."""
@@ -124,7 +138,7 @@ class Flight:
 
     def over(self) -> None:
         """Nothing more will become of it."""
-        self.batch = self.ready = None
+        self.batch = self.cargo = None
 
 
 class Flights:
@@ -204,17 +218,15 @@ class Flights:
         assert batch is not None
         try:
             prepared = await self._asking.ask(f"prepare {batch.id}", self._sink.prepare, batch)
-            flight.prepared(Ready(batch, prepared))
-            while not self._may_land(flight):
+            cargo = flight.load(Ready(batch, prepared))
+            while flight.landing or not self._may_land(flight):
+                if flight.batch is None:
+                    return {}  # another one took it along, and tells
                 await self._news.wait()
-            if flight.batch is None:
-                return {}  # another one took it along, and tells
-            whole, aboard = self._with_followers(flight)
-            landed = await self._land(whole, aboard, ground)
+            cargo, aboard = self._with_followers(flight, cargo)
+            landed = await self._land(cargo, aboard, ground)
             if landed is None:  # only then: what failed may be there all the same
-                for one in aboard:
-                    assert one.ready is not None
-                    await self._asking.once(self._sink.discard, one.ready.prepared)
+                await self._asking.once(self._sink.discard, prepared)
         except BaseException as error:
             for one in aboard:
                 self.give_up(one.lanes.values())  # nothing may land behind a gap
@@ -224,43 +236,40 @@ class Flights:
             return {}
         else:
             parts = {} if landed is None else landed.parts
-            return {whole.lanes[one]: part.end for one, part in parts.items()}
+            return {cargo.lanes[one]: part.end for one, part in parts.items()}
         finally:
             for one in aboard:
                 one.over()
             self._stir()
 
     def _may_land(self, flight: Flight) -> bool:
-        """Whether it is its turn, or another one took it along and is there."""
-        if flight.landing:
-            return flight.batch is None
         before = takewhile(lambda other: other is not flight, self._flights)
         return not any(other.blocks(flight) for other in before)
 
-    def _with_followers(self, flight: Flight) -> tuple[Flight, list[Flight]]:
-        """It and those behind it that wait for nothing else, as one if the sink wants that."""
-        whole, aboard = flight, [flight]
-        if not (self._sink.remembers and isinstance(self._sink, Joins)):
-            return whole, aboard
-        ahead = set(takewhile(lambda other: other is not flight, self._flights))
+    def _with_followers(self, flight: Flight, cargo: Cargo) -> tuple[Cargo, list[Flight]]:
+        """What lands now, and whose: with those that wait only for this one, if the sink likes."""
+        aboard, sink = [flight], self._sink
+        if not (sink.remembers and isinstance(sink, Joins)):
+            return cargo, aboard
+        ahead = list(takewhile(lambda other: other is not flight, self._flights))
         for other in list(self._flights)[len(ahead) + 1 :]:
-            both = whole.joined(other, self._sink)
-            if both is None or any(one.blocks(other) for one in ahead):
-                break
-            whole, aboard = both, [*aboard, other]
-        return whole, aboard
+            alike = not sink.apart or other.lanes.keys() == flight.lanes.keys()
+            free = alike and not other.landing and not any(one.blocks(other) for one in ahead)
+            both = cargo.joined(other.cargo, sink) if free and other.cargo is not None else None
+            if both is None:
+                ahead.append(other)  # and what goes on where it ends waits for it
+            else:
+                cargo, aboard = both, [*aboard, other]
+        return cargo, aboard
 
-    async def _land(
-        self, whole: Flight, aboard: Collection[Flight], ground: Ground
-    ) -> Batch | None:
+    async def _land(self, cargo: Cargo, aboard: Collection[Flight], ground: Ground) -> Batch | None:
         """What of it is in the sink now; None if nothing of it was even tried."""
         now = asyncio.get_running_loop().time
-        assert whole.ready is not None
-        batch, prepared = whole.ready
-        wanted = whole.of(batch)
+        batch, prepared = cargo.ready
+        wanted = cargo.of(batch)
         if wanted.parts and (held_back := await ground.may_not_land(wanted)):
-            await self._turn_away(whole, batch, held_back, ground)
-        wanted = whole.of(wanted)
+            await self._turn_away(cargo, held_back, ground)
+        wanted = cargo.of(wanted)
         self.counts.abandon(len(batch.parts) - len(wanted.parts))
         if not wanted.parts:
             return None
@@ -270,16 +279,16 @@ class Flights:
         away = await self._asking.ask(f"write {batch.id}", self._sink.publish, wanted, prepared)
         landed = wanted.without(away)
         for one, part in landed.parts.items():
-            whole.lanes[one].landed(part.end)
+            cargo.lanes[one].landed(part.end)
         self.counts.land(landed, len(away), now() - began)
         if away:
-            await self._turn_away(whole, batch, away, ground)
+            await self._turn_away(cargo, away, ground)
         return landed
 
     async def _turn_away(
-        self, flight: Flight, batch: Batch, which: Collection[TopicPartition], ground: Ground
+        self, cargo: Cargo, which: Collection[TopicPartition], ground: Ground
     ) -> None:
         """Nothing may land behind these; they are read again, if they are ours."""
-        starts = {flight.lanes[one]: batch.parts[one].start for one in which}
+        starts = {cargo.lanes[one]: cargo.ready.batch.parts[one].start for one in which}
         self.give_up(starts)
         await ground.turned_away(starts)

@@ -2,13 +2,13 @@
 
     spark.readStream.schema(...).parquet("landing")
 
-Beside the files there are folders that Spark does not look into. A file is written into
+Beside the files there are two folders that Spark does not look into. A file is written into
 ``_pending``. What makes it count is its claim in ``_offsets``: a symbolic link named for the offset
-at which the file begins, which says where it ends and what it is called. To make a link is atomic,
-and fails when there is one already. So of two writers one wins, whatever the other believes to own,
-and the ranges of a partition follow each other. Then the file is moved to where Spark sees it; if
-its writer dies before that, whoever comes next does it. ``_topics`` has the ids of topics, to know
-one from another of the same name.
+at which the file begins, which says where it ends, what it is called and, by its id, of which topic
+it is: there may have been another of that name. To make a link is atomic, and fails when there is
+one already. So of two writers one wins, whatever the other believes to own, and the ranges of a
+partition follow each other. Then the file is moved to where Spark sees it; if its writer dies
+before that, whoever comes next does it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,11 +25,11 @@ from uuid import UUID
 
 import pyarrow.parquet as pq
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, SinkAhead
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch, Part, range_name
 
-_CLAIM: Final = re.compile(r"(\d{20})\.([0-9a-f]{32})")
+_CLAIM: Final = re.compile(r"(\d{20})\.([0-9a-f]{32})(?:\.([0-9a-f]{32}))?")
 _FIRST: Final = "first"  # the claim of where everything begins
 _SECONDS_KEPT: Final = 24 * 3600.0  # claims, and what was never published: no writer sleeps longer
 _CLAIMS_BETWEEN_LOOKS: Final = 1000
@@ -43,11 +43,13 @@ class Claim(NamedTuple):
     start: int
     end: int
     token: str  # of the file, so that a writer knows its own
+    topic_id: UUID | None = None  # not from brokers before Kafka 2.8
 
     @property
     def target(self) -> str:
         """What its link says."""
-        return f"{self.end:020d}.{self.token}"
+        of_which = "" if self.topic_id is None else f".{self.topic_id.hex}"
+        return f"{self.end:020d}.{self.token}{of_which}"
 
 
 class LandingFolder:
@@ -66,7 +68,7 @@ class LandingFolder:
         self._parquet = {"compression": "zstd", **parquet}
         self._claims = Counter[TopicPartition]()  # made by us
         self._ends: dict[TopicPartition, int | None] = {}  # as we saw them last
-        self._ids: dict[str, str] = {}  # of topics that are new here
+        self._topics: dict[TopicPartition, UUID | None] = {}  # of which those are
 
     def __str__(self) -> str:
         return f"the landing folder {self.folder}"
@@ -75,16 +77,12 @@ class LandingFolder:
     def _pending(self) -> Path:
         return self.folder / "_pending"
 
-    @property
-    def _topics(self) -> Path:
-        return self.folder / "_topics"
-
     def _offsets(self, partition: TopicPartition) -> Path:
         return self.folder / "_offsets" / _name("", partition.topic, f"-{partition.partition}")
 
     def open(self) -> None:
         """Make the folders, and sweep out what died before it was published."""
-        for folder in (self.folder, self._pending, self.folder / "_offsets", self._topics):
+        for folder in (self.folder, self._pending, self.folder / "_offsets"):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
@@ -123,25 +121,8 @@ class LandingFolder:
         for claims in folders.values():  # who runs only now and then gets to no other time for it
             _forget_old(claims)
         self._ends |= ends
+        self._topics |= {one: claim and claim.topic_id for one, claim in found.items()}
         return ends
-
-    def strangers(self, topics: Mapping[str, UUID]) -> Collection[str]:
-        """Those that have another id than when their first record came."""
-        found = {}
-        for topic in topics:
-            with contextlib.suppress(FileNotFoundError):
-                found[topic] = _target(self._topics / _name("", topic, ""))
-        self._ids |= {one: given.hex for one, given in topics.items() if one not in found}
-        return {topic for topic, known in found.items() if known != topics[topic].hex}
-
-    def _introduce(self, topics: Set[str]) -> None:
-        """Keep the ids of those that are new, before anything of them is here."""
-        if new := self._ids.keys() & topics:
-            for topic in new:
-                _linked(self._topics / _name("", topic, ""), self._ids[topic])
-            _sync(self._topics)
-            for topic in new:
-                self._ids.pop(topic, None)
 
     def _show(self, claims: Mapping[TopicPartition, Claim]) -> None:
         """Move claimed files to where they are seen. Harmless when somebody did."""
@@ -187,10 +168,11 @@ class LandingFolder:
     ) -> Collection[TopicPartition]:
         """Claim the ranges, in the order of the parts, and show the files."""
         self.discard({one: token for one, token in prepared.items() if one not in batch.parts})
+        self._check_topics(batch)
         claims = {
-            p.partition: Claim(p.start, p.end, prepared[p.partition]) for p in batch.parts.values()
+            one: Claim(part.start, part.end, prepared[one], part.topic_id)
+            for one, part in batch.parts.items()
         }
-        self._introduce({one.topic for one in claims})
         ours = {one: claim for one, claim in claims.items() if self._take(one, claim)}
         for one in ours:  # after all are made, as above, and before anybody sees a file
             _sync(self._offsets(one))
@@ -199,6 +181,13 @@ class LandingFolder:
         refused = claims.keys() - ours.keys()
         self.discard({one: prepared[one] for one in refused})
         return refused
+
+    def _check_topics(self, batch: Batch) -> None:
+        """Raise where it holds records of another topic of that name."""
+        for one, part in batch.parts.items():
+            kept = self._topics.get(one)
+            if kept is not None and part.topic_id is not None and kept != part.topic_id:
+                raise SinkAhead(str(self), one, self._ends.get(one) or 0, part.start)
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether the range is ours."""
@@ -216,7 +205,7 @@ class LandingFolder:
     def _note(self, claims: Mapping[TopicPartition, Claim]) -> None:
         """These are made; now and then those that are old can go."""
         for one, claim in claims.items():
-            self._ends[one] = claim.end
+            self._ends[one], self._topics[one] = claim.end, claim.topic_id
             self._claims[one] += 1
             if self._claims[one] % _CLAIMS_BETWEEN_LOOKS == 0:
                 _forget_old(self._offsets(one))
@@ -242,7 +231,8 @@ def _claim(path: Path) -> Claim:
         raise ConfigError(
             f"{path} -> {target} is not a claim of a landing folder: remove what is not ours"
         )
-    return Claim(int(path.name), int(found[1]), found[2])
+    topic_id = None if found[3] is None else UUID(found[3])
+    return Claim(int(path.name), int(found[1]), found[2], topic_id)
 
 
 def _last_claim(claims: Path) -> Claim | None:

@@ -4,17 +4,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
-from uuid import UUID
 
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.errors import CorruptRecords, OffsetNotThere, RecordsGone, SinkAhead, SinkFailed
 from asyncconsumer.fetch.events import Heard, Recreated, Skipped
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.asking import Asking
-from asyncconsumer.spark.batches import Batch, Collector, Lane
+from asyncconsumer.spark.batches import Batch, Collector, Lane, Promise
 from asyncconsumer.spark.flights import Flights
 from asyncconsumer.spark.promises import Promises
-from asyncconsumer.spark.sinks import Recognises, Sink
+from asyncconsumer.spark.sinks import Sink
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
@@ -71,6 +70,9 @@ class Ours:
             raise self._late()
         if lane.position is not None and first < lane.position:
             raise SinkAhead(str(self._sink), partition, lane.position, first)
+        if lane.first is None:
+            read = self._consumer.progress().get(partition)
+            lane.identify(None if read is None else read.topic_id)
         return lane
 
     # --- for the consumer ------------------------------------------------------------------------
@@ -104,36 +106,23 @@ class Ours:
         if self._closed or not partitions:
             return
         before = {one: self.lanes.get(one) for one in partitions}
-        until: Mapping[TopicPartition, int] = {}
+        promised: Mapping[TopicPartition, Promise] = {}
         recorded: Mapping[TopicPartition, int | None]
-        ids = await self._consumer.topic_ids(one.topic for one in partitions)
         if self._sink.remembers:
             recorded = await self._asking.ask("tell its offsets", self._sink.load, partitions)
-            await self._check(ids, recorded)
         else:
-            recorded, until = await self.promises.load(partitions)
+            recorded, promised = await self.promises.load(partitions)
         for one in partitions:
             if self.lanes.get(one) is not before[one] or one not in self._consumer.assignment:
                 continue  # it went, or came anew, meanwhile
             at = recorded.get(one)
-            self.lanes[one] = Lane(one, at, ids.get(one.topic), at, until.get(one))
+            self.lanes[one] = Lane(one, at, written=at, promise=promised.get(one))
             start = starts.get(one) if at is None else at
             if start is not None:
                 self._consumer.seek(one, start)
             if at is None and self._consumer.commits:
                 self._fresh.add(self.lanes[one])
                 self._bell.set()
-
-    async def _check(
-        self, ids: Mapping[str, UUID], recorded: Mapping[TopicPartition, int | None]
-    ) -> None:
-        """Raise if a topic was made anew while nobody fed it: it may be longer by now."""
-        if not isinstance(self._sink, Recognises):
-            return
-        others = await self._asking.ask("know topics again", self._sink.strangers, ids)
-        for one, at in recorded.items():
-            if one.topic in others:
-                raise SinkAhead(str(self._sink), one, at or 0, 0)
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Finish what is being written of these; what is only read so far is another's."""

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.errors import (
@@ -20,10 +21,10 @@ from asyncconsumer.errors import (
     UnknownMemberId,
 )
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.batches import Batch, Part, Promise
 
 _log: Final = logging.getLogger(__name__)
-_UNTIL: Final = re.compile(r"asyncconsumer batch until (\d{1,19})")
+_UNTIL: Final = re.compile(r"asyncconsumer batch until (\d{1,19})(?: of ([0-9a-f]{32}))?")
 _NOT_OURS: Final = NothingClaimed, IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
@@ -37,22 +38,22 @@ class Promises:
 
     async def load(
         self, partitions: Collection[TopicPartition]
-    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, int]]:
-        """Where to go on, and where the first batch must end, if it was promised."""
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, Promise]]:
+        """Where to go on, and what was promised of the first batch."""
         kept = await self._consumer.committed(partitions)
-        until: dict[TopicPartition, int] = {}
+        promised: dict[TopicPartition, Promise] = {}
         for one, offset in kept.items():
             if offset is not None and (found := _UNTIL.fullmatch(Offset.of(offset).metadata)):
-                until[one] = int(found[1])
-        return kept, until
+                topic_id = None if found[2] is None else UUID(found[2])
+                promised[one] = Promise(int(found[1]), topic_id)
+        return kept, promised
 
     async def make(self, batch: Batch) -> Collection[TopicPartition]:
         """Promise a batch; returns the partitions that are not ours to promise for."""
         if not self._needed:
             return ()
         offsets = {
-            one: Offset(part.start, metadata=f"asyncconsumer batch until {part.end}")
-            for one, part in batch.parts.items()
+            one: Offset(part.start, metadata=_text_of(part)) for one, part in batch.parts.items()
         }
         try:
             promised = await self._consumer.commit(offsets)
@@ -71,3 +72,8 @@ class Promises:
             self.failed += 1
             told = ", ".join(f"{one} {int(at)}" for one, at in offsets.items())
             _log.warning("the group was not told how far we are (%s): %s", told, error)
+
+
+def _text_of(part: Part) -> str:
+    of_which = "" if part.topic_id is None else f" of {part.topic_id.hex}"
+    return f"asyncconsumer batch until {part.end}{of_which}"

@@ -4,7 +4,6 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
-from uuid import UUID
 
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch
@@ -60,16 +59,11 @@ class Joins(Protocol):
     Only for one that `remembers`: what was promised to be one batch stays one.
     """
 
-    def join(self, first: Ready, then: Ready) -> Ready | None:
-        """Both as one, as if it was prepared so; None if that cannot be. No waiting here."""
+    def join_batches(self, first: Ready, then: Ready) -> Ready | None:
+        """Both as one, as if it was prepared so; None if that cannot be.
 
-
-@runtime_checkable
-class Recognises(Protocol):
-    """A sink that keeps a topic's id with its offsets, and so tells it from one of its name."""
-
-    def strangers(self, topics: Mapping[str, UUID]) -> Any:  # noqa: ANN401 - or awaitable
-        """Those of whose name it holds another topic; the others are these from now on."""
+        A plain function, and quick: the event loop waits for it.
+        """
 
 
 class Threads:

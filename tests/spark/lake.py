@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -66,7 +67,14 @@ def repeated(values: Iterable[int]) -> list[int]:
     return [value for value, count in Counter(values).items() if count > 1]
 
 
-def batch(topic: str, partition: int, start: int, values: Iterable[int]) -> Batch:
+def batch(
+    topic: str,
+    partition: int,
+    start: int,
+    values: Iterable[int],
+    *,
+    topic_id: UUID | None = None,
+) -> Batch:
     """One of one partition, without a broker."""
     listed = list(values)
     rows = pa.RecordBatch.from_pylist(
@@ -87,7 +95,9 @@ def batch(topic: str, partition: int, start: int, values: Iterable[int]) -> Batc
     )
     place = TopicPartition(topic, partition)
     end = start + len(listed)
-    part = Part(place, start, end, len(listed), rows.nbytes, partial(Shape(COLUMNS).of, [rows]))
+    part = Part(
+        place, start, end, len(listed), rows.nbytes, partial(Shape(COLUMNS).of, [rows]), topic_id
+    )
     return Batch({place: part})
 
 

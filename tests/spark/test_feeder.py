@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -466,8 +465,8 @@ class Ends:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Nobody reads it after us."""
 
-    async def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        return {topic: UUID(int=1) for topic in topics}
+    def progress(self) -> dict[TopicPartition, object]:
+        return {}
 
     async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
         for number in range(2):

@@ -27,23 +27,31 @@ class Pile(Shelf):
     def __init__(self, *, remembers: bool = True) -> None:
         super().__init__(remembers=remembers)
         self.takes_more = True
+        self.trouble: Exception | None = None
         self.discarded = list[object]()
+        self.most_parts = 0
+        self.slow: asyncio.Event | None = None  # the first batch of the other partition waits
         self.bad: dict[int, asyncio.Event] = {}  # what begins there fails, when it is time
 
     async def prepare(self, batch: Batch) -> str:
+        if self.slow is not None and OTHER in batch.parts and batch.parts[OTHER].start == 0:
+            await self.slow.wait()
         for one in batch.parts.values():
             if (late := self.bad.get(one.start)) is not None:
                 await late.wait()
                 raise OSError("no room")
         return batch.id
 
-    def join(self, first: Ready, then: Ready) -> Ready | None:
+    def join_batches(self, first: Ready, then: Ready) -> Ready | None:
+        if self.trouble is not None:
+            raise self.trouble
         if not self.takes_more:
             return None
         return Ready(first.batch.joined(then.batch), f"{first.prepared}+{then.prepared}")
 
     async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
         assert batch.rows == batch.table.num_rows
+        self.most_parts = max(self.most_parts, len(batch.parts))
         return await super().publish(batch, prepared)
 
     async def discard(self, prepared: object) -> None:
@@ -126,6 +134,38 @@ async def test_a_sink_may_want_them_one_by_one(remembers: bool) -> None:
 
 
 @simulated(seeds=range(3), limit=600)
+async def test_what_cannot_be_joined_lands_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(records=40) as cluster:
+        sink, gate = Pile(), asyncio.Event()
+        sink.trouble = OSError("not today")
+        sink.gates[AT] = gate
+        async with feeder(cluster, sink, max_in_flight=4) as one:
+            await until(partial(has_sent, one, 4))
+            gate.set()
+            await one.caught_up()
+        assert sink.ranges() == [(at, at + 10) for at in range(0, 40, 10)]
+        assert "could not be joined" in caplog.text
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_a_sink_that_wants_partitions_apart_has_them_joined_apart() -> None:
+    async with world(2) as cluster:
+        sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
+        sink.apart = True
+        sink.gates.update(gates)
+        async with feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as one:
+            for number in range(1, 4):
+                cluster.append("t", 0, 10)
+                cluster.append("t", 1, 10)
+                await until(partial(has_sent, one, 2 * number))
+            for gate in gates.values():
+                gate.set()
+            await one.caught_up()
+        assert sink.ranges(AT) == sink.ranges(OTHER) == [(0, 10), (10, 30)]
+        assert sink.most_parts == 1
+
+
+@simulated(seeds=range(3), limit=600)
 async def test_what_is_refused_together_is_read_again_from_its_beginning() -> None:
     async with world(records=60) as cluster:
         sink, gate, refused = Pile(), asyncio.Event(), list[Batch]()
@@ -176,7 +216,9 @@ async def test_behind_what_failed_together_nothing_is_written() -> None:
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_nothing_is_joined_over_what_could_not_be_prepared() -> None:
+async def test_nothing_is_joined_over_what_could_not_be_prepared(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The partition of that ends there; the other one goes on."""
     async with world(2) as cluster:
         sink, gate, other_gate = Pile(), asyncio.Event(), asyncio.Event()
@@ -196,6 +238,7 @@ async def test_nothing_is_joined_over_what_could_not_be_prepared() -> None:
                 await one.run()
         assert sink.ranges(AT) == [(0, 10)]
         assert sink.ranges(OTHER) == [(0, 5), (5, 10)]
+        assert "could not be joined" not in caplog.text  # nobody tried
 
 
 @simulated(seeds=range(3), limit=600)
@@ -216,6 +259,44 @@ async def test_nothing_overtakes_what_is_ahead_of_it_in_another_partition() -> N
             await one.caught_up()
         assert sink.ranges(AT) == [(0, 10), (10, 15)]
         assert sink.ranges(OTHER) == [(0, 10), (10, 20), (20, 25)]
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_nothing_overtakes_what_is_not_prepared_yet() -> None:
+    async with world(2) as cluster:
+        sink, gate = Pile(), asyncio.Event()
+        sink.gates[AT] = gate
+        sink.slow = asyncio.Event()
+        async with feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as one:
+            for number, records in enumerate([(10, 0), (10, 0), (0, 10), (0, 10)], 1):
+                for partition, count in enumerate(records):
+                    cluster.append("t", partition, count)
+                await until(partial(has_sent, one, number))
+            gate.set()
+            await until(lambda: sink.ends.get(AT) == 20)
+            assert not sink.ranges(OTHER)
+            sink.slow.set()
+            await one.caught_up()
+        assert follow_each_other(sink.ranges(OTHER))
+        assert sink.ends == {AT: 20, OTHER: 20}
+
+
+@simulated(seeds=range(3), limit=600)
+async def test_what_is_being_written_already_is_not_taken_along() -> None:
+    async with world(2) as cluster:
+        sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
+        sink.gates.update(gates)
+        async with feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as one:
+            for number, records in enumerate([(10, 0), (10, 0), (0, 10)], 1):
+                for partition, count in enumerate(records):
+                    cluster.append("t", partition, count)
+                await until(partial(has_sent, one, number))
+            await until(lambda: not sink.gates)
+            gates[AT].set()
+            await until(lambda: sink.ends.get(AT) == 20)
+            gates[OTHER].set()
+            await one.caught_up()
+        assert sink.ranges(OTHER) == [(0, 10)]
 
 
 @simulated(seeds=range(3), limit=600)

@@ -1,10 +1,9 @@
-"""A topic that was deleted and made anew while nobody fed it: it must not be taken for the old one.
+"""A topic that was deleted and made anew: nothing of it may be taken for what follows the old one.
 
-By then it may be as long as the old one was, so that no offset tells.
+It may be as long by then as the old one was, so that no offset tells.
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,8 +11,9 @@ from uuid import UUID
 import pytest
 from deltalake import DeltaTable
 
-from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import SinkAhead
+from asyncconsumer import TopicPartition
+from asyncconsumer.errors import SinkAhead, SinkFailed
+from asyncconsumer.model import Offset
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.delta import DeltaSink
 from asyncconsumer.spark.landing import LandingFolder
@@ -27,9 +27,9 @@ from tests.spark.shelf import feeder as fed_by_fakes
 
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 ONE, ANOTHER = UUID(int=1 << 100), UUID(int=2 << 100)
-BOTH: list[Any] = [LandingFolder, DeltaSink]
+KINDS: list[Any] = [LandingFolder, DeltaSink]
 
-of_both = pytest.mark.parametrize("kind", BOTH)
+of_both = pytest.mark.parametrize("kind", KINDS)
 
 
 def opened(kind: Callable[[str], Any], folder: Path) -> Any:
@@ -43,121 +43,155 @@ def write(one: Any, what: Batch) -> set[TopicPartition]:
     return set(one.publish(what, one.prepare(what)))
 
 
+# --- sinks ---------------------------------------------------------------------------------------
+
+
 @pytest.mark.fast
 @of_both
-def test_a_topic_is_known_from_its_first_record_on(kind: Any, tmp_path: Path) -> None:
+def test_what_follows_is_taken_only_of_the_same_topic(kind: Any, tmp_path: Path) -> None:
     one = opened(kind, tmp_path)
-    assert not one.strangers({"t": ANOTHER})
-    assert not one.strangers({"t": ONE})  # nothing was written of the other
-    assert write(one, batch("t", 0, 0, range(3))) == set()
-    for again in (one, opened(kind, tmp_path)):
-        assert not again.strangers({"t": ONE, "u": ANOTHER})
-        assert set(again.strangers({"t": ANOTHER, "u": ANOTHER})) == {"t"}
+    assert write(one, batch("t", 0, 0, range(3), topic_id=ONE)) == set()
+    for number in range(2):
+        again = opened(kind, tmp_path) if number else one
+        assert write(again, batch("t", 0, 3 + number, [1], topic_id=ONE)) == set()
+        with pytest.raises(
+            SinkAhead, match=r"t\[0\].*another topic of that name.* anew\. "
+        ) as told:
+            write(again, batch("t", 0, 4 + number, [1], topic_id=ANOTHER))
+        assert (told.value.partition, told.value.recorded) == (PLACE, 4 + number)
+    assert opened(kind, tmp_path).load([PLACE]) == {PLACE: 5}
 
 
 @pytest.mark.fast
 @of_both
-def test_two_that_meet_a_topic_at_the_same_time_agree(kind: Any, tmp_path: Path) -> None:
-    writers = [opened(kind, tmp_path), opened(kind, tmp_path)]
-    for one in writers:
-        assert not one.strangers({"t": ONE})
-    for number, one in enumerate(writers):
-        assert write(one, batch("t", number, 0, [number])) == set()
-        assert write(one, batch("t", number, 1, [number])) == set()
-    assert not writers[0].strangers({"t": ONE})
-    assert set(writers[1].strangers({"t": ANOTHER})) == {"t"}
-
-
-@pytest.mark.fast
-@of_both
-def test_the_first_record_says_which_topic_it_is(kind: Any, tmp_path: Path) -> None:
-    first, late = opened(kind, tmp_path), opened(kind, tmp_path)
-    first.strangers({"t": ONE})
-    late.strangers({"t": ANOTHER})
-    write(first, batch("t", 0, 0, [0]))
-    write(late, batch("t", 1, 0, [1]))
-    assert set(opened(kind, tmp_path).strangers({"t": ANOTHER})) == {"t"}
-
-
-@pytest.mark.fast
-@of_both
-def test_topics_may_come_one_after_another(kind: Any, tmp_path: Path) -> None:
+def test_where_brokers_have_no_ids_nothing_is_another(kind: Any, tmp_path: Path) -> None:
+    """And what was fed before they had them is known from the next batch on."""
+    assert write(opened(kind, tmp_path), batch("t", 0, 0, [0])) == set()
+    assert write(opened(kind, tmp_path), batch("t", 0, 1, [1], topic_id=ONE)) == set()
     one = opened(kind, tmp_path)
-    one.load([TopicPartition("u", 0)])
-    one.strangers({"t": ONE})
-    one.strangers({"u": ONE})
-    write(one, joined(batch("t", 0, 0, [0]), batch("u", 0, 0, [1])))
-    again = opened(kind, tmp_path)
-    assert set(again.strangers({"t": ANOTHER, "u": ANOTHER})) == {"t", "u"}
-
-
-@pytest.mark.fast
-@of_both
-def test_what_was_fed_before_ids_were_kept_is_known_from_the_next_batch_on(
-    kind: Any, tmp_path: Path
-) -> None:
-    one = opened(kind, tmp_path)
-    assert write(one, batch("t", 0, 0, range(3))) == set()
-    one = opened(kind, tmp_path)
-    assert not one.strangers({"t": ONE})
-    assert write(one, batch("t", 0, 3, range(3))) == set()
-    assert set(opened(kind, tmp_path).strangers({"t": ANOTHER})) == {"t"}
+    with pytest.raises(SinkAhead):
+        write(one, batch("t", 0, 2, [2], topic_id=ANOTHER))
+    assert write(one, batch("t", 0, 2, [2])) == set()
 
 
 @pytest.mark.fast
 @of_both
 def test_topics_are_told_apart(kind: Any, tmp_path: Path) -> None:
-    """Each has its own id, however long its name is; and who has none is never a stranger."""
-    names = ["t" * 249, "t" * 248 + "u", "v"]
-    one = opened(kind, tmp_path)
-    one.load([TopicPartition(name, 0) for name in names])
-    ids = {name: UUID(int=(number + 1) << 100) for number, name in enumerate(names[:2])}
-    assert not one.strangers(ids)
-    assert write(one, joined(*(batch(name, 0, 0, [1]) for name in names))) == set()
-    again = opened(kind, tmp_path)
-    assert not again.strangers(ids)
-    assert not again.strangers({})
-    assert set(again.strangers(dict(zip(names, reversed(ids.values()), strict=False)))) == set(ids)
+    ids = {"t": ONE, "u": ANOTHER, "t" * 249: UUID(int=3 << 100)}
+    places = [TopicPartition(topic, 0) for topic in ids]
+    for at in range(3):
+        one = opened(kind, tmp_path)
+        one.load(places)
+        whole = joined(*(batch(topic, 0, at, [at], topic_id=ids[topic]) for topic in ids))
+        assert write(one, whole) == set()
 
 
 @pytest.mark.fast
-def test_an_id_is_one_commit_with_the_first_records(tmp_path: Path) -> None:
+def test_a_delta_table_has_the_id_in_the_commit_of_the_first_records(tmp_path: Path) -> None:
     one = opened(DeltaSink, tmp_path)
-    one.strangers({"t": ONE})
     for at in range(3):
-        write(one, batch("t", 0, at, [at]))
+        write(one, batch("t", 0, at, [at], topic_id=ONE))
     log = sorted((tmp_path / "sink" / "_delta_log").glob("*.json"))
     told = [number for number, path in enumerate(log) if "asyncconsumer:t:id" in path.read_text()]
     assert told == [1]  # the table itself is 0
-    assert DeltaTable(one.uri).transaction_version("asyncconsumer:t:id") == ONE.int >> 65
-
-
-class Knows(Shelf):
-    """One that keeps ids."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ids: dict[str, UUID] = {}
-
-    async def strangers(self, topics: Mapping[str, UUID]) -> Collection[str]:
-        return {one for one, given in topics.items() if self.ids.setdefault(one, given) != given}
+    with pytest.raises(SinkAhead, match=r"t\[1\] up to offset 0"):  # of the same topic
+        write(one, batch("t", 1, 0, [0], topic_id=ANOTHER))
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("records", [5, 30, 100])
+@pytest.mark.parametrize("late_id", [ONE, ANOTHER])
+def test_of_two_that_tell_a_table_of_a_topic_the_second_looks_again(
+    late_id: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, late = opened(DeltaSink, tmp_path), opened(DeltaSink, tmp_path)
+    write(one, batch("other", 0, 0, [0]))
+    meanwhile, append = [batch("t", 0, 0, [0], topic_id=ONE)], DeltaSink._append
+
+    def after_another(self: DeltaSink, table: DeltaTable, what: Batch) -> None:
+        if self is late and meanwhile:
+            write(one, meanwhile.pop())
+        append(self, table, what)
+
+    monkeypatch.setattr(DeltaSink, "_append", after_another)
+    second = batch("t", 1, 0, [1], topic_id=late_id)
+    if late_id == ONE:
+        assert write(late, second) == set()
+    else:
+        with pytest.raises(SinkAhead, match=r"t\[1\]"):
+            write(late, second)
+    held = {PLACE: 1, OTHER: 1 if late_id == ONE else None}
+    assert opened(DeltaSink, tmp_path).load([PLACE, OTHER]) == held
+
+
+# --- feeders -------------------------------------------------------------------------------------
+
+
+class Names(Shelf):
+    """One that keeps what batches are called, and of which topic they are."""
+
+    def __init__(self, *, remembers: bool = True) -> None:
+        super().__init__(remembers=remembers)
+        self.ids = list[UUID | None]()
+        self.names = list[tuple[str, int]]()
+        self.dies = False
+
+    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        self.ids += [part.topic_id for part in batch.parts.values()]
+        self.names.append((batch.txn_app_id, batch.txn_version))
+        if self.dies:
+            raise OSError("here the process dies")
+        return await super().publish(batch, prepared)
+
+
+@pytest.mark.fast
 @simulated(seeds=range(2), limit=600)
-async def test_nothing_is_fed_of_a_topic_that_was_made_anew_meanwhile(records: int) -> None:
+async def test_a_batch_has_the_id_of_the_topic_that_was_read() -> None:
+    """Also where that is another one than when the partition was taken up."""
+    async with world() as cluster:
+        sink = Names()
+        async with fed_by_fakes(cluster, sink) as one:
+            await one.caught_up()
+            made = cluster.recreate_topic("t")
+            cluster.append("t", 0, 10)
+            await one.caught_up()
+        assert sink.ends == {AT: 10}
+        assert set(sink.ids) == {made}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("told", ["", f" of {ONE.hex}"])
+@simulated(seeds=range(2), limit=600)
+async def test_a_batch_that_is_made_again_has_the_name_that_it_had(told: str) -> None:
+    """Whatever was in use then: it may be in the table by that name."""
     async with world(records=30) as cluster:
-        sink = Knows()
-        for _ in range(2):
-            async with fed_by_fakes(cluster, sink) as one:
-                await one.caught_up()
-        cluster.recreate_topic("t")
-        cluster.append("t", 0, records)
-        with pytest.raises(SinkAhead, match=r"t\[0\] up to offset 30.* created anew"):
-            async with fed_by_fakes(cluster, sink) as one, asyncio.timeout(60):
+        sink = Names(remembers=False)
+        async with fed_by_fakes(cluster, sink, max_records=1000) as one:
+            promise = Offset(0, metadata=f"asyncconsumer batch until 7{told}")
+            await one.caught_up()
+            await one._consumer.commit({AT: promise})
+        sink.names.clear()
+        sink.ends.clear()
+        async with fed_by_fakes(cluster, sink, max_records=1000) as one:
+            await one.caught_up()
+        first, rest = sink.names
+        assert first == ("asyncconsumer:t:0" + (":AAAAEAAAAAAAAAAAAAAAAA" if told else ""), 7)
+        assert rest[0] not in (first[0], "asyncconsumer:t:0")
+
+
+@pytest.mark.fast
+@simulated(seeds=range(2), limit=600)
+async def test_a_promise_has_the_id() -> None:
+    async with world(records=5) as cluster:
+        sink = Names(remembers=False)
+        sink.dies = True
+        with pytest.raises(SinkFailed, match="dies"):
+            async with fed_by_fakes(cluster, sink, retries=0) as one:
                 await one.run()
-        assert sink.ends == {AT: 30}
+        sink.dies = False
+        async with fed_by_fakes(cluster, sink) as one:
+            await one.caught_up()
+        assert sink.names[0] == sink.names[1]
+        assert sink.ids[0] == sink.ids[1] is not None
 
 
 async def test_delta_is_told_of_another_name_when_a_topic_is_made_anew(kafka: KafkaHandle) -> None:
@@ -180,22 +214,20 @@ async def test_delta_is_told_of_another_name_when_a_topic_is_made_anew(kafka: Ka
 
 
 @of_both
-async def test_a_real_topic_that_was_made_anew_and_is_longer(
+async def test_nothing_is_fed_of_a_topic_that_was_made_anew_meanwhile(
     kind: Any, kafka: KafkaHandle, tmp_path: Path
 ) -> None:
-    topic, group = await kafka.topic(), kafka.group()
+    topic, group, folder = await kafka.topic(), kafka.group(), str(tmp_path / "sink")
     await send(kafka, topic, range(20))
-    async with feeder(kafka, topic, group, kind(str(tmp_path / "sink"))) as one:
+    async with feeder(kafka, topic, group, kind(folder)) as one:
         await one.caught_up()
-        before = await one._consumer.topic_ids([topic, "nowhere"])
     await kafka.admin.delete_topic(topic)
     await kafka.admin.create_topic(topic)
     await send(kafka, topic, range(100, 150))
-    place = TopicPartition(topic, 0)
-    async with Consumer(bootstrap_servers=kafka.bootstrap_servers, partitions=[place]) as other:
-        after = await other.topic_ids([topic])
-    assert before.keys() == after.keys() == {topic}
-    assert before != after
-    with pytest.raises(SinkAhead, match="created anew"):
-        async with feeder(kafka, topic, group, kind(str(tmp_path / "sink"))) as one:
+    with pytest.raises(SinkAhead, match="another topic of that name"):
+        async with feeder(kafka, topic, group, kind(folder)) as one:
             await one.run()
+    sink = kind(folder)
+    sink.open()
+    place = TopicPartition(topic, 0)
+    assert sink.load([place]) == {place: 20}
