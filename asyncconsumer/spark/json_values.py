@@ -1,6 +1,6 @@
 """JSON values, all of a batch at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,6 +37,17 @@ def _finer(kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_finer(field.type)) for field in kind])
     return kind
+
+
+def _decimals(column: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow's
+    """The columns of decimals in it, at any depth."""
+    if pa.types.is_decimal(column.type):
+        yield column
+    elif pa.types.is_list(column.type):
+        yield from _decimals(column.values)
+    elif pa.types.is_struct(column.type):
+        for number in range(column.type.num_fields):
+            yield from _decimals(column.field(number))
 
 
 class JsonDecoder:
@@ -87,7 +98,17 @@ class JsonDecoder:
         table = self._parsed(data)
         if table.num_rows != len(values):
             raise Undecodable("it is more than one value")
-        return table.column("v").combine_chunks().cast(self._kind, safe=False)
+        made = table.column("v").combine_chunks().cast(self._kind, safe=False)
+        self._check_decimals(made)
+        return made
+
+    def _check_decimals(self, made: Any) -> None:  # noqa: ANN401 - pyarrow's
+        """Raise for one with too many digits: Arrow's reader takes it, and Spark would fail."""
+        try:
+            for column in _decimals(made):
+                column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise Undecodable(str(error)) from None
 
     def _parsed(self, data: Any) -> Any:  # noqa: ANN401 - pyarrow's
         """A table. Times with nanoseconds are cut to what Spark has, as Spark itself does."""
