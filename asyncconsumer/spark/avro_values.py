@@ -15,7 +15,7 @@ from asyncconsumer.serdes.models import package
 from asyncconsumer.spark.typed import Undecodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 _DAMAGED: Final = (
     EOFError,
@@ -57,9 +57,9 @@ class AvroDecoder:
         read = package("fastavro", "Avro").schemaless_reader
         self._read: Callable[[io.BytesIO], Any] = lambda data: read(data, written, None)
 
-    def hopeless(self, _values: Any) -> "Sequence[int]":  # noqa: ANN401 - pyarrow's
-        """None: to try one value costs no more than to look at it."""
-        return ()
+    def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """As they are: to try one value costs no more than to look at it."""
+        return values, {}
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
         """A column of structs."""

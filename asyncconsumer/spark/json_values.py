@@ -1,14 +1,13 @@
 """JSON values, all of a batch at once."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from json import JSONDecodeError, loads
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import compute, json
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.json_mending import mender
 from asyncconsumer.spark.typed import Undecodable
 
 _BEFORE, _AGAIN, _BEHIND, _NOTHING = (
@@ -40,41 +39,15 @@ def _finer(kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
     return kind
 
 
-def _test_of(kind: Any) -> Callable[[Any], bool]:  # noqa: ANN401 - pyarrow's
-    """Whether what Python's parser made of a text may be of a type; if in doubt, it may."""
-    if pa.types.is_struct(kind):
-        fields = [(field.name, _test_of(field.type)) for field in kind]
-        return lambda found: (
-            found is None
-            or (isinstance(found, dict) and all(test(found.get(name)) for name, test in fields))
-        )
-    if pa.types.is_list(kind):
-        inner = _test_of(kind.value_type)
-        return lambda found: found is None or (isinstance(found, list) and all(map(inner, found)))
-    if pa.types.is_signed_integer(kind):
-        most = 2 ** (kind.bit_width - 1)
-        return lambda found: found is None or (type(found) is int and -most <= found < most)
-    if pa.types.is_timestamp(kind):
-        return lambda found: found is None or (isinstance(found, str) and _is_moment(found))
-    for is_kind, types in _PLAIN:
-        if is_kind(kind):
-            return lambda found: type(found) in types
-    return lambda _: True
-
-
-_PLAIN: Final = (
-    (pa.types.is_boolean, {bool, type(None)}),
-    (pa.types.is_floating, {int, float, type(None)}),
-    (pa.types.is_string, {str, type(None)}),
-)
-
-
-def _is_moment(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+def _decimals(column: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow's
+    """The columns of decimals in it, at any depth."""
+    if pa.types.is_decimal(column.type):
+        yield column
+    elif pa.types.is_list(column.type):
+        yield from _decimals(column.values)
+    elif pa.types.is_struct(column.type):
+        for number in range(column.type.num_fields):
+            yield from _decimals(column.field(number))
 
 
 class JsonDecoder:
@@ -83,6 +56,8 @@ class JsonDecoder:
     Each value is put into an object of its own: so nothing that a value contains can be taken for
     more than one, or for a part of its neighbour. It is put there twice, in a list and as a member:
     what is right in both places is one value with nothing behind it. The list is not kept.
+
+    What Arrow does not take is mended, where it can be, to what Spark's `from_json` makes of it.
     """
 
     def __init__(self, kind: "pa.DataType") -> None:
@@ -92,7 +67,7 @@ class JsonDecoder:
                     f"JSON field {name}: Arrow reads no dates, no maps and no base64 from JSON; "
                     "take string, and to_date(), from_json() or unbase64() after reading"
                 )
-        self._may_be = _test_of(kind)
+        self._mend = mender(kind)
         self._kind = kind
         self._options = [
             json.ParseOptions(
@@ -101,17 +76,15 @@ class JsonDecoder:
             for one in dict.fromkeys((kind, _finer(kind)))
         ]
 
-    def hopeless(self, values: Any) -> Sequence[int]:  # noqa: ANN401 - pyarrow's
-        """Which are no JSON, or of other types: what Arrow takes, Python's parser takes as well."""
-        return [number for number, one in enumerate(values.to_pylist()) if not self._has_hope(one)]
-
-    def _has_hope(self, value: bytes) -> bool:
-        try:
-            return self._may_be(loads(value.decode()))
-        except (UnicodeDecodeError, JSONDecodeError):
-            return False
-        except (ValueError, RecursionError):  # too long a number, too deep: Arrow may bear it
-            return True
+    def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """What Arrow takes, Python's parser takes as well; what neither does is no JSON."""
+        found, hopeless = values.to_pylist(), {}
+        for number, value in enumerate(found):
+            try:
+                found[number] = self._mend(value)
+            except Undecodable as error:
+                hopeless[number] = str(error)
+        return pa.array(found, pa.binary()), hopeless
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
         """A column of structs."""
@@ -125,7 +98,17 @@ class JsonDecoder:
         table = self._parsed(data)
         if table.num_rows != len(values):
             raise Undecodable("it is more than one value")
-        return table.column("v").combine_chunks().cast(self._kind, safe=False)
+        made = table.column("v").combine_chunks().cast(self._kind, safe=False)
+        self._check_decimals(made)
+        return made
+
+    def _check_decimals(self, made: Any) -> None:  # noqa: ANN401 - pyarrow's
+        """Raise for one with too many digits: Arrow's reader takes it, and Spark would fail."""
+        try:
+            for column in _decimals(made):
+                column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise Undecodable(str(error)) from None
 
     def _parsed(self, data: Any) -> Any:  # noqa: ANN401 - pyarrow's
         """A table. Times with nanoseconds are cut to what Spark has, as Spark itself does."""

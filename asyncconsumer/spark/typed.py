@@ -1,6 +1,6 @@
 """Values as columns: decoded in Arrow, and what to do with those that cannot be."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -26,8 +26,11 @@ class Decoder(Protocol):
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's: binary without nulls -> a column
         """One for each, or Undecodable."""
 
-    def hopeless(self, values: Any) -> Sequence[int]:  # noqa: ANN401 - as above
-        """Which ones surely cannot be decoded, as far as that is cheaper to tell than to try."""
+    def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - as above
+        """Each with what makes it decodable, and those that surely are not, with the reason.
+
+        As far as that is cheaper to tell than to try. It is asked when some cannot be decoded.
+        """
 
 
 class TypedColumns:
@@ -39,6 +42,7 @@ class TypedColumns:
 
     def __init__(self, schema: "pa.Schema", decoder: Decoder, value_format: str, mode: str) -> None:
         self._schema = schema
+        self._kind = schema.field("value").type
         self._decoder = decoder
         self._format = value_format
         self._mode = mode
@@ -55,7 +59,8 @@ class TypedColumns:
         given = compute.is_valid(raw)
         decoded, bad = self._decoded(raw.drop_null())
         if bad and self._mode == "FAILFAST":
-            self._fail(batch.filter(given).slice(bad[0], 1))
+            first = min(bad)
+            self._fail(batch.filter(given).slice(first, 1), bad[first])
         is_bad = _spread(_flags(bad, len(decoded)), given)
         columns = {name: batch.column(name) for name in batch.schema.names}
         columns["value"] = _spread(decoded, given)
@@ -68,42 +73,56 @@ class TypedColumns:
     def _drops(self) -> bool:
         return self._mode == "DROPMALFORMED"
 
-    def _decoded(self, values: Any) -> tuple[Any, list[int]]:  # noqa: ANN401 - pyarrow's
-        """The column, and which of it are bad: halves are tried where the whole cannot be.
+    def _decoded(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """The column, and which of it are bad, with the reason.
 
-        Trying costs much more than a value does. So in a part that is small enough the decoder
-        looks at each value first, and what it knows to be bad is not tried again.
+        Trying costs much more than a value does. So where a part that is small enough cannot be
+        decoded, the decoder looks at each of its values before any is tried again.
         """
-        kind = self._schema.field("value").type
         if not len(values):
-            return pa.nulls(0, kind), []
+            return pa.nulls(0, self._kind), {}
         try:
-            return self._decoder.decode(values), []
+            return self._decoder.decode(values), {}
         except Undecodable:
-            if len(values) == 1:
-                return pa.nulls(1, kind), [0]
-        if len(values) <= _FEW and (hopeless := self._decoder.hopeless(values)):
-            return self._decoded_without(hopeless, values)
-        middle = len(values) // 2
-        first, bad = self._decoded(values.slice(0, middle))
-        second, worse = self._decoded(values.slice(middle))
-        return pa.concat_arrays([first, second]), bad + [middle + index for index in worse]
-
-    def _decoded_without(self, hopeless: Sequence[int], values: Any) -> tuple[Any, list[int]]:  # noqa: ANN401 - pyarrow's
+            if len(values) > _FEW:
+                return _in_parts(self._decoded, values, _FEW)
+        mended, hopeless = self._decoder.mended(values)
         good = compute.invert(_flags(hopeless, len(values)))
-        found, bad = self._decoded(values.filter(good))
+        found, bad = self._tried(mended.filter(good))
         places = compute.indices_nonzero(good).to_pylist()
-        return _spread(found, good), sorted([*hopeless, *(places[index] for index in bad)])
+        return _spread(found, good), hopeless | {places[at]: why for at, why in bad.items()}
 
-    def _fail(self, row: "pa.RecordBatch") -> None:
-        topic, partition, offset = (row[name][0] for name in ("topic", "partition", "offset"))
+    def _tried(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """The same, without a look: halves are tried where the whole cannot be decoded."""
+        if not len(values):
+            return pa.nulls(0, self._kind), {}
         try:
-            self._decoder.decode(row.column("value"))
+            return self._decoder.decode(values), {}
         except Undecodable as error:
-            raise BadValue(f"{topic}[{partition}]@{offset}", self._format, str(error)) from None
+            if len(values) == 1:
+                return pa.nulls(1, self._kind), {0: str(error)}
+        return _in_parts(self._tried, values, (len(values) + 1) // 2)
+
+    def _fail(self, row: "pa.RecordBatch", reason: str) -> None:
+        topic, partition, offset = (row[name][0] for name in ("topic", "partition", "offset"))
+        raise BadValue(f"{topic}[{partition}]@{offset}", self._format, reason)
 
 
-def _flags(places: Sequence[int], rows: int) -> Any:  # noqa: ANN401 - pyarrow's
+def _in_parts(
+    decoded: Callable[[Any], tuple[Any, dict[int, str]]],
+    values: Any,  # noqa: ANN401 - pyarrow's
+    size: int,
+) -> tuple[Any, dict[int, str]]:
+    columns: list[Any] = []
+    bad: dict[int, str] = {}
+    for start in range(0, len(values), size):
+        column, worse = decoded(values.slice(start, size))
+        columns.append(column)
+        bad |= {start + at: why for at, why in worse.items()}
+    return pa.concat_arrays(columns), bad
+
+
+def _flags(places: Iterable[int], rows: int) -> Any:  # noqa: ANN401 - pyarrow's
     flags = bytearray(rows)
     for place in places:
         flags[place] = 1

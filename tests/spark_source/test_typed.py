@@ -3,6 +3,7 @@
 import io
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -95,6 +96,24 @@ def test_many_bad_values_are_found_among_many() -> None:
     assert typed([b"x", b"y"], "DROPMALFORMED") == []
 
 
+def test_what_only_arrow_refuses_is_found_among_other_bad_values() -> None:
+    kind = pa.struct([("at", pa.timestamp("us", "UTC")), ("name", pa.string())])
+    schema = pa.schema([("value", kind), ("_corrupt_record", pa.string())])
+    columns = TypedColumns(schema, JsonDecoder(kind), "json", "PERMISSIVE")
+    values = [b'{"name": %d}' % number for number in range(1200)]
+    for place in (3, 600, 700, 1199):
+        values[place - 1] = b"{"
+        values[place] = b'{"at": "20240101", "name": %d}' % place  # ISO, but not Arrow's
+    data = batch([Row(number, value) for number, value in enumerate(values)])
+    rows = columns.of(accel.Records(data, topic="t", partition=3))
+    assert rows is not None
+    for number, (row, value) in enumerate(zip(rows.to_pylist(), values, strict=True)):
+        if value == b"{" or b"at" in value:
+            assert row == {"value": None, "_corrupt_record": value.decode()}
+        else:
+            assert row == {"value": {"at": None, "name": str(number)}, "_corrupt_record": None}
+
+
 EVERY = pa.struct(
     [
         *KIND,
@@ -103,7 +122,7 @@ EVERY = pa.struct(
         ("float", pa.float64()),
         ("is", pa.bool_()),
         ("sum", pa.decimal128(5, 2)),
-        ("list", pa.list_(pa.struct([("x", pa.float32())]))),
+        ("list", pa.list_(pa.struct([("x", pa.float32()), ("sum", pa.decimal128(5, 2))]))),
     ]
 )
 WRONG = [
@@ -112,7 +131,11 @@ WRONG = [
     b'{"id": true}',
     b'{"id": 99999999999999999999}',
     b'{"few": 128}',
-    b'{"name": 1}',
+    b'{"name": 1, "id": 1.5}',
+    b'{"sum": 1000}',
+    b'{"list": [{}, {"sum": 1000}]}',
+    b'{"sum": 999.995}',
+    b'{"sum": true}',
     b'{"at": "yesterday"}',
     b'{"at": 5}',
     b'{"is": 1}',
@@ -146,6 +169,41 @@ def test_many_bad_values_are_found_in_few_tries(
     assert len(tried) < 20  # each costs as much as some hundred values
 
 
+def test_values_of_other_types_are_taken_in_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = JsonDecoder(EVERY)
+    tried: list[int] = []
+    decode = decoder.decode
+
+    def counted(values: Any) -> Any:
+        tried.append(len(values))
+        return decode(values)
+
+    monkeypatch.setattr(decoder, "decode", counted)
+    columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "FAILFAST")
+    values = [b'{"id": %d, "name": %d, "sum": 1.235}' % (n, n) for n in range(1500)]
+    data = batch([Row(number, value) for number, value in enumerate(values)])
+    rows = columns.of(accel.Records(data, topic="t", partition=3))
+    assert rows is not None
+    found = [(row["value"]["id"], row["value"]["name"]) for row in rows.to_pylist()]
+    assert found == [(number, str(number)) for number in range(1500)]
+    assert set(rows.column("value").field("sum").to_pylist()) == {Decimal("1.24")}
+    assert len(tried) < 10
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b'{"name": 5, "id": "x"}', r"value\.id is not int64"),
+        (b'{"name": 5, "id": 1', r"it is not JSON: Expecting ',' delimiter"),
+        (b'{"name": "\xff"}', "it is not UTF-8"),
+        (b"[]", "value is not an object"),
+    ],
+)
+def test_the_reason_is_that_of_what_cannot_be_mended(bad: bytes, reason: str) -> None:
+    with pytest.raises(BadValue, match=rf"t\[3\]@1 .*{reason}"):
+        typed([b'{"name": 5}', bad, b"{"], "FAILFAST")
+
+
 @pytest.mark.parametrize(
     "good",
     [
@@ -167,7 +225,9 @@ def test_many_bad_values_are_found_in_few_tries(
 def test_what_can_be_decoded_is_never_given_up(good: bytes) -> None:
     decoder = JsonDecoder(EVERY)
     assert len(decoder.decode(column(good))) == 1
-    assert not decoder.hopeless(column(good))
+    mended, hopeless = decoder.mended(column(good))
+    assert not hopeless
+    assert str(decoder.decode(mended).to_pylist()) == str(decoder.decode(column(good)).to_pylist())
 
 
 def test_a_time_without_a_zone_is_of_utc_or_of_none() -> None:
