@@ -501,7 +501,8 @@ async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
             cluster.append_transaction("t", 0, 3, commit=True)
             await until(lambda: not sink.gates)  # it is being written
             kept = await group_has(one)
-            assert (int(kept), kept.metadata) == (5, "asyncconsumer batch until 9")
+            assert int(kept) == 5
+            assert kept.metadata.startswith("asyncconsumer batch until 9 of ")
             gate.set()
             await until(lambda: told(one, 10))
             assert one.stats().lag == 0
