@@ -115,7 +115,8 @@ class DeltaSink:
             return self._table
         table = self._newest() or self._made(batch)
         self._look(table, batch.parts)
-        self._topics = {one: self._version(table, self._named(one)) for one in _topics_of(batch)}
+        topics = self._topics.keys() | _topics_of(batch).keys()
+        self._topics = {one: self._version(table, self._named(one)) for one in topics}
         return table
 
     def _named(self, topic: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -113,6 +114,24 @@ def test_who_writes_alone_need_not_look_what_is_there(
     assert write(one, batch("t", 0, 3, [99])) == {PLACE}
     assert len(looks) == 2  # nothing is refused for what we only believe
     assert held(tmp_path) == list(range(10))
+
+
+@pytest.mark.fast
+def test_what_is_known_of_one_topic_stays_known_while_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, looks, newest = sink(tmp_path), list[int](), DeltaSink._newest
+
+    def looked(self: DeltaSink) -> DeltaTable | None:
+        looks.append(1)
+        return newest(self)
+
+    monkeypatch.setattr(DeltaSink, "_newest", looked)
+    for at in range(5):
+        for number, topic in enumerate("tuv"):
+            what = batch(topic, 0, at, [at], topic_id=UUID(int=number))
+            assert write(one, what) == set()
+    assert len(looks) == 3  # one for each, the first time
 
 
 @pytest.mark.fast
