@@ -32,6 +32,18 @@ def write(one: DeltaSink, what: Batch) -> set[TopicPartition]:
     return set(one.publish(what, one.prepare(what)))
 
 
+def looks_from_now_on(monkeypatch: pytest.MonkeyPatch) -> list[DeltaSink]:
+    """Who looks what is there, each time."""
+    looks, newest = list[DeltaSink](), DeltaSink._newest
+
+    def looked(self: DeltaSink) -> DeltaTable | None:
+        looks.append(self)
+        return newest(self)
+
+    monkeypatch.setattr(DeltaSink, "_newest", looked)
+    return looks
+
+
 def held(folder: Path) -> list[int]:
     return numbers(DeltaTable(str(folder)).to_pyarrow_table(columns=["value"]))
 
@@ -101,13 +113,8 @@ def test_who_writes_alone_need_not_look_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each commit tells what the next one will find: to read the log again takes as long as it."""
-    one, looks, newest = sink(tmp_path), list[int](), DeltaSink._newest
-
-    def looked(self: DeltaSink) -> DeltaTable | None:
-        looks.append(1)
-        return newest(self)
-
-    monkeypatch.setattr(DeltaSink, "_newest", looked)
+    one = sink(tmp_path)
+    looks = looks_from_now_on(monkeypatch)
     for at in range(5):
         assert write(one, joined(batch("t", 0, at, [at]), batch("t", 1, at, [5 + at]))) == set()
     assert len(looks) == 1
@@ -120,13 +127,8 @@ def test_who_writes_alone_need_not_look_what_is_there(
 def test_what_is_known_of_one_topic_stays_known_while_others_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, looks, newest = sink(tmp_path), list[int](), DeltaSink._newest
-
-    def looked(self: DeltaSink) -> DeltaTable | None:
-        looks.append(1)
-        return newest(self)
-
-    monkeypatch.setattr(DeltaSink, "_newest", looked)
+    one = sink(tmp_path)
+    looks = looks_from_now_on(monkeypatch)
     for at in range(5):
         for number, topic in enumerate("tuv"):
             what = batch(topic, 0, at, [at], topic_id=UUID(int=number))

@@ -1,7 +1,8 @@
 """Batches that wait for the same partition, and go into the sink together if it wants that."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
 from random import Random
@@ -14,6 +15,7 @@ from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.feeder import SparkFeeder
 from asyncconsumer.spark.sinks import Ready
 from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.helpers import until
 from tests.spark.lake import batch, joined, numbers
 from tests.spark.shelf import AT, HEARTBEAT, OTHER, REBALANCE, Shelf, feeder, group_has, world
@@ -66,14 +68,23 @@ def follow_each_other(ranges: list[tuple[int, int]]) -> bool:
     return all(one[1] == other[0] for one, other in pairwise(ranges))
 
 
+@asynccontextmanager
+async def behind_a_gate(
+    cluster: GroupCluster, sink: Pile, batches: int
+) -> AsyncIterator[SparkFeeder]:
+    """A feeder with so many in flight, of which the first one is being written until now."""
+    gate = sink.gates[AT] = asyncio.Event()
+    async with feeder(cluster, sink, max_in_flight=batches) as one:
+        await until(partial(has_sent, one, batches))
+        gate.set()
+        yield one
+
+
 @simulated(seeds=range(3), limit=600)
 async def test_what_waits_for_the_same_partition_lands_together() -> None:
     async with world(records=65) as cluster:
-        sink, gate = Pile(), asyncio.Event()
-        sink.gates[AT] = gate
-        async with feeder(cluster, sink, max_in_flight=4) as one:
-            await until(lambda: one.stats().in_flight == 4)
-            gate.set()
+        sink = Pile()
+        async with behind_a_gate(cluster, sink, 4) as one:
             await one.caught_up()
             stats = one.stats()
         assert sink.ranges()[:2] == [(0, 10), (10, 40)]
@@ -86,11 +97,8 @@ async def test_what_waits_for_the_same_partition_lands_together() -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_the_group_is_told_of_all_that_landed_together() -> None:
     async with world(records=30) as cluster:
-        sink, gate = Pile(), asyncio.Event()
-        sink.gates[AT] = gate
-        async with feeder(cluster, sink, max_in_flight=3) as one:
-            await until(lambda: one.stats().in_flight == 3)
-            gate.set()
+        sink = Pile()
+        async with behind_a_gate(cluster, sink, 3) as one:
             await one.caught_up()
             assert sink.ranges() == [(0, 10), (10, 30)]
             await until(lambda: not one._flights._flights)
@@ -123,12 +131,9 @@ async def test_what_lands_together_still_counts_as_so_many() -> None:
 async def test_a_sink_may_want_them_one_by_one(remembers: bool) -> None:
     """And what was promised to be one batch stays one, whatever it wants."""
     async with world(records=40) as cluster:
-        sink, gate = Pile(remembers=remembers), asyncio.Event()
+        sink = Pile(remembers=remembers)
         sink.takes_more = not remembers
-        sink.gates[AT] = gate
-        async with feeder(cluster, sink, max_in_flight=4) as one:
-            await until(lambda: one.stats().in_flight == 4)
-            gate.set()
+        async with behind_a_gate(cluster, sink, 4) as one:
             await one.caught_up()
         assert sink.ranges() == [(at, at + 10) for at in range(0, 40, 10)]
 
@@ -136,12 +141,9 @@ async def test_a_sink_may_want_them_one_by_one(remembers: bool) -> None:
 @simulated(seeds=range(3), limit=600)
 async def test_what_cannot_be_joined_lands_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     async with world(records=40) as cluster:
-        sink, gate = Pile(), asyncio.Event()
+        sink = Pile()
         sink.trouble = OSError("not today")
-        sink.gates[AT] = gate
-        async with feeder(cluster, sink, max_in_flight=4) as one:
-            await until(partial(has_sent, one, 4))
-            gate.set()
+        async with behind_a_gate(cluster, sink, 4) as one:
             await one.caught_up()
         assert sink.ranges() == [(at, at + 10) for at in range(0, 40, 10)]
         assert "could not be joined" in caplog.text
@@ -168,7 +170,7 @@ async def test_a_sink_that_wants_partitions_apart_has_them_joined_apart() -> Non
 @simulated(seeds=range(3), limit=600)
 async def test_what_is_refused_together_is_read_again_from_its_beginning() -> None:
     async with world(records=60) as cluster:
-        sink, gate, refused = Pile(), asyncio.Event(), list[Batch]()
+        sink, refused = Pile(), list[Batch]()
 
         def the_second(batch: Batch) -> Collection[TopicPartition]:
             if batch.parts[AT].start != 10 or refused:
@@ -177,10 +179,7 @@ async def test_what_is_refused_together_is_read_again_from_its_beginning() -> No
             return batch.parts.keys()
 
         sink.refuses = the_second
-        sink.gates[AT] = gate
-        async with feeder(cluster, sink, max_in_flight=3) as one:
-            await until(lambda: one.stats().in_flight == 3)
-            gate.set()
+        async with behind_a_gate(cluster, sink, 3) as one:
             await until(lambda: bool(refused))
             await one.caught_up()
         assert refused[0].parts[AT].end == 30

@@ -147,12 +147,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("bad", WRONG)
-def test_many_bad_values_are_found_in_few_tries(
-    bad: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoder = JsonDecoder(EVERY)
-    tried: list[int] = []
+def counting(monkeypatch: pytest.MonkeyPatch) -> tuple[JsonDecoder, list[int]]:
+    """A decoder, and how many values it was given each time."""
+    decoder, tried = JsonDecoder(EVERY), list[int]()
     decode = decoder.decode
 
     def counted(values: Any) -> Any:
@@ -160,6 +157,14 @@ def test_many_bad_values_are_found_in_few_tries(
         return decode(values)
 
     monkeypatch.setattr(decoder, "decode", counted)
+    return decoder, tried
+
+
+@pytest.mark.parametrize("bad", WRONG)
+def test_many_bad_values_are_found_in_few_tries(
+    bad: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder, tried = counting(monkeypatch)
     columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "DROPMALFORMED")
     values = [bad if number % 3 else b'{"id": %d}' % number for number in range(1500)]
     data = batch([Row(number, value) for number, value in enumerate(values)])
@@ -170,15 +175,7 @@ def test_many_bad_values_are_found_in_few_tries(
 
 
 def test_values_of_other_types_are_taken_in_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = JsonDecoder(EVERY)
-    tried: list[int] = []
-    decode = decoder.decode
-
-    def counted(values: Any) -> Any:
-        tried.append(len(values))
-        return decode(values)
-
-    monkeypatch.setattr(decoder, "decode", counted)
+    decoder, tried = counting(monkeypatch)
     columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "FAILFAST")
     values = [b'{"id": %d, "name": %d, "sum": 1.235}' % (n, n) for n in range(1500)]
     data = batch([Row(number, value) for number, value in enumerate(values)])
