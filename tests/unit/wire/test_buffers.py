@@ -112,21 +112,27 @@ def refused(decoder: ModuleType) -> None:
     assert decoder.Record("t", 0, 0, headers=HEADERS) == decoder.Record("t", 0, 0, headers=HEADERS)
 
 
+def _left_behind(work: Callable[[], None]) -> tuple[int, int]:
+    """Bytes and blocks that there are more of when it was done often."""
+    gc.collect()
+    memory, blocks = tracemalloc.get_traced_memory()[0], sys.getallocatedblocks()
+    for _ in range(400):
+        work()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - memory, sys.getallocatedblocks() - blocks
+
+
 @pytest.mark.parametrize("work", [whole, half, corrupt, old, refused])
 def test_doing_it_again_and_again_takes_no_more_memory(
     decoder: ModuleType, work: Callable[[ModuleType], None]
 ) -> None:
     tracemalloc.start()
     try:
-        for _ in range(200):
-            work(decoder)
-        gc.collect()
-        before, blocks = tracemalloc.get_traced_memory()[0], sys.getallocatedblocks()
-        for _ in range(400):
-            work(decoder)
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 40_000  # free lists fill up
-        assert sys.getallocatedblocks() - blocks < 200  # one left behind each time would be 400
+        rounds = [_left_behind(lambda: work(decoder)) for _ in range(4)]
+        # the first one fills free lists, and the rest of the process may do so at any time; what is
+        # left behind each time is there in all of them
+        assert min(memory for memory, _ in rounds) < 40_000
+        assert min(blocks for _, blocks in rounds) < 200  # of 400 times
     finally:
         tracemalloc.stop()
 
