@@ -36,9 +36,7 @@ class Progress(NamedTuple):
     node_id: int | None  # of the broker it is read from; None while there is none
     trouble: ConsumerError | None  # why, if it is known
     begun: int | None  # where reading began, or went on after a jump; None until that is known
-    topic_id: UUID | None = (
-        None  # of the topic it is; None until that is known, or before Kafka 2.8
-    )
+    topic_id: UUID | None  # None until it is known, and always before Kafka 2.8
 
 
 class FetchManager:

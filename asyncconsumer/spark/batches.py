@@ -36,7 +36,7 @@ class Lane:
     partition: TopicPartition
     position: int | None  # up to where it is in batches; None before the first record of all
     written: int | None = None  # up to where the sink has it
-    promise: "Promise | None" = None  # of another one, who began to write the next batch
+    promise: Promise | None = None  # of another one, who began to write the next batch
     topic_id: UUID | None = None  # of the topic that its records are of, from the first one on
     alive: bool = True
     sent: bool = False  # a batch of it went off

@@ -11,10 +11,9 @@ try:
 except ImportError as error:
     raise ImportError("DeltaSink needs deltalake: pip install 'asyncconsumer[delta]'") from error
 
-from asyncconsumer.errors import SinkAhead
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch, app_id
-from asyncconsumer.spark.sinks import Ready, refused
+from asyncconsumer.spark.sinks import Ready, check_topic, refused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +90,9 @@ class DeltaSink:
         with self._one_at_a_time:
             for left in range(_MOST_CONFLICTS, -1, -1):
                 table = self._to_append_to(batch)
-                self._check_topics(batch)
+                for one, part in batch.parts.items():
+                    kept, given = self._topics[one.topic], _number(part.topic_id)
+                    check_topic(self, part, self._ends[one], kept, given)
                 away = refused(batch, self._ends)
                 if len(away) == len(batch.parts):
                     return away
@@ -122,13 +123,6 @@ class DeltaSink:
     def _named(self, topic: str) -> str:
         """As whom it is told which topic that is; where a partition has its number."""
         return f"{self._app}:{topic}:id"
-
-    def _check_topics(self, batch: Batch) -> None:
-        """Raise where it holds records of another topic of that name."""
-        for one, part in batch.parts.items():
-            kept, given = self._topics[one.topic], _number(part.topic_id)
-            if kept is not None and given is not None and kept != given:
-                raise SinkAhead(str(self), one, self._ends[one] or 0, part.start)
 
     def _look(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]

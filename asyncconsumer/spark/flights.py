@@ -251,15 +251,18 @@ class Flights:
         aboard, sink = [flight], self._sink
         if not (sink.remembers and isinstance(sink, Joins)):
             return cargo, aboard
-        ahead = list(takewhile(lambda other: other is not flight, self._flights))
-        for other in list(self._flights)[len(ahead) + 1 :]:
+        flights = list(self._flights)
+        place = flights.index(flight)
+        ahead = flights[:place]
+        for other in flights[place + 1 :]:
             alike = not sink.apart or other.lanes.keys() == flight.lanes.keys()
             free = alike and not other.landing and not any(one.blocks(other) for one in ahead)
             both = cargo.joined(other.cargo, sink) if free and other.cargo is not None else None
             if both is None:
                 ahead.append(other)  # and what goes on where it ends waits for it
             else:
-                cargo, aboard = both, [*aboard, other]
+                cargo = both
+                aboard.append(other)
         return cargo, aboard
 
     async def _land(self, cargo: Cargo, aboard: Collection[Flight], ground: Ground) -> Batch | None:

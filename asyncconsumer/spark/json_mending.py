@@ -55,9 +55,9 @@ def mender(kind: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401 - pyarrow's
 def _mend_of(kind: Any, name: str) -> _Mend:  # noqa: ANN401 - pyarrow's
     """For what the parser made of a text: the same with the types of the schema."""
     if pa.types.is_struct(kind):
-        return _struct(kind, name)
+        return _checked(_struct(kind, name), f"{name} is not an object")
     if pa.types.is_list(kind):
-        return _list(kind, name)
+        return _checked(_list(kind, name), f"{name} is not a list")
     if pa.types.is_string(kind):
         return lambda found: found if found is None or type(found) is str else _text(found)
     for is_kind, leaf in _LEAVES:
@@ -68,13 +68,10 @@ def _mend_of(kind: Any, name: str) -> _Mend:  # noqa: ANN401 - pyarrow's
 
 def _struct(kind: Any, name: str) -> _Mend:  # noqa: ANN401 - pyarrow's
     fields = {field.name: _mend_of(field.type, f"{name}.{field.name}") for field in kind}
-    unfit = f"{name} is not an object"
 
-    def mend(found: Any) -> Any:  # noqa: ANN401 - JSON
-        if found is None:
-            return None
+    def mend(found: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
         if type(found) is not tuple:
-            raise Undecodable(unfit)
+            return None
         return {key: fields[key](inner) for key, inner in found if key in fields}
 
     return mend
@@ -82,25 +79,16 @@ def _struct(kind: Any, name: str) -> _Mend:  # noqa: ANN401 - pyarrow's
 
 def _list(kind: Any, name: str) -> _Mend:  # noqa: ANN401 - pyarrow's
     inner = _mend_of(kind.value_type, f"{name}[]")
-    unfit = f"{name} is not a list"
+    return lambda found: [inner(one) for one in found] if type(found) is list else None
+
+
+def _checked(mend_given: _Mend, unfit: str) -> _Mend:
+    """None from it says that what was found cannot be of the type."""
 
     def mend(found: Any) -> Any:  # noqa: ANN401 - JSON
         if found is None:
             return None
-        if type(found) is not list:
-            raise Undecodable(unfit)
-        return [inner(one) for one in found]
-
-    return mend
-
-
-def _checked(leaf: _Mend, unfit: str) -> _Mend:
-    """None from a leaf says that it cannot be of the type."""
-
-    def mend(found: Any) -> Any:  # noqa: ANN401 - JSON
-        if found is None:
-            return None
-        if (made := leaf(found)) is None:
+        if (made := mend_given(found)) is None:
             raise Undecodable(unfit)
         return made
 

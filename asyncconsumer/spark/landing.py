@@ -25,9 +25,10 @@ from uuid import UUID
 
 import pyarrow.parquet as pq
 
-from asyncconsumer.errors import ConfigError, SinkAhead
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.spark.batches import Batch, Part, range_name
+from asyncconsumer.spark.sinks import check_topic
 
 _CLAIM: Final = re.compile(r"(\d{20})\.([0-9a-f]{32})(?:\.([0-9a-f]{32}))?")
 _FIRST: Final = "first"  # the claim of where everything begins
@@ -168,7 +169,8 @@ class LandingFolder:
     ) -> Collection[TopicPartition]:
         """Claim the ranges, in the order of the parts, and show the files."""
         self.discard({one: token for one, token in prepared.items() if one not in batch.parts})
-        self._check_topics(batch)
+        for one, part in batch.parts.items():
+            check_topic(self, part, self._ends.get(one), self._topics.get(one), part.topic_id)
         claims = {
             one: Claim(part.start, part.end, prepared[one], part.topic_id)
             for one, part in batch.parts.items()
@@ -181,13 +183,6 @@ class LandingFolder:
         refused = claims.keys() - ours.keys()
         self.discard({one: prepared[one] for one in refused})
         return refused
-
-    def _check_topics(self, batch: Batch) -> None:
-        """Raise where it holds records of another topic of that name."""
-        for one, part in batch.parts.items():
-            kept = self._topics.get(one)
-            if kept is not None and part.topic_id is not None and kept != part.topic_id:
-                raise SinkAhead(str(self), one, self._ends.get(one) or 0, part.start)
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether the range is ours."""

@@ -5,8 +5,9 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from asyncconsumer.errors import SinkAhead
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.batches import Batch, Part
 from asyncconsumer.tasks.threads import DaemonThreads
 
 
@@ -93,6 +94,12 @@ class Threads:
                 await asyncio.wait(self._running)
         finally:
             self._pool.close(wait=not self._running)
+
+
+def check_topic(sink: object, part: Part, end: int | None, kept: object, given: object) -> None:
+    """Raise if the sink holds records of another topic of that name; None is an id not known."""
+    if kept is not None and given is not None and kept != given:
+        raise SinkAhead(str(sink), part.partition, end or 0, part.start)
 
 
 def refused(

@@ -64,6 +64,14 @@ def has_sent(one: SparkFeeder, batches: int) -> bool:
     return one.stats().in_flight == batches
 
 
+async def send(cluster: GroupCluster, one: SparkFeeder, batches: list[tuple[int, int]]) -> None:
+    """Records of both partitions for one batch after another, of which none lands meanwhile."""
+    for number, records in enumerate(batches, 1):
+        for partition, count in enumerate(records):
+            cluster.append("t", partition, count)
+        await until(partial(has_sent, one, number))
+
+
 def follow_each_other(ranges: list[tuple[int, int]]) -> bool:
     return all(one[1] == other[0] for one, other in pairwise(ranges))
 
@@ -226,10 +234,7 @@ async def test_nothing_is_joined_over_what_could_not_be_prepared(
         one = feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000, retries=0)
         with pytest.raises(SinkFailed, match="no room"):  # noqa: PT012
             async with one:
-                for number, records in enumerate([(10, 0), (5, 5), (10, 0), (5, 5)], 1):
-                    for partition, count in enumerate(records):
-                        cluster.append("t", partition, count)
-                    await until(partial(has_sent, one, number))
+                await send(cluster, one, [(10, 0), (5, 5), (10, 0), (5, 5)])
                 other_gate.set()
                 await until(lambda: sink.ends.get(OTHER) == 10)
                 gate.set()
@@ -246,10 +251,7 @@ async def test_nothing_overtakes_what_is_ahead_of_it_in_another_partition() -> N
         sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.gates.update(gates)
         async with feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as one:
-            for number, records in enumerate([(10, 0), (0, 10), (0, 10), (5, 5)], 1):
-                for partition, count in enumerate(records):
-                    cluster.append("t", partition, count)
-                await until(partial(has_sent, one, number))
+            await send(cluster, one, [(10, 0), (0, 10), (0, 10), (5, 5)])
             gates[OTHER].set()
             await until(lambda: sink.ends.get(OTHER) == 20)
             await asyncio.sleep(1)
@@ -267,10 +269,7 @@ async def test_nothing_overtakes_what_is_not_prepared_yet() -> None:
         sink.gates[AT] = gate
         sink.slow = asyncio.Event()
         async with feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as one:
-            for number, records in enumerate([(10, 0), (10, 0), (0, 10), (0, 10)], 1):
-                for partition, count in enumerate(records):
-                    cluster.append("t", partition, count)
-                await until(partial(has_sent, one, number))
+            await send(cluster, one, [(10, 0), (10, 0), (0, 10), (0, 10)])
             gate.set()
             await until(lambda: sink.ends.get(AT) == 20)
             assert not sink.ranges(OTHER)
@@ -286,10 +285,7 @@ async def test_what_is_being_written_already_is_not_taken_along() -> None:
         sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.gates.update(gates)
         async with feeder(cluster, sink, max_in_flight=9, max_wait_ms=1000) as one:
-            for number, records in enumerate([(10, 0), (10, 0), (0, 10)], 1):
-                for partition, count in enumerate(records):
-                    cluster.append("t", partition, count)
-                await until(partial(has_sent, one, number))
+            await send(cluster, one, [(10, 0), (10, 0), (0, 10)])
             await until(lambda: not sink.gates)
             gates[AT].set()
             await until(lambda: sink.ends.get(AT) == 20)
