@@ -88,6 +88,11 @@ class Following:
         self.committer.drop(len(wanted) - len(ours))
         return await self.committer.commit(ours, rewind=rewind and offsets is not None)
 
+    def acknowledge_at_exit(self) -> None:
+        """Acknowledge what was handed out, because the block was left without an error."""
+        for stream in self.rebalancer.streams.all():
+            stream.acknowledge_at_exit()
+
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""
         self._fail(ClosedError(f"{self._who} was closed"))

@@ -99,6 +99,8 @@ class ConsumerConnector:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
+        if kind is None and self._following is not None:
+            self._following.acknowledge_at_exit()
         try:
             await self.shutdown()
         finally:

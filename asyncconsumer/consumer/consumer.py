@@ -117,6 +117,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
+        if kind is None and self._joined is not None:
+            self._joined.following.acknowledge_at_exit()
         try:
             await self._changes.rest()  # another task may be about to want something else
             await self._leave()

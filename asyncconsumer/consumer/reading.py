@@ -1,9 +1,9 @@
 """A stream as its user reads it: records, batches, chunks or Arrow, and what is done to them."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
@@ -17,6 +17,7 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.serdes import Deserializer
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.messages import K, Message, V
+from asyncconsumer.streams.stream import LoopSource
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps
@@ -26,18 +27,23 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class Source(AsyncIterable[T_co], Protocol[T_co]):
-    """What a loop iterates over."""
+class _Messages(Generic[K, V]):
+    """The messages of a `Reading`, for its loops."""
 
-    def __anext__(self) -> Awaitable[T_co]:
-        """The next one."""
+    __slots__ = ("_reading",)
+
+    def __init__(self, reading: "Reading[K, V]") -> None:
+        self._reading = reading
 
     @property
     def in_hand(self) -> bool:
-        """Whether something was handed out, and nothing asked for since."""
+        """Whether a message was handed out, and none asked for since."""
+        return self._reading.in_hand
+
+    def __anext__(self) -> Awaitable[Message[K, V]]:
+        return self._reading.next_message()
 
 
 class InWork(NamedTuple):
@@ -103,23 +109,28 @@ class Reading(Generic[K, V]):
         self._as_it_is, self._waits = how.as_it_is, how.waits  # asked for each record
         self._in_work: InWork | None = None  # taken from the stream, not handed out yet
         self._left: list[accel.Record] = []  # the same, of a batch
-        self._waiting = False
         self.in_hand = False  # a message was handed out, and none asked for since
         self._bad: Bad | None = None  # not dealt with yet
         stream.keep_back(self._not_handed_out)
+        self._by_hand = stream.iteration(self, self._prepare)
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
-        self._take_back()
         if self._how.nothing:
-            return cast("AsyncIterator[Message[K, V]]", self._loop(aiter(self._stream)))
-        return self._loop(self)
+            records = self._loop(aiter(self._stream), self._prepare)
+            return cast("AsyncIterator[Message[K, V]]", records)
+        return self._loop(_Messages(self), self._prepare)
 
     async def __anext__(self) -> Message[K, V]:
-        """The next one. Who gives up waiting for it, or is timed out, can ask again.
+        """Return the next message. It acknowledges the one before.
 
-        So can who was told that a deserializer failed in a way that time may mend: the same record
-        comes again. After another failure the next one comes, for it is the record that is bad.
+        A wait that is cancelled or timed out loses nothing. After an error of a deserializer that
+        is retriable the same record comes again, after another one the next record.
         """
+        self._by_hand.begin()
+        return await self.next_message()
+
+    async def next_message(self) -> Message[K, V]:
+        """Return the next message, for the iteration that reads now."""
         self.in_hand = False
         if self._is_used_up():
             raise StopAsyncIteration
@@ -162,14 +173,10 @@ class Reading(Generic[K, V]):
             if not self._waits:
                 return self._made(record)
             self._in_work = InWork(record, self._stream.in_hand)
-        elif self._waiting:
-            raise RuntimeError("another task already waits for the next record")
-        in_work, self._waiting = self._in_work, True
-        try:
+        in_work = self._in_work
+        with self._stream.waiting():
             message = await self._waited(in_work.record)
             lost = not await self._stream.still_has(in_work.part_of)
-        finally:
-            self._waiting = False
         self._in_work = None
         return None if lost else message
 
@@ -182,8 +189,8 @@ class Reading(Generic[K, V]):
         """
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
-        self._take_back(in_batches=True)
-        return self._loop(Taking(partial(self._next_batch, max_records, max_wait_ms / 1000)))
+        take = partial(self._next_batch, max_records, max_wait_ms / 1000)
+        return self._loop(Taking(take), partial(self._prepare, in_batches=True))
 
     async def _next_batch(self, max_records: int, seconds: float) -> list[Message[K, V]] | None:
         limit = self._how.limit
@@ -196,7 +203,9 @@ class Reading(Generic[K, V]):
                 continue
             if not self._left:
                 return None
-            if made := await self._made_of_left():
+            with self._stream.waiting():
+                made = await self._made_of_left()
+            if made:
                 if limit is not None:
                     limit.left -= len(made)
                 return made
@@ -210,8 +219,7 @@ class Reading(Generic[K, V]):
     def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         self._refuse_limit("chunks()")
-        self._take_back()
-        return self._loop(self._stream.chunks())
+        return self._loop(self._stream.chunks(), partial(self._prepare, whole=True))
 
     def arrow(
         self,
@@ -226,37 +234,32 @@ class Reading(Generic[K, V]):
         With ``copy=False`` keys and values point into the buffers of the fetch and keep them alive.
         """
         self._refuse_limit("arrow()")
-        self._take_back()
-        return self._loop(
-            self._stream.arrow(copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps)
+        batches = self._stream.arrow(
+            copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
+        return self._loop(batches, self._prepare)
 
     # --- how -------------------------------------------------------------------------------------
 
-    def _loop(self, source: Source[T]) -> AsyncIterator[T]:
-        """For one ``async for``: if an error ends it, what it had in hand is not finished."""
+    def _loop(self, source: LoopSource[T], prepare: Callable[[bool], None]) -> AsyncIterator[T]:
+        return self._stream.iterate(source, prepare)
 
-        def failed() -> None:
-            if source.in_hand:
-                self._stream.is_given_up()
-
-        return accel.Loop(source, failed)
-
-    def _take_back(self, *, in_batches: bool = False) -> None:
-        """What a task had in hand when it was cancelled is read again by the one that goes on."""
-        again = self._stream.unfinished()
-        if not in_batches:
-            again |= self._stream.collected()
+    def _prepare(self, again: bool, *, in_batches: bool = False, whole: bool = False) -> None:  # noqa: FBT001 - called by the reader
+        """Seek back to what another iteration had in hand and did not acknowledge."""
+        offsets = self._stream.leftover(whole=whole)
         if again:
+            offsets |= self._stream.unacknowledged()
+        if not in_batches:
+            offsets |= self._stream.collected()
+        if offsets:
             self._in_work, self._left, self._bad = None, [], None
-            self._how.read_again(again)
-        self._stream.is_taken_up()
+            self._how.read_again(offsets)
 
     def _is_used_up(self) -> bool:
         """Whether there was enough; then its user is done with the last of it."""
         used_up = self._how.limit is not None and self._how.limit.left <= 0
         if used_up:
-            self._stream.give_receipt()
+            self._stream.acknowledge()
         return used_up
 
     def _refuse_limit(self, way: str) -> None:

@@ -74,10 +74,10 @@ class Steering(ABC):
         self,
         offsets: Mapping[TopicPartition, int] | Record | Message[Any, Any] | None = None,
     ) -> dict[TopicPartition, int]:
-        """Commit what is finished, or a record and all before it, or these offsets.
+        """Commit what is acknowledged, or a record and all before it, or these offsets.
 
-        What you have in hand is finished when you ask for the next; with commit_policy='manual'
-        also when the task that reads it calls this.
+        Without offsets, a call by the task that reads acknowledges what that task has in hand. A
+        call by another task commits what is acknowledged already.
 
         Returns what was committed. A partition that a rebalance took is left out: whoever has it
         now reads on from the last commit. An `asyncconsumer.Offset` may carry a text to be kept
@@ -88,9 +88,8 @@ class Steering(ABC):
             place = TopicPartition(offsets.topic, offsets.partition)
             return await self._following.commit({place: offsets.offset + 1}, rewind=False)
         if offsets is None:
-            if self.config.reading.commit_policy == "manual":
-                for stream in self._rebalancer.streams.all():
-                    stream.receipt_by_reader()
+            for stream in self._rebalancer.streams.all():
+                stream.acknowledge_by_reader()
             return await self._following.commit()
         if not isinstance(offsets, Mapping):
             raise ConfigError(f"commit({offsets!r}): give a record, or offsets by partition")

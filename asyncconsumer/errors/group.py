@@ -39,6 +39,22 @@ class MemberExists(ConsumerError):
         )
 
 
+class ConcurrentRead(ConsumerError, RuntimeError):
+    """A second task reads a stream while the first one has a record in hand or waits for one."""
+
+    def __init__(self, holder: str, *, waiting: bool) -> None:
+        super().__init__(holder, waiting)
+        self.holder = holder
+        self.waiting = waiting
+
+    def __str__(self) -> str:
+        does = "already waits for the next record" if self.waiting else "still has a record in hand"
+        return (
+            f"two tasks read one stream: task {self.holder!r} {does}. Give each task a stream of "
+            "its own with consumer.streams(n), or let ConsumerApp run handlers concurrently."
+        )
+
+
 class ConsumerTimeout(ConsumerError):
     """Nothing came in the time that consumer_timeout_ms allows. The stream can be read on."""
 

@@ -50,7 +50,7 @@ class Batched(Stream):
         it was collected is in none: another is begun, for that is not the end.
         """
         if not self._batch:
-            self.give_receipt()
+            self.acknowledge()
         ended = False
         while not ended:
             if not self._batch and self._trouble is not None:
@@ -64,10 +64,18 @@ class Batched(Stream):
         batch, self._batch = self._batch, []
         return batch
 
-    def give_receipt(self) -> None:
-        """Also for a batch; not for what was taken for it, and not handed out."""
+    def acknowledge(self) -> None:
+        """Count everything handed out as processed, batches too.
+
+        Records that were taken for a batch and not handed out yet do not count.
+        """
         self._first = self._not_handed_out()
-        super().give_receipt()
+        super().acknowledge()
+
+    @property
+    def is_unacknowledged(self) -> bool:
+        """Whether a record or a batch was handed out that its user may not be done with."""
+        return bool(self._first) or super().is_unacknowledged
 
     async def _collect(self, most: int, seconds: float) -> bool:
         """Take records, True at the end; what goes wrong after the first is told the next time."""
@@ -107,8 +115,8 @@ class Batched(Stream):
         return first
 
     def collected(self) -> dict[TopicPartition, int]:
-        """What was taken for a batch that nobody waits for any more: from where on."""
-        return dict(self._first) if self._batch else {}
+        """Return from where to read what was taken for a batch and not handed out."""
+        return dict(self._not_handed_out())
 
     def batch_has(self, record: Placed) -> bool:
         """Whether its partition is still ours, since the batch was handed out."""

@@ -52,11 +52,31 @@ class Message(NamedTuple, Generic[K, V]):
         return self.record.headers
 
 
+class _Messages(Generic[K, V]):
+    """The messages of a `MessageStream`, for its loops."""
+
+    __slots__ = ("_decode", "_records")
+
+    def __init__(
+        self, records: accel.AsyncRecords, decode: Callable[[accel.Record], Message[K, V]]
+    ) -> None:
+        self._records = records
+        self._decode = decode
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether a message was handed out, and none asked for since."""
+        return self._records.in_hand
+
+    async def __anext__(self) -> Message[K, V]:
+        return self._decode(await anext(self._records))
+
+
 class MessageStream(Generic[K, V]):
     """``async for message in stream``: what a KafkaStream was.
 
     Without decoders it hands out records themselves, as fast as they can be read; with decoders
-    a `Message` for each. A message is finished when the next one is asked for.
+    a `Message` for each. Messages are acknowledged as those of a `Consumer` are.
     """
 
     def __init__(
@@ -70,15 +90,29 @@ class MessageStream(Generic[K, V]):
         self._clear = clear
         self._key_decoder = key_decoder
         self._value_decoder = value_decoder
+        self._by_hand = stream.iteration(aiter(stream), self._prepare)
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
+        records = aiter(self.records)
         if self._key_decoder is None and self._value_decoder is None:
-            return cast("AsyncIterator[Message[K, V]]", aiter(self.records))
-        return self
+            loop = self.records.iterate(records, self._prepare)
+            return cast("AsyncIterator[Message[K, V]]", loop)
+        return self.records.iterate(_Messages(records, self._decoded), self._prepare)
 
     async def __anext__(self) -> Message[K, V]:
-        """The next one. Who gives up waiting for it, or is timed out, can ask again."""
-        record = await anext(aiter(self.records))
+        """Return the next message. It acknowledges the one before.
+
+        A wait that is cancelled or timed out loses nothing.
+        """
+        self._by_hand.begin()
+        return self._decoded(await anext(aiter(self.records)))
+
+    def _prepare(self, again: bool) -> None:  # noqa: FBT001 - called by the reader
+        """Go back to what another iteration had in hand and did not acknowledge."""
+        if again and self.records.unacknowledged():
+            self.clear()
+
+    def _decoded(self, record: accel.Record) -> Message[K, V]:
         if self._key_decoder is None and self._value_decoder is None:
             return cast("Message[K, V]", record)
         as_it_is: Decoder[Any] = _as_it_is

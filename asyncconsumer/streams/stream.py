@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.streams.reader import Reader
+from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
@@ -30,6 +31,17 @@ class Fence(Protocol):
     @property
     def deadline(self) -> float:
         """Until when, as far as is known now."""
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class LoopSource(Source, Protocol[T_co]):
+    """What a loop iterates over."""
+
+    def __anext__(self) -> Awaitable[T_co]:
+        """Return an awaitable for the next item."""
 
 
 class Idle(NamedTuple):
@@ -58,8 +70,9 @@ class Stream:
         self._fence = fence
         self._held: Chunk | None = None
         self._unseen: Chunk | None = None  # what is held, until it is handed out
+        self._as_chunk = False  # what is held was handed out as a whole
         self._receipt = -1  # up to where its user is known to be done with what is held
-        self._reader = Reader()
+        self._reader = Reader(self)
         self._on_hold: set[TopicPartition] = set()
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
@@ -119,24 +132,55 @@ class Stream:
         """Whether its reader has come to its end, and may not ask again."""
         return self._reader.at_end
 
-    def is_taken_up(self) -> None:
-        """This task begins to read it."""
-        self._reader.is_owned()
+    def iterate(self, source: "LoopSource[T]", prepare: Callable[[bool], None]) -> "accel.Loop[T]":
+        """Return the iterator of a loop over a source that takes from this stream.
 
-    def is_given_up(self) -> None:
-        """An error ended the loop that reads it, in the midst of what was handed out."""
-        self._reader.fails()
+        `prepare` is called when reading begins, with whether an item in hand must come again.
+        """
+        return accel.Loop(source, Iteration(self._reader, source, prepare))
 
-    def unfinished(self) -> dict[TopicPartition, int]:
-        """What was handed out to who gave up over it: from where on to read it again."""
-        if not self._reader.gave_up:
-            return {}
-        task, finished = self._reader.goes(), self.finished()
-        taken = {one: Stream.position(self, one) for one in finished}
-        again = {one: at for one, at in finished.items() if at < (taken[one] or at)}
+    def iteration(self, source: Source, prepare: Callable[[bool], None]) -> Iteration:
+        """Return an iteration for callers that ask by hand; they `begin` it each time."""
+        return Iteration(self._reader, source, prepare)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Refuse other readers while the next item is being made."""
+        return self._reader.waiting()
+
+    @property
+    def is_unacknowledged(self) -> bool:
+        """Whether something was handed out that its user may not be done with."""
+        held = self._held
+        if held is None or held is self._unseen:
+            return False
+        return self._as_chunk or held.records.next_offset > max(self._receipt, held.offset)
+
+    def unacknowledged(self) -> dict[TopicPartition, int]:
+        """Return the offsets from which to deliver again what is not acknowledged."""
+        task, acknowledged = self._reader.detach(), self.finished()
+        taken = {tp: Stream.position(self, tp) for tp in acknowledged}
+        again = {tp: at for tp, at in acknowledged.items() if at < (taken[tp] or at)}
+        if self._as_chunk and (held := self._held) is not None and held is not self._unseen:
+            again[held.partition] = acknowledged[held.partition]
         if again:
-            _log.warning("%r gave up in the midst of %s: it is read again", task, again)
+            _log.warning(
+                "delivering again from %s: %s did not acknowledge it",
+                ", ".join(f"{tp}@{at}" for tp, at in again.items()),
+                "its reader" if task is None else f"task {task.get_name()!r}",
+            )
         return again
+
+    def leftover(self, *, whole: bool) -> dict[TopicPartition, int]:
+        """Return from where to read what the loop before left of its chunk.
+
+        A loop over records goes on within a chunk that was read as records. No other loop can.
+        """
+        held = self._held
+        if held is None or held is self._unseen:
+            return {}
+        if self._records.current is held.records and not whole:
+            return {}
+        return {held.partition: self.finished()[held.partition]}
 
     def begin(self, partition: TopicPartition, start: int) -> None:
         """It will be read here, from there on: what a commit said, or EARLIEST, or LATEST."""
@@ -207,19 +251,24 @@ class Stream:
             self._reader.asked.clear()
             await self._reader.asked.wait()
 
-    def receipt_by_reader(self) -> None:
-        """If this task is the one that reads, it is done with what was handed out."""
-        if self._reader.is_this:
-            self.give_receipt()
+    def acknowledge_by_reader(self) -> None:
+        """Acknowledge everything handed out if the current task is the one that reads."""
+        if self._reader.is_current:
+            self.acknowledge()
 
-    def give_receipt(self) -> None:
-        """Whoever asks for no more is done with all that was handed out, though."""
+    def acknowledge_at_exit(self) -> None:
+        """Acknowledge everything handed out, because the block was left without an error."""
+        self._reader.exit()
+
+    def acknowledge(self) -> None:
+        """Count everything handed out as processed."""
         self._take_receipt()
 
     def _take_receipt(self) -> None:
         if self._held is not None and self._held is not self._unseen:
             self._receipt = self._held.records.next_offset
-        self._reader.asks()
+            self._as_chunk = False
+        self._reader.acknowledge()
 
     def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
         held = self._held
@@ -253,15 +302,12 @@ class Stream:
 
         Who takes records by the chunk is done with all of it, and must not be given it again.
         """
-        self._reader.begins_to_wait()
-        try:
+        with self._reader.waiting():
             return await self._refilled(again=again)
-        finally:
-            self._reader.has_waited()
 
     async def _refilled(self, *, again: bool) -> accel.Records | None:
         held = self._held
-        self._reader.comes()
+        self._reader.attach()
         if held is not None and held is not self._unseen:
             self._take_receipt()
             late = await self._waited_at_fence()
@@ -281,10 +327,10 @@ class Stream:
             if self._held is not chunk:
                 continue  # it was lost meanwhile, and taken back
             if not self._is_on_hold(chunk):
-                self._unseen = None
+                self._unseen, self._as_chunk = None, not again
                 return chunk.records
             self._put_aside(chunk)
-        self._reader.ends()
+        self._reader.mark_ended()
         return None
 
     async def _before_first(self, chunk: Chunk) -> None:

@@ -1,37 +1,103 @@
-"""What one `async for` iterates with; in pure Python it does not know how that loop was left."""
+"""The iterator behind one `async for`, in pure Python: it reports how the loop was left."""
 
-from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar, final
+import inspect
+import sys
+import weakref
+from collections.abc import Awaitable
+from opcode import opmap
+from types import FrameType
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, final
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+Exit = Literal["break", "error", "unknown"]
+"""How a loop was left: by `break` or `return`, by an exception, or in a way nobody can see."""
+
+_frame: Final = sys._getframe  # noqa: SLF001 - how the frame of a caller is found
+_GET_ANEXT: Final = opmap["GET_ANEXT"]
+_POP_TOP: Final = opmap["POP_TOP"]
+
 
 class Nexts(Protocol[T_co]):
-    """As much of an async iterator as is needed."""
+    """As much of an async iterator as a loop needs."""
 
     def __anext__(self) -> Awaitable[T_co]:
-        """The next one."""
+        """Return an awaitable for the next item."""
+
+
+class Iteration(Protocol):
+    """What a loop reports to."""
+
+    loop: "weakref.ref[Any] | None"
+
+    def begin(self) -> None:
+        """Called before the loop asks for its first item, and after `Loop.begin_again`.
+
+        A loop whose questions may come from different tasks calls it before each item.
+        """
+
+    def left(self, how: Exit) -> None:
+        """Called once, when the loop is gone and had asked for an item."""
+
+    def again(self) -> "Iteration":
+        """Return the iteration of another loop over the same iterator."""
 
 
 @final
 class Loop(Generic[T]):
-    """The compiled one calls `failed` when its loop was left by an error, not by ``break``.
+    """The iterator of one ``async for`` statement, or of ``anext`` calls by hand.
 
-    It sees that when the loop lets go of it: an error is under way then, or none is. Python code
-    cannot look for that, so here `failed` is never called.
+    The interpreter keeps the iterator of a statement on the stack of its frame alone. So when such
+    an iterator dies while that frame executes POP_TOP, the statement was left by ``break`` or
+    ``return``. This is positive evidence: whatever else is seen counts as an error or as unknown.
     """
 
-    __slots__ = ("__weakref__", "_failed", "_source")
+    __slots__ = ("__weakref__", "_begun", "_frame", "_generator", "_iteration", "_ready", "_source")
 
-    def __init__(self, source: Nexts[T], failed: Callable[[], None]) -> None:
+    def __init__(self, source: Nexts[T], iteration: Iteration) -> None:
+        self._begun = False
         if not hasattr(type(source), "__anext__"):
             raise TypeError(f"source must be an async iterator, not {type(source).__name__}")
         self._source = source
-        self._failed = failed
+        self._iteration = iteration
+        self._ready = False  # the next item may be asked for without `begin`
+        self._frame = 0  # the id of the statement's frame; holding the frame would keep it alive
+        self._generator = False
+        iteration.loop = weakref.ref(self)
 
     def __aiter__(self) -> "Loop[T]":
-        return Loop(self._source, self._failed)
+        return Loop(self._source, self._iteration.again())
 
     def __anext__(self) -> Awaitable[T]:
+        if not self._ready:
+            self._begin(_frame(1))
         return self._source.__anext__()
+
+    def begin_again(self) -> None:
+        """Call `Iteration.begin` before the next item, because another loop has read meanwhile."""
+        self._ready = False
+
+    def _begin(self, frame: FrameType) -> None:
+        if not self._begun:
+            self._begun = True
+            if _instruction(frame) == _GET_ANEXT:
+                self._frame = id(frame)
+                self._generator = bool(frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR)
+        self._iteration.begin()
+        self._ready = bool(self._frame) and not self._generator
+
+    def __del__(self) -> None:
+        if self._begun:
+            self._iteration.left(self._exit(_frame(1)))
+
+    def _exit(self, frame: FrameType) -> Exit:
+        if not self._frame:
+            return "unknown"
+        if id(frame) == self._frame and _instruction(frame) == _POP_TOP:
+            return "break"
+        return "unknown" if self._generator else "error"
+
+
+def _instruction(frame: FrameType) -> int:
+    return frame.f_code.co_code[frame.f_lasti]

@@ -1,9 +1,10 @@
-"""How an `async for` was left."""
+"""How an `async for` was left, as its iterator sees it."""
 
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from types import ModuleType
 from typing import Any, Self
 
@@ -12,12 +13,10 @@ import pytest
 from asyncconsumer.wire import accel
 
 pytestmark = pytest.mark.fast
-_, compiled = accel.load("compiled" if "compiled" in accel.available() else None)
-only_compiled = pytest.mark.skipif(accel.name == "pure", reason="Python code cannot see errors")
 
 
 class Numbers:
-    """0, 1, 2, for ever."""
+    """0 to 6, then an error, then 8, and the end."""
 
     def __init__(self) -> None:
         self.last = -1
@@ -35,18 +34,71 @@ class Numbers:
         return self.last
 
 
-async def left_by_break(loop: Any) -> None:
+class Iteration:
+    """Keeps what loops report."""
+
+    def __init__(self, reports: list[str] | None = None) -> None:
+        self.reports = [] if reports is None else reports
+        self.begun = 0
+        self.loop: weakref.ref[Any] | None = None
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def left(self, how: str) -> None:
+        self.reports.append(how)
+
+    def again(self) -> "Iteration":
+        return Iteration(self.reports)
+
+
+async def by_break(loop: Any) -> None:
     async for _ in loop:
         break
 
 
-async def left_by_return(loop: Any) -> int:
+async def by_break_behind_a_finally(loop: Any) -> None:
+    async for _ in loop:
+        try:
+            break
+        finally:
+            await asyncio.sleep(0)
+
+
+async def by_break_out_of_a_block(loop: Any) -> None:
+    @asynccontextmanager
+    async def block() -> AsyncIterator[None]:
+        yield
+
+    async for _ in loop:
+        async with block():
+            for _ in range(3):
+                break
+            break
+
+
+async def by_return(loop: Any) -> int:
     async for number in loop:
         return int(number)
     return -1
 
 
-async def left_by_error(loop: Any) -> None:
+async def by_return_of_a_call(loop: Any) -> int:
+    async for number in loop:
+        return max(int(number), await asyncio.sleep(0, 3))
+    return -1
+
+
+async def by_break_in_a_generator(loop: Any) -> None:
+    async def first() -> AsyncIterator[int]:
+        async for number in loop:
+            yield number
+            break
+
+    assert [number async for number in first()] == [0]
+
+
+async def by_error(loop: Any) -> None:
     try:
         async for number in loop:
             number / 0
@@ -54,7 +106,7 @@ async def left_by_error(loop: Any) -> None:
         pass
 
 
-async def left_by_error_in_a_call(loop: Any) -> None:
+async def by_error_in_a_call(loop: Any) -> None:
     async def inner() -> None:
         async for number in loop:
             raise ValueError(number)
@@ -63,7 +115,19 @@ async def left_by_error_in_a_call(loop: Any) -> None:
         await inner()
 
 
-async def left_by_a_timeout(loop: Any) -> None:
+async def by_error_in_a_finally(loop: Any) -> None:
+    async def inner() -> None:
+        async for number in loop:
+            try:
+                break
+            finally:
+                number / 0
+
+    with pytest.raises(ZeroDivisionError):
+        await inner()
+
+
+async def by_timeout(loop: Any) -> None:
     async def inner() -> None:
         async with asyncio.timeout(0.01):
             async for _ in loop:
@@ -73,65 +137,225 @@ async def left_by_a_timeout(loop: Any) -> None:
         await inner()
 
 
-async def left_by_an_error_of_the_source(loop: Any) -> None:
+async def by_cancellation(loop: Any) -> None:
+    async def inner() -> None:
+        async for _ in loop:
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(inner())
+        await asyncio.sleep(0.01)
+        task.cancel()
+
+
+async def by_error_of_the_source(loop: Any) -> None:
     with pytest.raises(KeyError):
         async for _ in loop:
             pass
 
 
-async def not_left(loop: Any) -> None:
-    await left_by_an_error_of_the_source(loop)
-    async for _ in loop:
-        pass
+async def by_error_in_a_comprehension(loop: Any) -> None:
+    with pytest.raises(ZeroDivisionError):
+        [number / 0 async for number in loop]
+    gc.collect()
 
 
-@only_compiled
-@pytest.mark.parametrize(
-    ("leave", "failed"),
-    [
-        (left_by_break, 0),
-        (left_by_return, 0),
-        (left_by_error, 1),
-        (left_by_error_in_a_call, 1),
-        (left_by_a_timeout, 1),
-        (left_by_an_error_of_the_source, 1),
-        (not_left, 1),
+async def by_error_around_a_generator(loop: Any) -> None:
+    async def each() -> AsyncGenerator[int, None]:
+        async for number in loop:
+            yield number
+
+    async def fail() -> None:
+        async with aclosing(each()) as numbers:
+            async for number in numbers:
+                number / 0
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+
+async def by_break_around_a_generator(loop: Any) -> None:
+    async def each() -> AsyncIterator[int]:
+        async for number in loop:
+            yield number
+
+    async for _ in each():
+        break
+    await asyncio.sleep(0.01)  # the event loop closes the generator
+
+
+async def by_error_around_a_generator_expression(loop: Any) -> None:
+    async def fail() -> None:
+        async for number in (number async for number in loop):
+            number / 0
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    await asyncio.sleep(0.01)
+
+
+async def by_hand(loop: Any) -> None:
+    iterator = aiter(loop)
+    await anext(iterator)
+    iterator = None
+    iterators = [aiter(loop)]
+    await anext(iterators[0])
+    iterators.pop()
+    await anext(aiter(loop))
+
+
+LEAVES: dict[str, list[Callable[[Any], Any]]] = {
+    "break": [
+        by_break,
+        by_break_behind_a_finally,
+        by_break_out_of_a_block,
+        by_return,
+        by_return_of_a_call,
+        by_break_in_a_generator,
     ],
+    "error": [
+        by_error,
+        by_error_in_a_call,
+        by_error_in_a_finally,
+        by_timeout,
+        by_cancellation,
+        by_error_of_the_source,
+        by_error_in_a_comprehension,
+    ],
+    "unknown": [
+        by_error_around_a_generator,
+        by_break_around_a_generator,
+        by_error_around_a_generator_expression,
+        by_hand,
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "leave"),
+    [(how, leave) for how, leaves in LEAVES.items() for leave in leaves],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-async def test_an_error_is_told(leave: Callable[[Any], Any], failed: int) -> None:
-    told: list[int] = []
-    source = Numbers()
-    loop = compiled.Loop(source, lambda: told.append(source.last))
+async def test_it_reports_how_it_was_left(
+    how: str, leave: Callable[[Any], Any], decoder: ModuleType
+) -> None:
+    reports: list[str] = []
+    loop = decoder.Loop(Numbers(), Iteration(reports))
     await leave(loop)
-    assert len(told) == failed
+    assert set(reports) == {how}
+    del loop  # nothing was asked of it
+    assert set(reports) == {how}
+
+
+async def test_a_statement_begins_once(decoder: ModuleType) -> None:
+    iteration = Iteration()
+    with pytest.raises(KeyError):
+        async for _ in _only(decoder.Loop(Numbers(), iteration)):
+            pass
+    assert iteration.begun == 1
+
+
+async def test_a_statement_begins_again_when_it_is_told_to(decoder: ModuleType) -> None:
+    reports: list[str] = []
+    parent = Iteration(reports)
+    begun: list[int] = []
+    loop = decoder.Loop(Numbers(), parent)
+    child: Iteration | None = None
+
+    def again() -> Iteration:
+        nonlocal child
+        child = Iteration(reports)
+        return child
+
+    parent.again = again  # type: ignore[method-assign]
+    async for number in loop:
+        assert child is not None
+        assert child.loop is not None
+        begun.append(child.begun)
+        if number == 1:
+            child.loop().begin_again()  # type: ignore[union-attr]
+        if number == 3:
+            break
+    assert begun == [1, 1, 2, 2]
+
+
+async def test_anext_by_hand_and_a_generator_begin_each_time(decoder: ModuleType) -> None:
+    iteration = Iteration()
+    loop = decoder.Loop(Numbers(), iteration)
+    assert [await anext(loop) for _ in range(3)] == [0, 1, 2]
+    assert iteration.begun == 3
+    inner = Iteration()
+
+    async def each() -> AsyncGenerator[int, None]:
+        async for number in _only(decoder.Loop(Numbers(), inner)):
+            yield number
+
+    async with aclosing(each()) as numbers:
+        assert [await anext(numbers) for _ in range(3)] == [0, 1, 2]
+    assert inner.begun == 3
+
+
+class _Once:
+    def __init__(self, loop: Any) -> None:
+        self.loops = [loop]
+
+    def __aiter__(self) -> Any:
+        return self.loops.pop()
+
+
+def _only(loop: Any) -> Any:
+    """Something whose iterator is that loop, and not another one over the same source."""
+    return _Once(loop)
 
 
 async def test_it_iterates(decoder: ModuleType) -> None:
-    loop = decoder.Loop(Numbers(), list)
+    loop = decoder.Loop(Numbers(), Iteration())
     assert [await anext(loop) for _ in range(3)] == [0, 1, 2]
     async for number in loop:  # goes on
         assert number == 3
         break
 
 
-async def test_what_goes_wrong_in_telling_hides_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_an_error_in_begin_reaches_the_reader(decoder: ModuleType) -> None:
+    iteration = Iteration()
+
+    def refuse() -> None:
+        raise OSError("not you")
+
+    iteration.begin = refuse  # type: ignore[method-assign]
+    source = Numbers()
+    with pytest.raises(OSError, match="not you"):
+        async for _ in _only(decoder.Loop(source, iteration)):
+            pass
+    assert source.last == -1
+
+
+async def test_an_error_in_a_report_hides_nothing(
+    decoder: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
     monkeypatch.setattr("sys.unraisablehook", lambda what: seen.append(what.exc_type))
-    await left_by_error_in_a_call(compiled.Loop(Numbers(), lambda: 1 / 0))
-    assert seen == ([ZeroDivisionError] if accel.name == "compiled" else [])
+    iteration = Iteration()
+    iteration.left = lambda how: 1 / 0  # type: ignore[method-assign, assignment]
+    iteration.again = lambda: iteration  # type: ignore[method-assign]
+    await by_error_in_a_call(decoder.Loop(Numbers(), iteration))
+    assert seen == [ZeroDivisionError]
 
 
 async def test_a_source_must_be_one(decoder: ModuleType) -> None:
     with pytest.raises(TypeError, match="async iterator, not int"):
-        decoder.Loop(3, list)
+        decoder.Loop(3, Iteration())
 
 
 async def test_it_is_garbage_with_what_it_belongs_to(decoder: ModuleType) -> None:
     source = Numbers()
-    source.loop = decoder.Loop(source, list)  # type: ignore[attr-defined]
+    source.loop = decoder.Loop(source, Iteration())  # type: ignore[attr-defined]
     gone = weakref.ref(source)
     del source
     gc.collect()
     assert gone() is None
+
+
+def test_every_decoder_has_it() -> None:
+    for name in accel.available():
+        assert hasattr(accel.load(name)[1], "Loop")

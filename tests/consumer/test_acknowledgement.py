@@ -1,0 +1,588 @@
+"""The acknowledgement rule, for every syntax: on virtual time, against a model."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.errors import ConcurrentRead
+from asyncconsumer.testing.clock import run, simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.wire import accel
+from tests.consumer.on_fakes import consumer
+
+pytestmark = pytest.mark.fast
+
+TP = TopicPartition("t", 0)
+Body = Callable[[int], Awaitable[bool]]
+"""Works on the record at an offset; True leaves the loop by ``break``."""
+
+
+class Failed(Exception):
+    """What a body raises."""
+
+
+@asynccontextmanager
+async def world(records: int, batch: int = 1) -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        for _ in range(records // batch):
+            cluster.append("t", 0, batch)
+        yield cluster
+
+
+def committed(cluster: GroupCluster) -> int:
+    found = cluster.shelf.offsets.get("g", {}).get(TP)
+    return 0 if found is None else int(found["offset"])
+
+
+# --- the syntaxes --------------------------------------------------------------------------------
+
+
+async def statement(one: Any, body: Body) -> None:
+    async for record in one:
+        if await body(record.offset):
+            break
+
+
+async def returned(one: Any, body: Body) -> None:
+    async for record in one:
+        if await body(record.offset):
+            return
+
+
+async def batches(one: Any, body: Body) -> None:
+    async for batch in one.batches(3, 10):
+        leave = [await body(record.offset) for record in batch]  # it is acknowledged as a whole
+        if any(leave):
+            return
+
+
+async def chunks(one: Any, body: Body) -> None:
+    async for chunk in one.chunks():
+        for record in chunk:
+            if await body(record.offset):
+                return
+
+
+async def arrow(one: Any, body: Body) -> None:
+    async for table in one.arrow(max_rows=1):
+        for offset in table.column("offset").to_pylist():
+            if await body(offset):
+                return
+
+
+async def comprehension(one: Any, body: Body) -> None:
+    class Leave(Exception):
+        pass
+
+    async def each(offset: int) -> None:
+        if await body(offset):
+            raise Leave
+
+    with suppress(Leave):
+        [await each(record.offset) async for record in one]
+
+
+async def generator_expression(one: Any, body: Body) -> None:
+    async for offset in (record.offset async for record in one):
+        if await body(offset):
+            break
+
+
+async def _records(one: Any) -> AsyncGenerator[int, None]:
+    async for record in one:
+        yield record.offset
+
+
+async def wrapped(one: Any, body: Body) -> None:
+    async for offset in _records(one):
+        if await body(offset):
+            break
+
+
+async def wrapped_and_closed(one: Any, body: Body) -> None:
+    async with aclosing(_records(one)) as offsets:
+        async for offset in offsets:
+            if await body(offset):
+                break
+
+
+async def by_hand(one: Any, body: Body) -> None:
+    iterator = aiter(one)
+    while True:
+        record = await anext(iterator)
+        if await body(record.offset):
+            break
+
+
+async def by_hand_with_a_limit(one: Any, body: Body) -> None:
+    iterator = aiter(one)
+    while True:
+        record = await asyncio.wait_for(anext(iterator), 1_000)  # noqa: TID251 - as users do
+        if await body(record.offset):
+            break
+
+
+async def kept(one: Any, body: Body) -> None:
+    iterator = aiter(one)
+    first = await anext(iterator)
+    if await body(first.offset):
+        return
+    async for record in iterator:
+        if await body(record.offset):
+            break
+
+
+SEEN = [statement, returned, batches, arrow]  # the library sees how these are left
+UNSEEN = [
+    comprehension,
+    generator_expression,
+    wrapped,
+    wrapped_and_closed,
+    by_hand,
+    by_hand_with_a_limit,
+    kept,
+]
+ALL = [*SEEN, chunks, *UNSEEN]
+WHOLE = [batches, chunks]  # acknowledged all at once
+MESSAGES = [{}, {"value_deserializer": bytes}]
+every = pytest.mark.parametrize("read", ALL, ids=lambda read: read.__name__)
+raw_or_made = pytest.mark.parametrize("options", MESSAGES, ids=["raw", "messages"])
+
+
+def until(last: int, seen: list[int], fail: bool = False) -> Body:
+    """A body that leaves at an offset, by ``break`` or by an error."""
+
+    async def body(offset: int) -> bool:
+        await asyncio.sleep(0.01)
+        seen.append(offset)
+        if offset == last and fail:
+            raise Failed(offset)
+        return offset == last
+
+    return body
+
+
+# --- the rule, line by line ----------------------------------------------------------------------
+
+
+@every
+@raw_or_made
+@simulated([1])
+async def test_asking_for_the_next_acknowledges(read: Any, options: dict[str, Any]) -> None:
+    async with world(6) as cluster, consumer(cluster, **options) as one:
+
+        async def body(offset: int) -> bool:
+            await asyncio.sleep(1)  # for the auto-commit
+            assert committed(cluster) <= offset
+            if read not in WHOLE and offset:
+                assert committed(cluster) == offset
+            return offset == 4
+
+        await read(one, body)
+
+
+@pytest.mark.parametrize(
+    "read", [read for read in ALL if read is not comprehension], ids=lambda read: read.__name__
+)
+@raw_or_made
+@simulated([1])
+async def test_leaving_the_block_without_an_error_acknowledges(
+    read: Any, options: dict[str, Any]
+) -> None:
+    async with world(6) as cluster:
+        seen: list[int] = []
+        async with consumer(cluster, **options, auto_commit_interval_ms=10**8) as one:
+            await read(one, until(2, seen))
+        assert seen == [0, 1, 2]
+        assert committed(cluster) == 3
+
+
+@pytest.mark.parametrize("read", SEEN, ids=lambda read: read.__name__)
+@raw_or_made
+@simulated([1])
+async def test_a_break_acknowledges(read: Any, options: dict[str, Any]) -> None:
+    async with world(6) as cluster, consumer(cluster, **options) as one:
+        seen: list[int] = []
+        await read(one, until(2, seen))
+        await asyncio.sleep(1)
+        assert committed(cluster) == 3
+        await read(one, until(5, seen))
+        assert seen == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("read", UNSEEN, ids=lambda read: read.__name__)
+@simulated([1])
+async def test_what_ends_unseen_comes_again(read: Any) -> None:
+    async with world(6) as cluster, consumer(cluster) as one:
+        seen: list[int] = []
+        await read(one, until(2, seen))
+        await asyncio.sleep(1)
+        if read is not kept:
+            assert committed(cluster) == 2
+        await read(one, until(5, seen))
+        again = [] if read is kept else [2]  # its last loop is a statement
+        assert seen == [0, 1, 2, *again, 3, 4, 5]
+
+
+@every
+@raw_or_made
+@simulated([1, 2])
+async def test_an_error_acknowledges_nothing(read: Any, options: dict[str, Any]) -> None:
+    async with world(6) as cluster, consumer(cluster, **options) as one:
+        seen: list[int] = []
+        for fails in (True, True, False):
+            try:
+                await read(one, until(2 if fails else 5, seen, fails))
+            except Failed:
+                await asyncio.sleep(1)
+                assert committed(cluster) <= 2
+        assert seen.count(2) == 3
+        assert set(seen) == set(range(6))
+
+
+@every
+@simulated([1])
+async def test_an_error_that_leaves_the_block_acknowledges_nothing(read: Any) -> None:
+    async with world(6) as cluster:
+        seen: list[int] = []
+        with pytest.raises(Failed):
+            async with consumer(cluster) as one:
+                await read(one, until(2, seen, fail=True))
+        assert committed(cluster) == (0 if read in WHOLE else 2)
+
+
+@pytest.mark.parametrize("read", [*SEEN, comprehension], ids=lambda read: read.__name__)
+@simulated([1])
+async def test_a_failed_loop_is_not_acknowledged_by_the_end_of_the_block(read: Any) -> None:
+    async with world(6) as cluster:
+        seen: list[int] = []
+        async with consumer(cluster) as one:
+            with pytest.raises(Failed):
+                await read(one, until(2, seen, fail=True))
+        assert committed(cluster) == (0 if read in WHOLE else 2)
+
+
+@every
+@simulated([1])
+async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None:
+    async with world(6) as cluster:
+        seen: list[int] = []
+        stuck = asyncio.Event()
+
+        async def body(offset: int) -> bool:
+            seen.append(offset)
+            if offset == 2 and seen.count(2) == 1:
+                stuck.set()
+                await asyncio.Event().wait()
+            return offset == 4
+
+        async with consumer(cluster) as one:
+            async with asyncio.TaskGroup() as tasks:
+                task = tasks.create_task(read(one, body))
+                await stuck.wait()
+                task.cancel()
+            await asyncio.sleep(1)
+            assert committed(cluster) <= 2
+        assert committed(cluster) <= 2
+        async with consumer(cluster) as one:
+            await read(one, body)
+        assert seen.count(2) == 2
+
+
+@every
+@raw_or_made
+@pytest.mark.parametrize(
+    "policy", [{}, {"enable_auto_commit": False}, {"commit_policy": "manual"}], ids=str
+)
+@simulated([1])
+async def test_a_commit_by_the_reader_includes_what_is_in_hand(
+    read: Any, options: dict[str, Any], policy: dict[str, Any]
+) -> None:
+    async with world(6) as cluster, consumer(cluster, **options, **policy) as one:
+
+        async def body(offset: int) -> bool:
+            await asyncio.sleep(0.01)
+            await one.commit()
+            assert committed(cluster) > offset
+            return offset == 4
+
+        await read(one, body)
+
+
+@every
+@simulated([1])
+async def test_a_commit_by_another_task_does_not(read: Any) -> None:
+    async with world(6) as cluster, consumer(cluster, enable_auto_commit=False) as one:
+
+        async def body(offset: int) -> bool:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(one.commit())
+            assert committed(cluster) <= offset
+            return offset == 4
+
+        await read(one, body)
+
+
+# --- two tasks -----------------------------------------------------------------------------------
+
+
+@every
+@simulated([1])
+async def test_a_second_task_is_refused_while_the_first_has_a_record(read: Any) -> None:
+    async with world(6) as cluster, consumer(cluster) as one:
+        holds, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def body(offset: int) -> bool:
+            holds.set()
+            await goes_on.wait()
+            return offset == 4
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(read(one, body), name="first")
+            await holds.wait()
+            with pytest.raises(ConcurrentRead, match=r"streams\(n\).*ConsumerApp"):
+                await read(one, body)
+            goes_on.set()
+
+
+@pytest.mark.parametrize("kind", ["iterator", "generator"])
+@simulated([1])
+async def test_tasks_that_share_an_iterator_are_refused(kind: str) -> None:
+    async with world(6) as cluster, consumer(cluster) as one:
+        iterator: Any = aiter(one) if kind == "iterator" else _records(one)
+        got: list[Any] = []
+        refused: list[str] = []
+        first = asyncio.Event()
+
+        async def worker() -> None:
+            try:
+                got.append(await anext(iterator))
+            except ConcurrentRead as error:
+                refused.append(str(error))
+                return
+            first.set()
+            await asyncio.sleep(10)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(worker())
+            await first.wait()
+            tasks.create_task(worker())
+        assert len(got) == 1
+        assert len(refused) == 1
+        await asyncio.sleep(1)
+        assert committed(cluster) == 0
+
+
+@simulated([1])
+async def test_a_task_that_reads_on_is_refused_when_another_took_over() -> None:
+    async with world(6) as cluster, consumer(cluster) as one:
+        second_holds, over = asyncio.Event(), asyncio.Event()
+
+        async def second() -> None:
+            async for record in one:
+                assert record.offset == 1
+                second_holds.set()
+                await over.wait()
+                break
+
+        async def first(tasks: asyncio.TaskGroup) -> None:
+            async for record in one:
+                assert record.offset == 0
+                await one.commit()  # nothing is in hand: another task may read
+                tasks.create_task(second())
+                await second_holds.wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            with pytest.raises(ConcurrentRead):
+                await first(tasks)
+            over.set()
+        await asyncio.sleep(1)
+        assert committed(cluster) == 2
+
+
+@simulated([1])
+async def test_a_task_may_follow_another_that_is_done() -> None:
+    async with world(6) as cluster, consumer(cluster) as one:
+        seen: list[int] = []
+        for last in (1, 3, 5):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(statement(one, until(last, seen)))
+        assert seen == [0, 1, 2, 3, 4, 5]
+
+
+@simulated([1])
+async def test_a_running_task_keeps_its_record_when_the_block_ends() -> None:
+    async with world(6) as cluster, asyncio.TaskGroup() as tasks:
+        holds = asyncio.Event()
+
+        async def body(_: int) -> bool:
+            holds.set()
+            await asyncio.sleep(100)
+            return True
+
+        async with consumer(cluster) as one:
+            task = tasks.create_task(statement(one, body))
+            await holds.wait()
+        assert committed(cluster) == 0
+        task.cancel()
+
+
+# --- one iterator --------------------------------------------------------------------------------
+
+
+@simulated([1])
+async def test_a_kept_iterator_goes_on() -> None:
+    async with world(6) as cluster, consumer(cluster) as one:
+        iterator = aiter(one)
+        assert (await anext(iterator)).offset == 0
+        async for record in iterator:
+            assert record.offset == 1
+            assert (await anext(iterator)).offset == 2
+            break
+        assert (await anext(iterator)).offset == 3
+
+
+@simulated([1])
+async def test_a_kept_iterator_delivers_again_what_a_loop_failed_on() -> None:
+    async with world(6) as cluster, consumer(cluster) as one:
+        iterator, seen = aiter(one), list[int]()
+        for fails in (True, True, False):
+            with suppress(Failed):
+                await statement(iterator, until(2 if fails else 5, seen, fails))
+        assert seen == [0, 1, 2, 2, 2, 3, 4, 5]
+        assert committed(cluster) <= 6
+
+
+@simulated([1])
+async def test_what_is_left_of_a_chunk_is_read_by_the_next_loop() -> None:
+    async with world(12, batch=6) as cluster, consumer(cluster) as one:
+        seen: list[int] = []
+        for read, last in (
+            (statement, 1), (chunks, 3), (arrow, 5), (statement, 7), (batches, 10), (chunks, 11),
+        ):  # fmt: skip
+            await read(one, until(last, seen))
+        assert seen == list(range(12))
+
+
+# --- a random walk -------------------------------------------------------------------------------
+
+
+class Walk:
+    """Reads in random ways, and knows what must not be committed yet."""
+
+    def __init__(self, cluster: GroupCluster, random: Random, records: int) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._records = records
+        self.done: set[int] = set()
+        self.failed = False  # the last loop ended with an error
+        self._in_tasks = random.random() < 0.5  # each loop in a task of its own
+
+    @property
+    def over(self) -> bool:
+        return len(self.done) == self._records
+
+    @property
+    def first_undone(self) -> int:
+        return next(n for n in range(self._records + 1) if n not in self.done)
+
+    def check(self) -> None:
+        assert committed(self._cluster) <= self.first_undone, "committed before it was done"
+
+    async def body(self, one: Consumer[Any, Any], offset: int, left: list[int], how: str) -> bool:
+        assert offset <= self.first_undone, f"{self.first_undone} was passed over"
+        await asyncio.sleep(self._random.choice([0, 0, 0.01, 0.2]))
+        self.check()
+        left[0] -= 1
+        if left[0] == 0 and how == "error":
+            raise Failed(offset)
+        if left[0] == 0 and how == "cancel":
+            await asyncio.Event().wait()
+        self.done.add(offset)
+        return left[0] == 0
+
+    async def step(self, one: Consumer[Any, Any]) -> None:
+        how = self._random.choice(["break", "error", "cancel"])
+        read, left = self._random.choice(ALL), [self._random.randint(1, 4)]
+        reading = read(one, lambda offset: self.body(one, offset, left, how))
+        self.failed = how != "break"
+        seconds = self._random.choice([0, 0.001, 0.01, 0.3, 1]) if how == "cancel" else 1
+        try:
+            if self._in_tasks:
+                await self._in_a_task(reading, seconds)
+            else:
+                async with asyncio.timeout(seconds):
+                    await reading
+        except (Failed, TimeoutError):
+            self.failed = True
+
+    async def _in_a_task(self, reading: Coroutine[Any, Any, None], seconds: float) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(_quietly(reading))
+            await asyncio.wait([task], timeout=seconds)
+            task.cancel()
+        self.failed = self.failed or task.cancelled() or task.result()
+
+
+async def _quietly(reading: Coroutine[Any, Any, None]) -> bool:
+    try:
+        await reading
+    except Failed:
+        return True
+    return False
+
+
+async def _walk(seed: int) -> None:
+    random = Random(seed)
+    async with world(24, batch=random.choice([1, 3])) as cluster:
+        walk = Walk(cluster, random, 24)
+        options = random.choice(MESSAGES)
+        while not walk.over:
+            try:
+                async with consumer(cluster, **options) as one:
+                    for _ in range(random.randint(1, 6)):
+                        if not walk.over:
+                            await walk.step(one)
+                        walk.check()
+                    if walk.failed:
+                        raise Failed  # noqa: TRY301 - to leave the block by it
+            except Failed:
+                pass
+            walk.check()
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_a_random_walk_loses_nothing(first: int) -> None:
+    for seed in range(first, first + 20):
+        try:
+            run(partial(_walk, seed), seed=seed, limit=10**6)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.skipif(accel.name == "pure", reason="this is that run")
+def test_the_pure_decoder_has_the_same_rule() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    ran = subprocess.run(
+        [*command, "-p", "no:xdist"],
+        env={**os.environ, "ASYNCCONSUMER_DECODER": "pure"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    assert " passed" in ran.stdout
