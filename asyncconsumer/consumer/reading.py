@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
@@ -15,7 +15,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.serdes import Deserializer
-from asyncconsumer.streams.batched import Batched
+from asyncconsumer.streams.batched import Batched, first_offsets
 from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.stream import LoopSource
 from asyncconsumer.streams.taking import Taking
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Way = Literal["records", "batches", "chunks", "arrow"]
+"""What a loop iterates over."""
 
 
 class _Messages(Generic[K, V]):
@@ -190,7 +192,7 @@ class Reading(Generic[K, V]):
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
         take = partial(self._next_batch, max_records, max_wait_ms / 1000)
-        return self._loop(Taking(take), partial(self._prepare, in_batches=True))
+        return self._loop(Taking(take), partial(self._prepare, way="batches"))
 
     async def _next_batch(self, max_records: int, seconds: float) -> list[Message[K, V]] | None:
         limit = self._how.limit
@@ -219,7 +221,7 @@ class Reading(Generic[K, V]):
     def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         self._refuse_limit("chunks()")
-        return self._loop(self._stream.chunks(), partial(self._prepare, whole=True))
+        return self._loop(self._stream.chunks(), partial(self._prepare, way="chunks"))
 
     def arrow(
         self,
@@ -237,20 +239,23 @@ class Reading(Generic[K, V]):
         batches = self._stream.arrow(
             copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
-        return self._loop(batches, self._prepare)
+        return self._loop(batches, partial(self._prepare, way="arrow"))
 
     # --- how -------------------------------------------------------------------------------------
 
     def _loop(self, source: LoopSource[T], prepare: Callable[[bool], None]) -> AsyncIterator[T]:
         return self._stream.iterate(source, prepare)
 
-    def _prepare(self, again: bool, *, in_batches: bool = False, whole: bool = False) -> None:  # noqa: FBT001 - called by the reader
+    def _prepare(self, again: bool, *, way: Way = "records") -> None:  # noqa: FBT001 - one caller
         """Seek back to what another iteration had in hand and did not acknowledge."""
-        offsets = self._stream.leftover(whole=whole)
-        if again:
-            offsets |= self._stream.unacknowledged()
-        if not in_batches:
-            offsets |= self._stream.collected()
+        stream, in_work = self._stream, self._in_work
+        offsets = stream.leftover(whole=way == "chunks")
+        taken = [] if way == "batches" else [*self._left, *stream.collected]
+        if in_work is not None and way != "records":
+            taken = [in_work.record, *taken]
+        for more in (first_offsets(taken), stream.unacknowledged() if again else {}):
+            for tp, offset in more.items():
+                offsets[tp] = min(offset, offsets.get(tp, offset))
         if offsets:
             self._in_work, self._left, self._bad = None, [], None
             self._how.read_again(offsets)

@@ -69,6 +69,7 @@ class Transactions:
         finally:
             if block.committed:
                 self._are_done(done)
+                self._acknowledge({tp: offset for (tp, _), offset in done.items()})
             else:
                 self._go_back()
             self._rebalancer.forget_given_up()
@@ -116,6 +117,13 @@ class Transactions:
         """Committed up to there; what is not ours any more is forgotten."""
         ours = self._ours().items()
         self._done = {place: at for place, at in self._done.items() if place in ours} | done
+
+    def _acknowledge(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Acknowledge what was handed out, if it is just what was committed."""
+        for stream in self._rebalancer.streams.all():
+            positions = {tp: stream.position(tp) for tp in committed}
+            if all(at is None or at == committed[tp] for tp, at in positions.items()):
+                stream.acknowledge()
 
     def _go_back(self) -> None:
         """What was handed out since the last one is to come again."""

@@ -1,7 +1,7 @@
 """A stream that can also be read in batches, of several partitions at once."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from asyncconsumer.chunks.channel import Channel
@@ -21,6 +21,14 @@ class Placed(Protocol):
     @property
     def partition(self) -> int:
         """Of it."""
+
+
+def first_offsets(records: Iterable[accel.Record]) -> dict[TopicPartition, Offset]:
+    """Return the offset of the first of these records in each partition."""
+    first: dict[TopicPartition, Offset] = {}
+    for record in records:
+        first.setdefault(TopicPartition(record.topic, record.partition), Offset(record.offset))
+    return first
 
 
 class Batched(Stream):
@@ -109,14 +117,12 @@ class Batched(Stream):
 
     def _not_handed_out(self) -> dict[TopicPartition, Offset]:
         """Of each partition the first that was taken, and is being collected or made."""
-        first: dict[TopicPartition, Offset] = {}
-        for record in (*self._kept_back(), *self._batch):
-            first.setdefault(TopicPartition(record.topic, record.partition), Offset(record.offset))
-        return first
+        return first_offsets((*self._kept_back(), *self._batch))
 
-    def collected(self) -> dict[TopicPartition, int]:
-        """Return from where to read what was taken for a batch and not handed out."""
-        return dict(self._not_handed_out())
+    @property
+    def collected(self) -> Sequence[accel.Record]:
+        """The records that were taken for a batch that is not handed out yet."""
+        return self._batch
 
     def batch_has(self, record: Placed) -> bool:
         """Whether its partition is still ours, since the batch was handed out."""

@@ -85,9 +85,10 @@ async def comprehension(one: Any, body: Body) -> None:
     class Leave(Exception):
         pass
 
-    async def each(offset: int) -> None:
+    async def each(offset: int) -> int:
         if await body(offset):
             raise Leave
+        return offset
 
     with suppress(Leave):
         [await each(record.offset) async for record in one]

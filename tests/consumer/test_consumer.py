@@ -379,7 +379,7 @@ async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
         await one.assigned()
         waiting = asyncio.get_running_loop().create_task(next_of(one))
         await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="another task already waits"):
+        with pytest.raises(RuntimeError, match="already waits for the next"):
             await next_of(one)
         waiting.cancel()
 
