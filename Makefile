@@ -1,6 +1,11 @@
 # Every target sets up what it needs in .venv; `make` alone lists them.
+# With PYTHON=python3.13 it is .venv-3.13, so that versions do not replace each other.
 PYTHON ?= python3
+ifeq ($(origin PYTHON),file)
 VENV   := .venv
+else
+VENV   := .venv-$(or $(shell $(PYTHON) -c 'import sys; print("%d.%d%s" % (*sys.version_info[:2], sys.abiflags))'),$(error PYTHON=$(PYTHON) cannot be run))
+endif
 comma  := ,
 BIN    := $(VENV)/bin
 # without a Java on the machine, a runtime from PyPI serves the test servers
@@ -93,5 +98,5 @@ docs: $(VENV)/.ready  ## build the API documentation into build/docs
 
 clean:  ## remove what the other targets made (not the cache of server jars)
 	$(say) 'removing .venv, build and caches'
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	@rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	@rm -f asyncconsumer/wire/*.so asyncconsumer/wire/_not_compiled.txt

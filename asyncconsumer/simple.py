@@ -28,6 +28,7 @@ from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import Leader
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.tasks.backoff import backoff
+from asyncconsumer.tasks.start import start_task
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
@@ -189,7 +190,7 @@ class SimpleConsumer:
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [
-                    group.create_task(self._fetch_at(address, lane, asks, config))
+                    start_task(group, self._fetch_at(address, lane, asks, config))
                     for address, asks in at_leaders.items()
                 ]
         except* ConsumerError as errors:

@@ -1,9 +1,13 @@
 """For all tests."""
 
+import asyncio
 import signal
-from typing import Final
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 # how long an example takes says more about who else uses the machine than about our code
@@ -13,12 +17,59 @@ settings.register_profile(
 settings.load_profile("busy machine")
 
 
-def pytest_configure() -> None:
+EAGER: Final[Any] = getattr(asyncio, "eager_task_factory", None)  # since Python 3.12
+
+
+LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+
+
+def _eager(new_loop: LoopFactory) -> asyncio.AbstractEventLoop:
+    loop = new_loop()
+    loop.set_task_factory(EAGER)
+    return loop
+
+
+LOOPS: Final[Mapping[str, LoopFactory]] = {
+    "asyncio": asyncio.new_event_loop,
+    "asyncio-eager": lambda: _eager(asyncio.new_event_loop),
+    "uvloop": uvloop.new_event_loop,
+    "uvloop-eager": lambda: _eager(uvloop.new_event_loop),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--loop",
+        choices=list(LOOPS),
+        default="asyncio",
+        help="the event loop of async tests, with eager tasks or without; tests that make a loop "
+        "of their own, and those on virtual time, keep that",
+    )
+
+
+class OtherLoop:
+    """A plugin that has pytest-asyncio make another loop; without it, it makes asyncio's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def pytest_asyncio_loop_factories(self) -> Mapping[str, LoopFactory]:
+        return {self._name: LOOPS[self._name]}
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Run in the background, or by nohup, as in the foreground.
 
     There interrupts and hangups are ignored, and programs that tests start would inherit that; what
     is handled, be it by doing nothing, they do not inherit.
     """
+    loop = config.getoption("loop")
+    if loop.endswith("eager") and EAGER is None:
+        raise pytest.UsageError("--loop: eager tasks need Python 3.12 or newer")
+    if loop == "uvloop-eager" and (3, 13) <= sys.version_info < (3, 13, 3):
+        raise pytest.UsageError("--loop: uvloop's eager tasks need Python 3.12, or 3.13.3 or newer")
+    if loop != "asyncio":
+        config.pluginmanager.register(OtherLoop(loop))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -42,3 +42,17 @@ def test_the_limits_can_be_exceeded() -> None:
         "f() of 61 lines",
         "class C holding 13 things",
     ]
+
+
+def calls_create_task(module: Path) -> bool:
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(one, ast.Attribute) and one.attr == "create_task" for one in called)
+
+
+def test_only_start_task_creates_tasks() -> None:
+    callers = {str(path.relative_to(ROOT)) for path in MODULES if calls_create_task(path)}
+    assert callers == {
+        "asyncconsumer/tasks/start.py",  # the only way that is safe with eager task factories
+        "asyncconsumer/testing/clock/simloop.py",  # an event loop
+    }

@@ -15,6 +15,7 @@ from asyncconsumer.connector import ConsumerConnector
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.simple import SimpleConsumer
 from asyncconsumer.streams.messages import Message
+from asyncconsumer.tasks.start import start_task
 from asyncconsumer.testing.progress import fetching
 from asyncconsumer.testing.servers import (
     DEFAULT_KAFKA,
@@ -149,7 +150,7 @@ async def _read_all(
 
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(read(name, stream))
+            start_task(group, read(name, stream))
             for name, streams in members.items()
             for stream in streams
         ]

@@ -18,6 +18,7 @@ from asyncconsumer.spark.client_options import configs_of
 from asyncconsumer.spark.places import Assigned, Matching, Selection
 from asyncconsumer.tasks.many import each
 from asyncconsumer.tasks.patience import Patience
+from asyncconsumer.tasks.start import start_task
 from asyncconsumer.wire.messages import (
     EARLIEST,
     LATEST,
@@ -62,7 +63,7 @@ class Client:
                 opened.set()
                 await self._closing.wait()
 
-        self._living = asyncio.get_running_loop().create_task(live(), name="kafka client")
+        self._living = start_task(asyncio.get_running_loop(), live(), "kafka client")
         await opened.wait()
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TypeVar
 
 from asyncconsumer.errors import ConsumerError
+from asyncconsumer.tasks.start import start_task
 
 T = TypeVar("T")
 
@@ -29,6 +30,6 @@ async def each(
     while bunch := list(islice(left, at_once)):
         async with asyncio.TaskGroup() as group:
             for thing in bunch:
-                group.create_task(guarded(thing))
+                start_task(group, guarded(thing))
     if errors:
         raise errors[0]

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.tasks.start import start_task
 
 T = TypeVar("T")
 
@@ -67,11 +68,10 @@ class Scope:
             raise ClosedError(f"{self._owner}: {self._state.value}")
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Run it until it is done or the block ends."""
+        """Run it until it is done or the block ends. It begins after this call has returned."""
         try:
-            task = self._group.create_task(work, name=name)
+            task = start_task(self._group, work, name)
         except RuntimeError as error:  # another task has failed, and the block is about to end
-            work.close()
             raise ClosedError(f"{self._owner}: it is ending: {error}") from error
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -35,19 +35,35 @@ def load(wanted: str | None) -> tuple[str, ModuleType]:
     try:
         return "compiled", importlib.import_module(IMPLEMENTATIONS["compiled"])
     except ImportError as error:
+        pure = _pure_instead(error)
         warnings.warn(
-            f"the compiled record decoder is missing ({_why_missing(error)}); records are decoded "
-            "in pure Python, many times slower. Install a C compiler and the Python headers and "
-            f"reinstall asyncconsumer, or set {_VARIABLE}=pure to accept this.",
+            f"{_trouble(error)}, or set {_VARIABLE}=pure to accept this.",
             PureDecoderWarning,
             stacklevel=3,
         )
-        return "pure", importlib.import_module(IMPLEMENTATIONS["pure"])
+        return "pure", pure
 
 
 def available() -> list[str]:
     """For the tests: every decoder present here gets the same suite."""
     return [name for name, module in IMPLEMENTATIONS.items() if importlib.util.find_spec(module)]
+
+
+def _pure_instead(error: ImportError) -> ModuleType:
+    try:
+        return importlib.import_module(IMPLEMENTATIONS["pure"])
+    except ImportError as other:  # a codec does not load here either: ours says what to do
+        raise error from other
+
+
+def _trouble(error: ImportError) -> str:
+    slower = "records are decoded in pure Python, many times slower"
+    if not isinstance(error, ModuleNotFoundError):  # it is there, and says itself what it lacks
+        return f"the compiled record decoder cannot be loaded ({error}); {slower}. Change that"
+    return (
+        f"the compiled record decoder is missing ({_why_missing(error)}); {slower}. Install a C "
+        "compiler and the Python headers and reinstall asyncconsumer"
+    )
 
 
 def _why_missing(error: ImportError) -> str:

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 
+from asyncconsumer.tasks.start import start_task
 from asyncconsumer.testing.proxy.faults import CHUNK, Ending
 from asyncconsumer.testing.proxy.line import Line
 from asyncconsumer.testing.proxy.pipe import Ended, Pipe, ReceiverGone
@@ -56,8 +57,8 @@ class Connection:
         """Carry bytes until both sides have finished, one is gone, or it is told to end."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._obey())
-                group.create_task(self._carry(dial))
+                start_task(group, self._obey())
+                start_task(group, self._carry(dial))
         except* Ended as ended:
             self._ending = Ending.RST if ended.subgroup(_is_reset) else Ending.FIN
 
@@ -83,8 +84,8 @@ class Connection:
         await dial(self._upstream)
         self._down.start()
         async with asyncio.TaskGroup() as group:
-            group.create_task(_deliver(self._up, back=self._down))
-            group.create_task(_deliver(self._down, back=self._up))
+            start_task(group, _deliver(self._up, back=self._down))
+            start_task(group, _deliver(self._down, back=self._up))
             await self._up.finished.wait()
             await self._down.finished.wait()
             raise Ended(Ending.FIN)

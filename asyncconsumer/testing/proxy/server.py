@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncconsumer.errors import ClosedError, ConfigError
+from asyncconsumer.tasks.start import start_task
 from asyncconsumer.testing.proxy.connection import Connection
 from asyncconsumer.testing.proxy.door import Door
 from asyncconsumer.testing.proxy.faults import Direction, Ending, Faults, FrameHook, Truncation
@@ -74,7 +75,7 @@ class TcpProxy:
             raise ClosedError("a proxy is used once; make a new one")
         self._door = Door(self._listener, self._progress)
         await self._scope.__aenter__()
-        self._serving = self._scope.create_task(self._serve())
+        self._serving = start_task(self._scope, self._serve())
         self._state = _State.OPEN
         return self
 
@@ -240,7 +241,7 @@ class TcpProxy:
             self._progress.spread()
 
         self._connections[number] = connection
-        group.create_task(connection.run(self._dial)).add_done_callback(ended)
+        start_task(group, connection.run(self._dial)).add_done_callback(ended)
         self._progress.spread()
 
     async def _dial(self, upstream: socket.socket) -> None:

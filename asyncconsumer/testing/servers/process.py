@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from asyncconsumer.tasks.start import start_task
 from asyncconsumer.testing.servers import guard
 from asyncconsumer.testing.servers.errors import ServerError, StartFailed
 
@@ -173,6 +174,6 @@ async def together(*steps: Awaitable[None]) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for step in steps:
-                group.create_task(run(step))
+                start_task(group, run(step))
     except BaseExceptionGroup as troubles:
         raise troubles.exceptions[0] from None

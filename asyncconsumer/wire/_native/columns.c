@@ -323,13 +323,13 @@ PyObject *records_take_columns(Records *self, PyObject *args)
     table.copy = !(table.wanted & AS_VIEWS);
     table.scale = scale;
     table.max_bytes = max_bytes;
-    if (self->busy) {
-        PyErr_SetString(PyExc_RuntimeError, "these Records are being read by another thread");
-        return NULL;
-    }
     if (!table.copy && (self->view.len > INT32_MAX || self->max_inflated > INT32_MAX)) {
         PyErr_SetString(PyExc_ValueError, "columns that are not copied need buffers below 2 GiB");
         return NULL;
     }
-    return take(self, &table, max_rows);
+    if (records_enter(self) < 0)
+        return NULL;
+    PyObject *taken = take(self, &table, max_rows);
+    records_leave(self);
+    return taken;
 }

@@ -75,7 +75,7 @@ static int translate_bad_compression(Records *self, int64_t resume)
     return -1;
 }
 
-/* The inflated bytes become the body in hand. Python runs here, and other threads may. */
+/* The inflated bytes become the body in hand. Python runs here, and other threads may: `busy` is set. */
 int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, int64_t length)
 {
     if (have_room(self) < 0)
@@ -83,7 +83,6 @@ int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, in
     PyObject *source = PyMemoryView_FromMemory((char *)at, length, PyBUF_READ);
     if (source == NULL)
         return -1;
-    self->busy = true;
     PyObject *used = PyObject_CallFunction(inflate, "iOOL", codec, source, self->room,
                                            (long long)self->max_inflated);
     PyObject *type, *error, *traceback;
@@ -93,7 +92,6 @@ int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, in
     Py_XDECREF(released);
     Py_DECREF(source);
     PyErr_Restore(type, error, NULL);
-    self->busy = false;
     if (used == NULL)
         return translate_bad_compression(self, resume);
     Py_ssize_t size = PyLong_AsSsize_t(used);

@@ -37,19 +37,62 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_records", .m_doc = "Record decoder, compiled.", .m_size = -1,
-    .m_methods = methods,
+/* What is made here lives in statics: types, the errors to raise, spare memory. Subinterpreters would share
+   them. There an `except CorruptRecords` would not catch, for the class would be another interpreter's. */
+static int refuse_subinterpreters(void)
+{
+    if (PyInterpreterState_Get() == PyInterpreterState_Main())
+        return 0;
+    PyErr_SetString(PyExc_ImportError,
+                    "the compiled record decoder works in the main interpreter alone, and this is a subinterpreter; "
+                    "with mod_wsgi set WSGIApplicationGroup %{GLOBAL}");
+    return -1;
+}
+
+/* Nothing here takes a lock of its own. Python switches the lock on for us, unless it was told not to. */
+static int refuse_without_gil(void)
+{
+#ifdef Py_GIL_DISABLED
+    PyObject *is_enabled = PySys_GetObject("_is_gil_enabled"); /* borrowed */
+    PyObject *enabled = is_enabled ? PyObject_CallNoArgs(is_enabled) : NULL;
+    int refused = enabled == NULL ? -1 : PyObject_Not(enabled);
+    Py_XDECREF(enabled);
+    if (refused == 1)
+        PyErr_SetString(PyExc_ImportError, "the compiled record decoder needs the global interpreter lock, and it "
+                                           "is switched off; start Python with PYTHON_GIL=1");
+    return refused ? -1 : 0;
+#else
+    return 0;
+#endif
+}
+
+static int execute(PyObject *module)
+{
+    if (refuse_subinterpreters() < 0 || refuse_without_gil() < 0)
+        return -1;
+    checksums_prepare();
+    if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0
+        || records_prepare(module) < 0 || stream_prepare(module) < 0 || loop_prepare(module) < 0
+        || answer_prepare(module) < 0)
+        return -1;
+    return 0;
+}
+
+/* Two phases: with one, Python would copy the first interpreter's module to the others, and ask nobody. */
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
 };
 
-PyMODINIT_FUNC PyInit__records(void)
-{
-    checksums_prepare();
-    PyObject *module = PyModule_Create(&definition);
-    if (module == NULL)
-        return NULL;
-    if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0 || records_prepare(module) < 0
-        || stream_prepare(module) < 0 || loop_prepare(module) < 0 || answer_prepare(module) < 0)
-        Py_CLEAR(module);
-    return module;
-}
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_records", .m_doc = "Record decoder, compiled.", .m_size = 0,
+    .m_methods = methods, .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__records(void) { return PyModuleDef_Init(&definition); }

@@ -72,7 +72,7 @@ typedef struct {
     PyObject *error;                  /* the CorruptRecords that ended it, or NULL */
     int64_t incomplete;
     int32_t leader_epoch;
-    bool busy;                        /* inflating: Python runs, and other threads may */
+    bool busy;                        /* being read: see records_enter */
 } Records;
 
 extern PyTypeObject Records_Type;
@@ -104,6 +104,14 @@ int inflate_lend(Records *self);
 /* --- records.c ------------------------------------------------------------------------------ */
 
 int records_prepare(PyObject *module);
+
+/* Around everything that reads the bytes. -1 with an exception: somebody else reads them.
+
+   Objects made on the way may start the garbage collector (up to Python 3.11 inside any allocation), and
+   errors and codecs run Python. Finalizers and other threads could close the Records meanwhile, and the
+   bytes would be gone. They are refused instead. */
+int records_enter(Records *self);
+static inline void records_leave(Records *self) { self->busy = false; }
 
 /* The next Record as an object; NULL without an exception at the end. Steals nothing. */
 PyObject *records_next(Records *self);

@@ -5,24 +5,36 @@
 #include <stddef.h>
 #include <structmember.h>
 
-static int refuse_second_user(const Records *self)
+int records_enter(Records *self)
 {
-    if (!self->busy)
-        return 0;
-    PyErr_SetString(PyExc_RuntimeError, "these Records are being read by another thread");
-    return -1;
+    if (self->busy) {
+        PyErr_SetString(PyExc_RuntimeError, "these Records are being read by another thread, or by the code "
+                                            "that a finalizer interrupts");
+        return -1;
+    }
+    self->busy = true;
+    return 0;
 }
 
-PyObject *records_next(Records *self)
+static PyObject *next_record(Records *self)
 {
     Sight sight;
-    if (refuse_second_user(self) < 0 || walk_next(self, &sight) <= 0)
+    if (walk_next(self, &sight) <= 0)
         return NULL;
     PyObject *record = record_from(self->topic, self->partition, &sight);
     if (record == NULL) /* no memory: whoever asks again gets it */
         walk_unread(self, &sight);
     else
         self->given = sight.offset;
+    return record;
+}
+
+PyObject *records_next(Records *self)
+{
+    if (records_enter(self) < 0)
+        return NULL;
+    PyObject *record = next_record(self);
+    records_leave(self);
     return record;
 }
 
@@ -155,18 +167,21 @@ static void records_dealloc(Records *self)
 
 static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
 {
-    if (refuse_second_user(self) < 0)
+    if (records_enter(self) < 0)
         return NULL;
     Py_CLEAR(self->error); /* damage does not matter any more either */
     walk_release(self);
+    records_leave(self);
     Py_RETURN_NONE;
 }
 
 static PyObject *records_skip_corrupt(Records *self, PyObject *Py_UNUSED(ignored))
 {
-    if (refuse_second_user(self) < 0 || (self->error != NULL && walk_skip_corrupt(self) < 0))
+    if (records_enter(self) < 0)
         return NULL;
-    return PyLong_FromLongLong(self->floor);
+    int skipped = self->error != NULL ? walk_skip_corrupt(self) : 0;
+    records_leave(self);
+    return skipped < 0 ? NULL : PyLong_FromLongLong(self->floor);
 }
 
 static PyObject *records_repr(Records *self)

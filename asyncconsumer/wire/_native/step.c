@@ -340,6 +340,8 @@ Step *step_new(void)
         return NULL;
     step->stream = NULL;
     step->inner = NULL;
+    step->state = DONE;
+    step->running = false;
     PyObject_GC_Track(step);
     return step;
 }

@@ -12,19 +12,21 @@
 static PyObject *stream_anext(AsyncRecords *self)
 {
     Step *step = self->spare;
+    self->spare = NULL; /* what is let go of below may run code that comes here again */
     self->in_hand = false;
     if (step == NULL || Py_REFCNT(step) > 1) {
+        Py_XDECREF(step);
         step = step_new();
         if (step == NULL)
             return NULL;
-        Py_XSETREF(self->spare, step);
     }
     else if (step->state != DONE) /* abandoned: nobody but us knows it any more */
         step_finish(step);
     step->state = FRESH;
     step->running = false;
     step->stream = (AsyncRecords *)Py_NewRef(self);
-    return Py_NewRef(step);
+    Py_XSETREF(self->spare, (Step *)Py_NewRef(step));
+    return (PyObject *)step;
 }
 
 static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywords)

@@ -31,8 +31,9 @@ void walk_release(Records *self)
     self->left = 0;
     inflate_let_go(self);
     Py_CLEAR(self->body);
-    if (self->view.obj != NULL)
-        PyBuffer_Release(&self->view);
+    Py_buffer view = self->view;
+    self->view.obj = NULL; /* its owner may run code that comes here again */
+    PyBuffer_Release(&view);
 }
 
 /* The offset of the entry behind the one in hand, or -1 when there is none that makes sense. */

@@ -1,0 +1,42 @@
+"""Starts tasks in the same order on every event loop."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def start_task(
+    where: asyncio.TaskGroup | asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, T],
+    name: str | None = None,
+) -> asyncio.Task[T]:
+    """Create a task whose first step runs after this call has returned.
+
+    The caller can store the task before `work` reads or clears what was stored. An eager task
+    factory would run `work`, possibly to its end, within `create_task`.
+
+    If the task cannot be created, `work` is closed and the RuntimeError is raised.
+    """
+    returned: asyncio.Event | None = None
+    coroutine = work
+    if asyncio.get_running_loop().get_task_factory() is not None:  # it may be an eager one
+        returned = asyncio.Event()
+        coroutine = _after(returned, work)
+    try:
+        task = where.create_task(coroutine, name=name)
+    except RuntimeError:  # the TaskGroup is ending, or the loop is closed
+        coroutine.close()
+        work.close()
+        raise
+    if returned is not None:
+        # a task that is cancelled before its first step never awaits `work`
+        task.add_done_callback(lambda _: work.close())
+        returned.set()
+    return task
+
+
+async def _after(returned: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    await returned.wait()  # without an eager factory it is set by now, and this does not suspend
+    return await work

@@ -1,0 +1,33 @@
+"""The event loop that `--loop` asks for is the one that tests run on."""
+
+import asyncio
+
+import pytest
+import uvloop
+
+from tests.conftest import EAGER
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture
+async def loop_of_fixtures() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+async def test_tests_and_fixtures_run_on_the_loop_that_was_asked_for(
+    request: pytest.FixtureRequest, loop_of_fixtures: asyncio.AbstractEventLoop
+) -> None:
+    asked: str = request.config.getoption("loop")
+    loop = asyncio.get_running_loop()
+    assert loop_of_fixtures is loop
+    assert isinstance(loop, uvloop.Loop) == asked.startswith("uvloop")
+    assert (loop.get_task_factory() is not None) == asked.endswith("eager")
+    begun: list[bool] = []
+
+    async def work() -> None:
+        begun.append(True)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+        assert bool(begun) == (asked.endswith("eager") and EAGER is not None)
