@@ -74,14 +74,17 @@ class Following:
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
     ) -> dict[TopicPartition, int]:
-        """Commit what is finished, or these offsets, of what is ours; returns what was committed.
+        """Commit what is acknowledged, or these offsets; return what was committed.
 
-        Others are left out, for their owners would read again, or skip, what they have. Offsets
-        that are given may go back, unless `rewind` is off.
+        Without offsets, a call by the task that reads acknowledges what that task has in hand.
+        Partitions that are not assigned are left out: their owners would read records again or
+        skip some. Offsets that are given may go back, unless `rewind` is off.
         """
         releasing = self.rebalancer.releasing
         wanted = offsets
         if wanted is None:
+            for stream in self.rebalancer.streams.all():
+                stream.acknowledge_by_reader()
             wanted = {**self.rebalancer.finished(), **releasing}
         mine = self.rebalancer.reading.keys() | releasing.keys()
         ours = {one: at for one, at in wanted.items() if one in mine}

@@ -149,10 +149,11 @@ class ConsumerConnector:
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, int] | None = None
     ) -> Mapping[TopicPartition, int]:
-        """Commit what is finished, or these offsets; returns what was committed.
+        """Commit what is acknowledged, or these offsets; return what was committed.
 
-        Only of partitions that are ours: others are left out, for their owners would read again, or
-        skip, what they have.
+        Without offsets, a call by the task that reads acknowledges what that task has in hand.
+        Partitions that are not assigned are left out: their owners would read records again or
+        skip some.
         """
         return {} if self._following is None else await self._following.commit(offsets)
 

@@ -88,8 +88,6 @@ class Steering(ABC):
             place = TopicPartition(offsets.topic, offsets.partition)
             return await self._following.commit({place: offsets.offset + 1}, rewind=False)
         if offsets is None:
-            for stream in self._rebalancer.streams.all():
-                stream.acknowledge_by_reader()
             return await self._following.commit()
         if not isinstance(offsets, Mapping):
             raise ConfigError(f"commit({offsets!r}): give a record, or offsets by partition")
