@@ -23,13 +23,13 @@ def test_a_consumer_with_default_options_reads(protocol: str, *, gives_clock: bo
             cluster.add_topic("t")
             cluster.append("t", 0, 5)
             outside = Outside(open_broker=cluster.open, clock=clock, randomness=Random(2))
-            options = {"group_protocol": protocol, "auto_offset_reset": "earliest"}
             async with Consumer(
                 "t",
                 bootstrap_servers=cluster.bootstrap_servers,
                 group_id="g",
                 outside=outside,
-                **options,
+                group_protocol=protocol,
+                auto_offset_reset="earliest",
             ) as consumer:
                 seen = []
                 async for record in consumer:
