@@ -94,7 +94,7 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 
 docs: $(VENV)/.ready  ## build the API documentation into build/docs
 	$(say) 'API documentation into build/docs'
-	@$(BIN)/pdoc --output-directory build/docs asyncconsumer asyncconsumer.errors asyncconsumer.testing '!asyncconsumer.testing.plugin' && echo '  open build/docs/index.html'
+	@$(BIN)/python docs/build.py build/docs && echo '  open build/docs/index.html'
 
 clean:  ## remove what the other targets made (not the cache of server jars)
 	$(say) 'removing .venv, build and caches'

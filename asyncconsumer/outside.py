@@ -1,5 +1,6 @@
 """All that is not ours to decide: networks, chance and time."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,3 +25,13 @@ class Outside:
     randomness: Random = field(default_factory=Random)  # for jitter and shuffling
     clock: Callable[[], float] | None = None  # where the loop's is not the system's
     now_ms: Callable[[], int] = _milliseconds
+
+    def virtual_clock(self) -> Callable[[], float] | None:
+        """The clock to use instead of the system's; None if the running loop uses the system's.
+
+        Threads keep real time, so none may be started for a loop that has a clock of its own.
+        """
+        if self.clock is not None:
+            return self.clock
+        loop = asyncio.get_running_loop()
+        return loop.time if getattr(loop, "virtual_time", False) else None

@@ -8,17 +8,19 @@ import time
 
 from confluent_kafka import Producer
 
+from benchmarks._producing import produce
+
 
 def send(servers: str, topic: str, rate: int, seconds: float) -> None:
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
     started, sent = time.perf_counter(), 0
     while (passed := time.perf_counter() - started) < seconds:
         while sent < passed * rate:
-            producer.produce(topic, b"%d" % time.perf_counter_ns(), partition=0)
+            produce(producer, topic, b"%d" % time.perf_counter_ns())
             sent += 1
         producer.poll(0)
         time.sleep(max(0.0, started + (sent + 1) / rate - time.perf_counter()))
-    producer.produce(topic, b"0", partition=0)
+    produce(producer, topic, b"0")
     producer.flush()
 
 

@@ -62,6 +62,8 @@ async def fill(kafka: Kafka, load: Load) -> int:
     """Create the topic and fill it; the size of all values in bytes."""
     from confluent_kafka import Producer
 
+    from benchmarks._producing import produce
+
     await kafka.admin.create_topic(load.topic, partitions=load.partitions)
     producer = Producer(
         {
@@ -77,12 +79,7 @@ async def fill(kafka: Kafka, load: Load) -> int:
         value = load.value(number)
         size += len(value)
         key, partition = b"key-%06d" % (number % _CUSTOMERS), number % load.partitions
-        while True:
-            try:
-                producer.produce(load.topic, value, key, partition)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        produce(producer, load.topic, value, key, partition)
     producer.flush()
     return size
 

@@ -6,7 +6,6 @@ service manager may signal all processes at once, and to each of them that must 
 
 import asyncio
 import logging
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Final
 from asyncconsumer.apps.line import Line, tell_at_once
 from asyncconsumer.apps.loading import load
 from asyncconsumer.apps.process import GRACE_OF_APP
+from asyncconsumer.apps.system_signals import ignore_hangup
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.app import ConsumerApp
@@ -102,7 +102,7 @@ def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None
 
 def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) -> int:
     """The exit code; why it is not 0 was told to the supervisor."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # to reload is the supervisor's business
+    ignore_hangup()  # to reload is the supervisor's business
     end = socket.socket(fileno=int(descriptor))
     try:
         app = load(target)

@@ -20,7 +20,6 @@ from asyncconsumer.wire import accel
 app = typer.Typer(
     help="An asyncio-native Kafka consumer framework.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 servers_app = typer.Typer(

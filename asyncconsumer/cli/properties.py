@@ -12,7 +12,10 @@ _MOST: Final = 2**20
 _NAME: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SECRET: Final = re.compile(r"password|secret|jaas|token|auth\b", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"passw(or)?d|passphrase|secret|jaas|token|credential|private\.?key"
+    r"|(^|\.)(auth|sasl|key|pem|pin)$"
+)
 
 _NO_TEXT: Final = ("ssl.context", "zookeeper.ssl.context", "sasl.oauth.token.provider")
 _OPTIONS: Final = {"zookeeper.connect": "--zookeeper HOST:PORT", "group.id": "--group GROUP"}
@@ -25,9 +28,8 @@ def gathered(
     found = {} if file is None else read_file(file)
     found |= from_options(given)
     found |= {name: value for name, value in options.items() if value is not None}
-    for name in _NO_TEXT:
-        if name in found:
-            raise ConfigError(f"{name} is no text, so the command line cannot take it")
+    for name in found:
+        _refuse_objects(name)
     return found
 
 
@@ -38,7 +40,9 @@ def config_of(properties: Mapping[str, str]) -> ClassicConfig:
             continue
         if name == "zookeeper.connect" and properties.get("bootstrap.servers"):
             raise ConfigError(
-                "groups that Kafka's brokers coordinate are not there yet: give --zookeeper as well"
+                "zookeeper.connect is missing: this command works with groups in ZooKeeper only, "
+                "so give --zookeeper HOST:PORT. For groups that Kafka's brokers coordinate, use "
+                "Consumer in Python, and Kafka's kafka-consumer-groups.sh to see or reset offsets"
             )
         raise ConfigError(f"{name} is missing: give {option}, or a file that has it")
     return ClassicConfig.from_properties(properties)
@@ -93,14 +97,27 @@ def from_options(given: Iterable[str]) -> dict[str, str]:
         name, equals, value = one.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise ConfigError(f"--property {name!r}: give a name and a value, name=value")
-        if _SECRET.search(name):  # the value is not told
+            shown = name.split()[0] if name else ""  # what follows may be a secret
+            raise ConfigError(f"--property {shown!r}: give a name and a value, name=value")
+        _refuse_objects(name)
+        if is_secret(name):  # the message does not repeat the value
             raise ConfigError(
-                f"--property {name}: others can see what is on a command line; write it into a "
-                "file that only you can read, and give that as --properties FILE"
+                f"--property {name}: it is a secret, and other users can see a command line. "
+                "Write it to a file that only you can read, and give --properties FILE. "
+                "A script can pipe it from its environment to --properties /dev/stdin"
             )
         found[name] = value.strip()
     return found
+
+
+def is_secret(name: str) -> bool:
+    """Whether a property of this name, known to us or not, has a value that nobody may see."""
+    return _SECRET.search(re.sub("[_-]", ".", name.lower())) is not None
+
+
+def _refuse_objects(name: str) -> None:
+    if name in _NO_TEXT:
+        raise ConfigError(f"{name} is no text, so the command line cannot take it")
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -2,13 +2,16 @@
 
 import asyncio
 import importlib.util
+import ipaddress
 import os
 import signal
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from asyncconsumer.apps import system_signals
 from asyncconsumer.apps.http import serving
 from asyncconsumer.apps.loading import check_name
 from asyncconsumer.apps.process import Job
@@ -20,10 +23,18 @@ from asyncconsumer.outside import Outside
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the ConsumerApp is.")]
 Workers = Annotated[int, typer.Option(min=1, max=1000, help="Processes, each a group member.")]
-Host = Annotated[str, typer.Option(help="Where the health pages and metrics are served.")]
+Host = Annotated[
+    str,
+    typer.Option(
+        help="The address to serve health pages and metrics on. By default only this machine "
+        "reaches them; 0.0.0.0 lets other machines, so that a kubelet's probes arrive."
+    ),
+]
 Port = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help="The same; without it there are none. 0: a free one."),
+    typer.Option(
+        min=0, max=65535, help="The port of the pages; 0 takes a free one. By default no pages."
+    ),
 ]
 Grace = Annotated[
     float | None,
@@ -63,17 +74,22 @@ def run_command(
 
 
 async def _supervise(job: Job, workers: int, host: str, port: int | None) -> int:
-    loop = asyncio.get_running_loop()
     supervisor = Supervisor(job, workers, screen.say, Outside().randomness)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, supervisor.stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-        had_terminal = _has_terminal()
-        loop.add_signal_handler(signal.SIGHUP, _hang_up, supervisor, had_terminal)
+        system_signals.handle(number, supervisor.stop)
+    if (hangup := system_signals.hangup()) is not None:
+        system_signals.handle(hangup, partial(_hang_up, supervisor, _has_terminal()))
     async with AsyncExitStack() as stack:
         if port is not None:
             port = await stack.enter_async_context(serving(supervisor.look, host, port))
-            screen.say(f"health and metrics are on http://{host}:{port}")
+            name = f"[{host}]" if ":" in host else host
+            screen.say(f"health and metrics are on http://{name}:{port}")
+            if _is_loopback(host) and "KUBERNETES_SERVICE_HOST" in os.environ:
+                screen.say(
+                    f"{host} is reached from this container only, and probes of Kubernetes come "
+                    "from outside: give --host 0.0.0.0",
+                    "yellow",
+                )
         return await supervisor.run()
 
 
@@ -83,6 +99,13 @@ def _hang_up(supervisor: Supervisor, had_terminal: bool) -> None:  # noqa: FBT00
         supervisor.stop()
     else:
         supervisor.reload()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _has_terminal() -> bool:

@@ -4,9 +4,12 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import typer
+
+from asyncconsumer.apps import system_signals
 
 
 def quiet_zookeeper(*, quiet: bool) -> None:
@@ -23,7 +26,7 @@ def until_stopped(main: Callable[[], Coroutine[Any, Any, None]], *, meant: bool 
     received: list[signal.Signals] = []
 
     async def guarded() -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        task = asyncio.current_task()
         assert task is not None
 
         def stop(number: signal.Signals) -> None:
@@ -31,15 +34,14 @@ def until_stopped(main: Callable[[], Coroutine[Any, Any, None]], *, meant: bool 
                 task.cancel()
                 if meant:
                     for one in handled:
-                        loop.remove_signal_handler(one)
-                        signal.signal(one, signal.SIG_DFL)
+                        system_signals.restore(one)
             received.append(number)
 
         handled = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-            handled.append(signal.SIGHUP)
+        if (hangup := system_signals.hangup()) is not None:
+            handled.append(hangup)
         for number in handled:
-            loop.add_signal_handler(number, stop, number)
+            system_signals.handle(number, partial(stop, number))
         await main()
 
     try:

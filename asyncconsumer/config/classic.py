@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from aiokafka.abc import AbstractTokenProvider
-
 from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together
 from asyncconsumer.config.texts import truth_of, whole_of
+from asyncconsumer.config.tls_options import refuse_tls_options
+from asyncconsumer.config.tokens import TokenSource
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError
 
@@ -67,7 +67,7 @@ class ClassicConfig:
     sasl_mechanism: str | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
-    sasl_oauth_token_provider: AbstractTokenProvider | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: TokenSource | None = field(default=None, repr=False)
     sasl_kerberos_service_name: str = "kafka"
     sasl_kerberos_domain_name: str | None = None
 
@@ -101,6 +101,7 @@ class ClassicConfig:
 
     def __new__(cls, **options: Any) -> "ClassicConfig":  # noqa: ANN401 - only names are looked at
         """Name the nearest right option for a wrong one, which `__init__` would not."""
+        refuse_tls_options(options)
         refuse_unknown([name for name in options if name not in _NAMES], also=_NAMES)
         return object.__new__(cls)
 
@@ -111,6 +112,7 @@ class ClassicConfig:
         One that is empty counts as not given.
         """
         dotted = {name.replace("_", "."): name for name in _NAMES}
+        refuse_tls_options(properties)
         refuse_unknown([name for name in properties if name not in dotted], also=dotted)
         kinds = {one.name: one.type for one in fields(cls)}
         given: dict[str, Any] = {

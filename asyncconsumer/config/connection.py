@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from aiokafka.abc import AbstractTokenProvider
-
 from asyncconsumer.config.checks import one_of, parse_servers, text, whole_number
 from asyncconsumer.config.hosts import parse_hosts
+from asyncconsumer.config.tokens import TokenSource, provider_of
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import Address
 
@@ -25,6 +24,8 @@ class ConnectionConfig:
     9092, an IPv6 address takes brackets. ``ssl_context`` is the whole of the TLS settings, e.g.
     ``ssl.create_default_context(cafile="authority.pem")``. ``connect_timeout_ms`` is for all of an
     opening: TCP, TLS, login. A response of more than ``max_frame_bytes`` is refused unread.
+    ``sasl_oauth_token_provider`` is a provider of aiokafka's, or a function that returns a token,
+    async or not.
 
     Brokers say where others are, and a client goes there. With ``allowed_hosts`` it connects to no
     others than these: names, ``*.example.com`` for all below it, addresses, and networks like
@@ -40,7 +41,7 @@ class ConnectionConfig:
     sasl_mechanism: str | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
-    sasl_oauth_token_provider: AbstractTokenProvider | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: TokenSource | None = field(default=None, repr=False)
     sasl_kerberos_service_name: str = "kafka"
     sasl_kerberos_domain_name: str | None = None
     connect_timeout_ms: int = 5_000
@@ -113,14 +114,19 @@ class ConnectionConfig:
         for name in _NEEDED.get(mechanism, ("sasl_plain_username", "sasl_plain_password")):
             if not getattr(self, name):
                 raise ConfigError(f"sasl_mechanism {mechanism} needs {name}")
-        provider = self.sasl_oauth_token_provider
-        if provider is not None and not isinstance(provider, AbstractTokenProvider):
-            raise ConfigError(
-                "sasl_oauth_token_provider must be an aiokafka.abc.AbstractTokenProvider, "
-                f"got a {type(provider).__name__}"
-            )
+        if self.sasl_oauth_token_provider is not None:
+            self._check_token_provider()
         if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
             raise ConfigError("sasl_mechanism GSSAPI needs the gssapi package: pip install gssapi")
+
+    def _check_token_provider(self) -> None:
+        given = self.sasl_oauth_token_provider
+        if (provider := provider_of(given)) is None:
+            raise ConfigError(
+                "sasl_oauth_token_provider must be a function without arguments that returns a "
+                f"token, or an aiokafka.abc.AbstractTokenProvider, got a {type(given).__name__}"
+            )
+        object.__setattr__(self, "sasl_oauth_token_provider", provider)
 
 
 _LOGIN_ONLY: Final = {

@@ -10,6 +10,7 @@ from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, take
 from asyncconsumer.config.reading import ReadingConfig
+from asyncconsumer.config.tls_options import refuse_tls_options
 from asyncconsumer.errors import ConfigError
 
 GROUP_PROTOCOLS: Final = ("classic", "consumer", "zookeeper")
@@ -147,6 +148,7 @@ class ConsumerConfig:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """Of options by their names. Raises for an unknown one, and for what does not match."""
+        refuse_tls_options(options)
         left = dict(options)
         in_zookeeper = left.get("group_protocol") == "zookeeper"
         if in_zookeeper:

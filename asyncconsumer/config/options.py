@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from asyncconsumer.config.checks import refuse_unknown
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import FetchConfig
+from asyncconsumer.config.tls_options import refuse_tls_options
 from asyncconsumer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def split(
 
     Raises for an option that none of them has, and for options that do not go together.
     """
+    refuse_tls_options(options)
     left = dict(options)
     connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
     check_together(connection, fetch)

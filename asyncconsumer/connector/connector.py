@@ -210,7 +210,7 @@ class ConsumerConnector:
             Stream(
                 self._manager.channel(),
                 membership,  # what is not certainly ours is not handed out
-                self._outside.clock,
+                self._outside.virtual_clock(),
                 None if timeout < 0 else Idle(timeout),
             )
             for _ in range(count)

@@ -157,7 +157,8 @@ async def join(
     async with AsyncExitStack() as stack:
         if not isinstance(membership, ManualMembership | ZooKeeperMembership):
             await stack.enter_async_context(membership)
-            if config.member.heartbeat_thread:
+            # virtual time stands still while a callback runs, so nothing can block that loop
+            if config.member.heartbeat_thread and given.outside.virtual_clock() is None:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
         bar = None
@@ -217,7 +218,7 @@ def _opener(
     fence = None if isinstance(membership, ManualMembership) else membership
 
     def open_stream(kind: StreamKind[S]) -> S:
-        return kind(connected.manager.channel(), fence, given.outside.clock, idle)
+        return kind(connected.manager.channel(), fence, given.outside.virtual_clock(), idle)
 
     return open_stream
 

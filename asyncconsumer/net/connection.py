@@ -27,6 +27,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.model import Address
 from asyncconsumer.net.direct import Direct
+from asyncconsumer.wire.flexible import is_flexible
 from asyncconsumer.wire.frames import BadLength, Frames
 
 # Decoding makes Python objects of each few bytes. The answers of control traffic are far smaller,
@@ -176,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
     def _frame(self, request: RequestStruct) -> bytes:
         """The bytes of a request: aiokafka's header of it takes as long as all the rest."""
         client = self._config.client_id.encode()
-        rest = (b"\0" if request.FLEXIBLE_VERSION else b"") + request.encode()  # no tags
+        rest = (b"\0" if is_flexible(request) else b"") + request.encode()  # no tags
         size = _HEADER.size - _INT_32.size + len(client) + len(rest)
         api, version = request.API_KEY, request.API_VERSION
         return b"".join(
@@ -249,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedResponse(api, version, 0, reason)
         pending = self._pending[0]
         start = _INT_32.size
-        if pending.request.FLEXIBLE_VERSION:
+        if is_flexible(pending.request):
             start = self._skip_tags(pending.request, frame, start)
         self._pending.popleft()
         pending.deadline.cancel()

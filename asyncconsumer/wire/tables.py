@@ -26,17 +26,16 @@ from aiokafka.protocol.types import (
     Int64,
     Schema,
     String,
-    TaggedFields,
     UnsignedVarInt32,
 )
 
 from asyncconsumer.errors import MalformedResponse
+from asyncconsumer.wire.flexible import TAGS, FlexibleHeaders, TaggedFields
 
 Kind: TypeAlias = Any  # a type of aiokafka's, which is untyped; or Text, Blob; or Many
 Value: TypeAlias = Any  # as the kind wants it
 
 _LAST: Final = 2**15 - 1
-TAGS: Final = "tags"
 _CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
 
 
@@ -268,13 +267,12 @@ class Api(NamedTuple):
         write = Writer(asked)
         made = {
             "RESPONSE_TYPE": response,
-            "FLEXIBLE_VERSION": flexible,
             "SCHEMA": asked,
             "encode": lambda self: write(vars(self)),
         }
+        bases = (FlexibleHeaders, RequestStruct) if flexible else (RequestStruct,)
         return cast(
-            "type[RequestStruct]",
-            type(f"{self.name}Request_v{version}", (RequestStruct,), common | made),
+            "type[RequestStruct]", type(f"{self.name}Request_v{version}", bases, common | made)
         )
 
 
@@ -292,12 +290,13 @@ class TableRequest(Request[RequestStruct]):
 
     API_KEY: ClassVar[int] = -1
     API: ClassVar[Api]
+    STRUCTS: ClassVar[tuple[type[RequestStruct], ...]]
 
     def __init_subclass__(cls, *, api: Api) -> None:
         cls.API_KEY = api.key
         cls.API = api
         super().__init_subclass__()
-        cls._CLASSES = api.structs()
+        cls.STRUCTS = api.structs()
 
     def __init__(self, values: Mapping[str, Any], *, least: int = 0, most: int = _LAST) -> None:
         self._values = values
@@ -307,7 +306,7 @@ class TableRequest(Request[RequestStruct]):
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
         """The request in the version to use with a broker that speaks `versions`."""
         low, high = versions.get(self.API_KEY, (-1, -1))
-        for candidate in reversed(self._CLASSES):
+        for candidate in reversed(self.STRUCTS):
             if max(low, self._least) <= candidate.API_VERSION <= min(high, self._most):
                 return self.build(candidate)
         ours = range(max(self.API.versions[0], self._least), self.API.versions[-1] + 1)

@@ -36,7 +36,7 @@ def problem(*arguments: str) -> str:
         ([*HERE, "--topic", "t", "--format", "%q"], "the format '%q' has '%q'"),
         (["--topic", "t", "--group", "g"], "zookeeper.connect is missing: give --zookeeper"),
         (["--topic", "t", "--zookeeper", "z"], "group.id is missing: give --group"),
-        (["--topic", "t", "--bootstrap-servers", "k"], "brokers coordinate are not there yet"),
+        (["--topic", "t", "--bootstrap-servers", "k"], "works with groups in ZooKeeper only"),
         (["--topic", "t", "--zookeeper", "z:a", "--group", "g"], "zookeeper_connect has 'z:a'"),
         (["--topic", "t", "--zookeeper", "z", "--group", "a/b"], "group_id must be of a-z"),
         (
@@ -49,7 +49,7 @@ def problem(*arguments: str) -> str:
         ),
         (
             [*HERE, "--topic", "t", "--property", "sasl.plain.password=hunter2"],
-            "--property sasl.plain.password: others can see",
+            "--property sasl.plain.password: it is a secret",
         ),
         ([*HERE, "--topic", "t", "--property", "ssl.context=x"], "ssl.context is no text"),
         ([*HERE, "--topic", "t", "--properties", "none"], "--properties none: No such file"),

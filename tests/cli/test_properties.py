@@ -1,5 +1,6 @@
 """Options by the classic consumer's names: files as Java reads them, and the command line."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from asyncconsumer import ConfigError
 from asyncconsumer.cli.properties import from_options, parse, read_file
+from asyncconsumer.config import ClassicConfig
 
 pytestmark = pytest.mark.fast
 
@@ -83,8 +85,43 @@ def test_the_command_line_gives_names_and_values() -> None:
             from_options([wrong])
 
 
-@pytest.mark.parametrize("name", ["sasl.plain.password", "sasl.jaas.config", "zookeeper.auth"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.plain.password",
+        "sasl.jaas.config",
+        "zookeeper.auth",
+        "zookeeper.sasl",
+        "zookeeper_sasl",
+        "Zookeeper.SASL",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl_keystore_passwd",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.login.private-key",
+        "oauth.access.token",
+    ],
+)
 def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"as --properties FILE") as caught:
+    with pytest.raises(ConfigError, match=r"give --properties FILE") as caught:
         from_options([f"{name}=hunter2"])
+    assert "hunter2" not in str(caught.value)
+
+
+def test_every_option_that_is_kept_out_of_logs_is_kept_off_the_command_line() -> None:
+    hidden = [one.name.replace("_", ".") for one in fields(ClassicConfig) if not one.repr]
+    assert "zookeeper.sasl" in hidden
+    for name in hidden:
+        with pytest.raises(ConfigError):
+            from_options([f"{name}=hunter2"])
+
+
+def test_every_other_option_may_be_given_there() -> None:
+    shown = [one.name.replace("_", ".") for one in fields(ClassicConfig) if one.repr]
+    assert from_options([f"{name}=1" for name in shown]).keys() == set(shown)
+
+
+def test_a_secret_without_an_equals_sign_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="give a name and a value") as caught:
+        from_options(["sasl.plain.password hunter2"])
     assert "hunter2" not in str(caught.value)

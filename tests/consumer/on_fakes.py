@@ -45,7 +45,6 @@ def consumer(
         "group_id": "g",
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 50,
-        "heartbeat_thread": False,
         "outside": outside(cluster),
     }
     return Consumer(*topics, **{**given, **options})

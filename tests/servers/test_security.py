@@ -111,3 +111,20 @@ async def test_a_user_may_do_only_what_was_granted(secure: Kafka, listener: List
     await secure.admin.revoke("alice", "topic", "closed")
     with pytest.raises(TopicAuthorizationFailedError):
         await produce("closed", [b"value"], **settings)
+
+
+UNENCRYPTED_SCRAM = Listener("SCRAMPLAINTEXT", "SASL_PLAINTEXT", "SCRAM-SHA-512")
+UNENCRYPTED_OAUTH = Listener("OAUTHPLAINTEXT", "SASL_PLAINTEXT", "OAUTHBEARER")
+
+
+async def test_logins_need_no_certificates() -> None:
+    listeners = [SASL_PLAIN_UNENCRYPTED, UNENCRYPTED_SCRAM, UNENCRYPTED_OAUTH]
+    async with Kafka(listeners=listeners) as kafka:
+        await kafka.admin.create_topic("t")
+        for number, listener in enumerate(listeners, 1):
+            settings = kafka.client_settings(listener)
+            await produce("t", [b"value"], **settings)
+            assert await consume("t", number, **settings) == [b"value"] * number
+        await refused(
+            kafka.client_settings(SASL_PLAIN_UNENCRYPTED) | {"sasl_plain_password": "guessed"}
+        )

@@ -33,7 +33,6 @@ def app(
         "auto_commit_interval_ms": 500,
         "session_timeout_ms": 6_000,
         "heartbeat_interval_ms": 1_000,
-        "heartbeat_thread": False,
     }
     return ConsumerApp(outside=outside, **{**given, **options})
 

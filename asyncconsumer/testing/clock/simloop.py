@@ -138,6 +138,8 @@ class SimLoop(asyncio.BaseEventLoop):
     `patience` how many callbacks may run before time moves.
     """
 
+    virtual_time: Final = True  # consumers read it: they then start no thread
+
     # set by BaseEventLoop, and not in its type stubs
     _closed: bool = True  # until it is made
     _debug: bool

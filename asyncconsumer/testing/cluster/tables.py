@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 from aiokafka.protocol.types import Array, Schema
 
 from asyncconsumer.testing.cluster.broker import Handler, Request
-from asyncconsumer.wire.tables import TAGS, Api, PackedRows
+from asyncconsumer.wire.flexible import TAGS
+from asyncconsumer.wire.tables import Api, PackedRows
 
 Reply: TypeAlias = Callable[[dict[str, Any]], None]
 """Sends an answer, now or later; it has every field of every version."""

@@ -12,7 +12,6 @@ from typing import Any, Final
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.admin import (
-    AlterPartitionReassignmentsRequest,
     CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -25,6 +24,7 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from asyncconsumer.testing.servers.errors import AdminFailed
 from asyncconsumer.testing.servers.messages import (
+    AlterPartitionReassignmentsRequest,
     AlterUserScramCredentialsRequest,
     ElectLeadersRequest,
 )
@@ -126,8 +126,7 @@ class Admin:
         """Make broker `to` the leader of a partition, and a replica of it if it was none."""
         replicas, _ = await self._replicas(topic, partition)
         wanted = [to, *(node for node in replicas if node != to)][: len(replicas)]
-        moved: list[Any] = [(topic, [(partition, wanted, {})], {})]
-        request = AlterPartitionReassignmentsRequest(_TIMEOUT_MS, moved, {})
+        request = AlterPartitionReassignmentsRequest(topic, partition, wanted)
         answer = await self._to_controller(request)
         _check(answer.error_code, f"{topic}[{partition}] could not move: {answer.error_message}")
 

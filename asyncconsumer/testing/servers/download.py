@@ -2,16 +2,21 @@
 
 So neither Maven itself nor the address of a repository is needed here. A repository of your own is
 asked instead if `$ASYNCCONSUMER_MAVEN_REPOSITORY` names one.
+
+Jars of the default versions are pinned: they are not resolved, and each must have its SHA-256. For
+other versions the checksums of the repository must do, and a log line says so.
 """
 
 import contextlib
+import ipaddress
 import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Final
+from urllib.parse import urlsplit
 
 import jgo.maven
 import requests
@@ -20,14 +25,61 @@ from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.errors import FetchFailed, UnknownVersion
 
 REPOSITORY_VARIABLE: Final = "ASYNCCONSUMER_MAVEN_REPOSITORY"
+HTTP_VARIABLE: Final = "ASYNCCONSUMER_MAVEN_ALLOW_HTTP"
 _TRIES: Final = 3
+_log: Final = logging.getLogger(__name__)
 
 
 def fetch(
     folder: Path, known_jars: Path, name: str, coordinates: Sequence[str], progress: maven.Progress
 ) -> list[Path]:
     """Download the jars that `coordinates` need into `folder`, but for those among `known_jars`."""
-    repository = os.environ.get(REPOSITORY_VARIABLE)
+
+    def download(context: jgo.maven.MavenContext) -> list[Path]:
+        with _unverified_as_errors():
+            progress("finding out which jars are needed", 0, 0)
+            return _resolved(_artifacts(context, coordinates), progress)
+
+    jars = _tried(download, folder, known_jars, name)
+    _log.warning(
+        "%s is not among the versions whose jars this package pins: its %d jars were verified "
+        "against checksums of the same repository only",
+        name,
+        len(jars),
+    )
+    return jars
+
+
+def fetch_pinned(
+    folder: Path,
+    known_jars: Path,
+    name: str,
+    pinned: Mapping[str, str],
+    progress: maven.Progress,
+) -> list[Path]:
+    """Download exactly the pinned jars; FetchFailed if one does not have its SHA-256."""
+
+    def download(context: jgo.maven.MavenContext) -> list[Path]:
+        return _resolved([_artifact_at(context, path) for path in pinned], progress)
+
+    jars = _tried(download, folder, known_jars, name)
+    for jar, expected in zip(jars, pinned.values(), strict=True):
+        if (actual := maven.sha256(jar)) != expected:
+            raise FetchFailed(
+                f"{jar.name} of {name} is not the jar that this package pins: its SHA-256 begins "
+                f"with {actual[:12]}, not {expected[:12]}. The download was changed or damaged: "
+                f"try again, and check the repository that {REPOSITORY_VARIABLE} names"
+            )
+    return jars
+
+
+def _tried(
+    download: Callable[[jgo.maven.MavenContext], list[Path]],
+    folder: Path,
+    known_jars: Path,
+    name: str,
+) -> list[Path]:
+    repository = _repository()
     context = jgo.maven.MavenContext(
         repo_cache=folder,
         local_repos=[known_jars],
@@ -36,8 +88,7 @@ def fetch(
     )
     for tries_left in reversed(range(_TRIES)):
         try:
-            with _checksum_warnings_as_errors():
-                return _download(context, coordinates, progress)
+            return download(context)
         except requests.RequestException as error:
             _empty(folder)  # the next try must not take half a download for a whole one
             if not tries_left:
@@ -55,10 +106,32 @@ def fetch(
     raise AssertionError("unreachable")
 
 
-def _download(
-    context: jgo.maven.MavenContext, coordinates: Sequence[str], progress: maven.Progress
-) -> list[Path]:
-    progress("finding out which jars are needed", 0, 0)
+def _repository() -> str | None:
+    """The user's own repository; one that anybody on the way can change is refused."""
+    repository = os.environ.get(REPOSITORY_VARIABLE)
+    if not repository:
+        return None
+    address = urlsplit(repository)
+    allowed = os.environ.get(HTTP_VARIABLE) == "1" or _is_loopback(address.hostname or "")
+    if address.scheme != "https" and not (address.scheme == "http" and allowed):
+        raise FetchFailed(
+            f"{REPOSITORY_VARIABLE} is not an https address: others could change the jars on their "
+            f"way, and tests run them. Use https, or set {HTTP_VARIABLE}=1 to allow plain http"
+        )
+    return repository
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _artifacts(
+    context: jgo.maven.MavenContext, coordinates: Sequence[str]
+) -> list[jgo.maven.Artifact]:
+    """What the coordinates need, each artifact once."""
     artifacts: dict[tuple[str, str], jgo.maven.Artifact] = {}
     for coordinate in coordinates:
         group, artifact, version = coordinate.removesuffix(maven.ALONE).split(":")
@@ -69,8 +142,20 @@ def _download(
         inputs, transitive = context.resolver.resolve([jgo.maven.Dependency(wanted)])
         for dependency in inputs + transitive:
             artifacts.setdefault((dependency.groupId, dependency.artifactId), dependency.artifact)
+    return list(artifacts.values())
+
+
+def _artifact_at(context: jgo.maven.MavenContext, path: str) -> jgo.maven.Artifact:
+    """The artifact that a repository has at this path: group/artifact/version/file."""
+    *group, artifact, version, file = PurePosixPath(path).parts
+    classifier = file.removeprefix(f"{artifact}-{version}").removesuffix(".jar").removeprefix("-")
+    project = context.project(".".join(group), artifact)
+    return project.at_version(version).artifact(classifier=classifier)
+
+
+def _resolved(artifacts: Sequence[jgo.maven.Artifact], progress: maven.Progress) -> list[Path]:
     jars = []
-    for done, found in enumerate(artifacts.values()):
+    for done, found in enumerate(artifacts):
         progress(found.filename, done, len(artifacts))
         jar = found.resolve()
         if not zipfile.is_zipfile(jar):
@@ -86,21 +171,31 @@ def _empty(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _checksum_warnings_as_errors() -> Iterator[None]:
-    """Jgo only warns when a download differs from the repository's checksum; that must not pass."""
+def _unverified_as_errors() -> Iterator[None]:
+    """Jgo only logs that a download differs from its checksum, or has none; that must not pass."""
 
     class Refuse(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "Checksum mismatch" in record.getMessage():
-                raise FetchFailed(f"a download arrived damaged: {record.getMessage()}; try again")
+            message = record.getMessage()
+            if "Checksum mismatch" in message:
+                raise FetchFailed(f"a download arrived damaged: {message}; try again")
+            if "Could not fetch checksum" in message:
+                raise requests.ConnectionError(message)  # it is tried again
+            if "No remote checksum" in message:
+                raise FetchFailed(
+                    f"a download cannot be verified: {message}. Take a repository that has "
+                    "checksums, or a default version, whose jars this package pins"
+                )
 
-    handler = Refuse(level=logging.WARNING)
+    handler = Refuse(level=logging.DEBUG)
     logger = logging.getLogger("jgo")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+    before = logger.level, logger.propagate
+    logger.setLevel(logging.DEBUG)  # that there is no checksum is a line of this level
+    logger.propagate = False  # nobody else asked for those lines
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(level)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

@@ -119,11 +119,12 @@ class UnsecuredToken(AbstractTokenProvider):
         return f"{header}.{payload}."
 
 
-def broker_settings(listener: Listener, certificates: Certificates) -> dict[str, str]:
-    """What a broker's properties need for a secure listener."""
+def broker_settings(listener: Listener, certificates: Certificates | None) -> dict[str, str]:
+    """What a broker's properties need for a listener; only encrypted ones need certificates."""
     settings: dict[str, str] = {}
     prefix = f"listener.name.{listener.name.lower()}"
     if listener.encrypted:
+        assert certificates is not None
         settings |= {
             f"{prefix}.ssl.keystore.type": "PEM",
             f"{prefix}.ssl.keystore.location": str(

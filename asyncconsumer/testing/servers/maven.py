@@ -3,7 +3,8 @@
 A download goes to a folder of its own and is moved
 into the cache only when it is whole, under a lock between processes: the cache never holds half a
 jar. What a server needs is written down as a manifest with a SHA-256 for each jar, so that later
-starts need no network and notice a damaged jar.
+starts need no network and notice a damaged jar. For the default versions the manifest is part of
+this package (`pins.py`), and jars that differ from it are refused.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -66,16 +67,22 @@ async def class_path(
 def _class_path(
     store: "_Store", name: str, coordinates: Sequence[str], progress: Progress
 ) -> list[Path]:
-    if (jars := store.load(name, coordinates)) is not None:
+    from asyncconsumer.testing.servers.pins import pinned_jars
+
+    pinned = pinned_jars(name, coordinates)
+    if (jars := store.load(name, coordinates, pinned)) is not None:
         return jars
     with store.locked(progress):
-        if (jars := store.load(name, coordinates)) is not None:
+        if (jars := store.load(name, coordinates, pinned)) is not None:
             return jars  # another process fetched it while we waited for the lock
         with tempfile.TemporaryDirectory(dir=store.root, prefix="fetching-") as folder:
             # imported when there is something to fetch: most starts find everything in the cache
             from asyncconsumer.testing.servers import download
 
-            fetched = download.fetch(Path(folder), store.jars, name, coordinates, progress)
+            if pinned is None:
+                fetched = download.fetch(Path(folder), store.jars, name, coordinates, progress)
+            else:
+                fetched = download.fetch_pinned(Path(folder), store.jars, name, pinned, progress)
             return store.keep(name, coordinates, Path(folder), fetched)
 
 
@@ -102,30 +109,37 @@ class _Store:
         finally:
             lock.release()
 
-    def load(self, name: str, coordinates: Sequence[str]) -> list[Path] | None:
-        """The jars of a manifest, each checked; None if something is not here yet."""
-        try:
-            manifest = json.loads(self._manifest(name).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return None
-        try:
-            told, listed = manifest["coordinates"], manifest["jars"].items()
-        except (KeyError, TypeError, AttributeError):
-            return None  # not one of ours
-        if told != list(coordinates):
+    def load(
+        self, name: str, coordinates: Sequence[str], pinned: Mapping[str, str] | None
+    ) -> list[Path] | None:
+        """The jars that are pinned, or of a manifest, each checked; None if one is not here yet."""
+        listed = self._listed(name, coordinates) if pinned is None else pinned
+        if listed is None:
             return None
         jars = []
-        for relative, expected in listed:
+        for relative, expected in listed.items():
             jar = self.jars / relative
             if not jar.exists():
                 return None
-            if (actual := _sha256(jar)) != expected:
+            if (actual := sha256(jar)) != expected:
                 raise DamagedCache(
                     f"{jar.name} in the cache is damaged (its SHA-256 begins with {actual[:12]}, "
                     f"not {expected[:12]}): delete {jar} and start again, it is then fetched anew"
                 )
             jars.append(jar)
         return jars
+
+    def _listed(self, name: str, coordinates: Sequence[str]) -> dict[str, str] | None:
+        """The jars of the manifest in the cache; None if there is none that we wrote."""
+        try:
+            manifest = json.loads(manifest_of(self.root, name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        try:
+            told, listed = manifest["coordinates"], dict(manifest["jars"].items())
+        except (KeyError, TypeError, AttributeError):
+            return None
+        return listed if told == list(coordinates) else None
 
     def keep(
         self, name: str, coordinates: Sequence[str], folder: Path, fetched: Sequence[Path]
@@ -138,17 +152,20 @@ class _Store:
             if jar != kept:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(jar, kept)
-            jars[str(relative)] = _sha256(kept)
+            jars[relative.as_posix()] = sha256(kept)
         written = folder / "manifest.json"
         manifest = {"coordinates": list(coordinates), "jars": jars}
         written.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        shutil.move(written, self._manifest(name))
+        shutil.move(written, manifest_of(self.root, name))
         return [self.jars / relative for relative in jars]
 
-    def _manifest(self, name: str) -> Path:
-        return self.root / f"{name.lower().replace(' ', '-')}.json"
+
+def manifest_of(root: Path, name: str) -> Path:
+    """The manifest of a server in a cache."""
+    return root / f"{name.lower().replace(' ', '-')}.json"
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Of a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

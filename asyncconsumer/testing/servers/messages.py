@@ -1,140 +1,140 @@
-"""Administrative requests that aiokafka lacks, in its own style."""
+"""Administrative requests that aiokafka lacks, or declares differently from version to version."""
 
 import hashlib
 import secrets
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import (
-    Array,
-    CompactArray,
-    CompactBytes,
-    CompactString,
-    Int8,
-    Int16,
-    Int32,
-    Schema,
-    String,
-    TaggedFields,
-)
+from aiokafka.protocol.types import Int8, Int16, Int32
+
+from asyncconsumer.wire.tables import Api, Blob, Field, Many, TableRequest, Text
 
 _TIMEOUT_MS: Final = 30_000
 _SCRAM_ITERATIONS: Final = 4096
 _SCRAM_SHA_512: Final = 2
 
-
-class ElectLeadersResponse_v1(Response):  # noqa: N801 - aiokafka's way to name versions
-    """Answer to ElectLeadersRequest_v1."""
-
-    API_KEY = 43
-    API_VERSION = 1
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        (
+_ELECT_LEADERS: Final = Api(
+    name="ElectLeaders",
+    key=43,
+    versions=range(1, 2),
+    flexible_since=2,
+    request=(
+        Field("election_type", Int8),
+        Field("partitions", Many(Field("topic", Text), Field("partitions", Many(Int32)))),
+        Field("timeout_ms", Int32),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field("error_code", Int16),
+        Field(
             "results",
-            Array(
-                ("topic", String("utf-8")),
-                ("partitions", Array(("id", Int32), ("code", Int16), ("message", String("utf-8")))),
+            Many(
+                Field("topic", Text),
+                Field(
+                    "partitions",
+                    Many(Field("id", Int32), Field("code", Int16), Field("message", Text)),
+                ),
             ),
         ),
-    )
+    ),
+)
+
+_ALTER_PARTITION_REASSIGNMENTS: Final = Api(
+    name="AlterPartitionReassignments",
+    key=45,
+    versions=range(1),
+    flexible_since=0,
+    request=(
+        Field("timeout_ms", Int32),
+        Field(
+            "topics",
+            Many(
+                Field("name", Text),
+                Field(
+                    "partitions",
+                    Many(Field("partition_index", Int32), Field("replicas", Many(Int32))),
+                ),
+            ),
+        ),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field("error_code", Int16),
+        Field("error_message", Text),
+        Field(
+            "responses",
+            Many(
+                Field("name", Text),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("partition_index", Int32),
+                        Field("error_code", Int16),
+                        Field("error_message", Text),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+_ALTER_USER_SCRAM_CREDENTIALS: Final = Api(
+    name="AlterUserScramCredentials",
+    key=51,
+    versions=range(1),
+    flexible_since=0,
+    request=(
+        Field("deletions", Many(Field("name", Text), Field("mechanism", Int8))),
+        Field(
+            "upsertions",
+            Many(
+                Field("name", Text),
+                Field("mechanism", Int8),
+                Field("iterations", Int32),
+                Field("salt", Blob),
+                Field("salted_password", Blob),
+            ),
+        ),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field(
+            "results",
+            Many(Field("user", Text), Field("error_code", Int16), Field("error_message", Text)),
+        ),
+    ),
+)
 
 
-class ElectLeadersRequest_v1(RequestStruct):  # noqa: N801
+class ElectLeadersRequest(TableRequest, api=_ELECT_LEADERS):
     """Make the first of a partition's replicas its leader."""
 
-    API_KEY = 43
-    API_VERSION = 1
-    RESPONSE_TYPE = ElectLeadersResponse_v1
-    SCHEMA = Schema(
-        ("election_type", Int8),
-        ("partitions", Array(("topic", String("utf-8")), ("partitions", Array(Int32)))),
-        ("timeout_ms", Int32),
-    )
-
-
-class ElectLeadersRequest(Request[ElectLeadersRequest_v1]):
-    """Elect the preferred leader of one partition."""
-
-    API_KEY = 43
-
     def __init__(self, topic: str, partition: int) -> None:
-        self._wanted = [(topic, [partition])]
-
-    def build(self, request_struct_class: type[ElectLeadersRequest_v1]) -> ElectLeadersRequest_v1:
-        """The request in the version agreed on."""
-        return request_struct_class(0, self._wanted, _TIMEOUT_MS)
+        wanted = [{"topic": topic, "partitions": [partition]}]
+        super().__init__({"election_type": 0, "partitions": wanted, "timeout_ms": _TIMEOUT_MS})
 
 
-class AlterUserScramCredentialsResponse_v0(Response):  # noqa: N801
-    """Answer to AlterUserScramCredentialsRequest_v0."""
+class AlterPartitionReassignmentsRequest(TableRequest, api=_ALTER_PARTITION_REASSIGNMENTS):
+    """Give one partition these replicas, the preferred leader first."""
 
-    API_KEY = 51
-    API_VERSION = 0
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "results",
-            CompactArray(
-                ("user", CompactString("utf-8")),
-                ("error_code", Int16),
-                ("error_message", CompactString("utf-8")),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
+    def __init__(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        rows = [{"partition_index": partition, "replicas": list(replicas)}]
+        topics = [{"name": topic, "partitions": rows}]
+        super().__init__({"timeout_ms": _TIMEOUT_MS, "topics": topics})
 
 
-class AlterUserScramCredentialsRequest_v0(RequestStruct):  # noqa: N801
-    """Set the salted passwords of users."""
-
-    FLEXIBLE_VERSION = True
-    API_KEY = 51
-    API_VERSION = 0
-    RESPONSE_TYPE = AlterUserScramCredentialsResponse_v0
-    SCHEMA = Schema(
-        (
-            "deletions",
-            CompactArray(
-                ("name", CompactString("utf-8")), ("mechanism", Int8), ("tags", TaggedFields)
-            ),
-        ),
-        (
-            "upsertions",
-            CompactArray(
-                ("name", CompactString("utf-8")),
-                ("mechanism", Int8),
-                ("iterations", Int32),
-                ("salt", CompactBytes),
-                ("salted_password", CompactBytes),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class AlterUserScramCredentialsRequest(Request[AlterUserScramCredentialsRequest_v0]):
+class AlterUserScramCredentialsRequest(TableRequest, api=_ALTER_USER_SCRAM_CREDENTIALS):
     """Set one user's password for SCRAM-SHA-512."""
-
-    API_KEY = 51
 
     def __init__(self, user: str, password: str) -> None:
         salt = secrets.token_bytes(16)
-        salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _SCRAM_ITERATIONS)
-        self._upsertion: tuple[Any, ...] = (
-            user,
-            _SCRAM_SHA_512,
-            _SCRAM_ITERATIONS,
-            salt,
-            salted,
-            {},
-        )
-
-    def build(
-        self, request_struct_class: type[AlterUserScramCredentialsRequest_v0]
-    ) -> AlterUserScramCredentialsRequest_v0:
-        """The request in the version agreed on."""
-        return request_struct_class([], [self._upsertion], {})
+        upsertion = {
+            "name": user,
+            "mechanism": _SCRAM_SHA_512,
+            "iterations": _SCRAM_ITERATIONS,
+            "salt": salt,
+            "salted_password": hashlib.pbkdf2_hmac(
+                "sha512", password.encode(), salt, _SCRAM_ITERATIONS
+            ),
+        }
+        super().__init__({"deletions": [], "upsertions": [upsertion]})

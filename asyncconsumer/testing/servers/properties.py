@@ -79,8 +79,7 @@ def write(
         **({"broker.rack": f"rack-{node_id}"} if plan.racks else {}),
     }
     for listener in plan.listeners:
-        if certificates is not None:
-            settings |= broker_settings(listener, certificates)
+        settings |= broker_settings(listener, certificates)
     settings |= plan.config
     path = folder / FILE
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -1,0 +1,78 @@
+"""Flexible versions of messages (KIP-482): tagged fields, and the headers that have them.
+
+aiokafka changed how it declares them between 0.14 and 0.15, so the declarations here are our own.
+"""
+
+from io import BytesIO
+from typing import ClassVar, Final
+
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import RequestStruct
+from aiokafka.protocol.struct import Struct
+from aiokafka.protocol.types import Int16, Int32, Schema, String, UnsignedVarInt32
+
+TAGS: Final = "tags"
+
+
+class TaggedFields(AbstractType[dict[int, bytes]]):
+    """Optional fields at the end of a row, each with a number and its encoded value."""
+
+    @classmethod
+    def encode(cls, value: dict[int, bytes]) -> bytes:
+        """The fields in ascending order of their tags, as brokers require."""
+        parts = [UnsignedVarInt32.encode(len(value))]
+        for tag, field in sorted(value.items()):
+            parts += UnsignedVarInt32.encode(tag), UnsignedVarInt32.encode(len(field)), field
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> dict[int, bytes]:
+        """The fields by tag; ValueError if they are not in order, or end too early."""
+        found: dict[int, bytes] = {}
+        last = -1
+        for _ in range(UnsignedVarInt32.decode(data)):
+            tag, size = UnsignedVarInt32.decode(data), UnsignedVarInt32.decode(data)
+            if tag <= last:
+                raise ValueError(f"Invalid or out-of-order tag {tag}")
+            found[tag] = data.read(size)
+            if len(found[tag]) != size:
+                raise ValueError(f"Buffer underrun decoding tag {tag}")
+            last = tag
+        return found
+
+
+class _RequestHeader(Struct):
+    SCHEMA = Schema(
+        ("api_key", Int16),
+        ("api_version", Int16),
+        ("correlation_id", Int32),
+        ("client_id", String("utf-8")),
+        (TAGS, TaggedFields),
+    )
+
+
+class _ResponseHeader(Struct):
+    SCHEMA = Schema(("correlation_id", Int32), (TAGS, TaggedFields))
+
+
+class FlexibleHeaders:
+    """A base of request structs in flexible versions: the headers have tagged fields."""
+
+    FLEXIBLE_VERSION: ClassVar = True
+    API_KEY: ClassVar[int]
+    API_VERSION: ClassVar[int]
+
+    def build_request_header(self, correlation_id: int, client_id: str) -> Struct:
+        """The header that goes before the request."""
+        return _RequestHeader(self.API_KEY, self.API_VERSION, correlation_id, client_id, {})
+
+    def parse_response_header(self, read_buffer: BytesIO | bytes) -> Struct:
+        """The header that comes before the answer."""
+        return _ResponseHeader.decode(read_buffer)
+
+
+def is_flexible(request: RequestStruct) -> bool:
+    """Whether the headers of this request and of its answer have tagged fields."""
+    declared = getattr(request, "FLEXIBLE_VERSION", None)
+    # from 0.15 on, aiokafka's own requests declare it by their schema
+    return bool(request.SCHEMA.has_tagged_fields if declared is None else declared)

@@ -1,0 +1,48 @@
+"""A consumer with the default options on virtual time."""
+
+import asyncio
+import threading
+from random import Random
+
+import pytest
+
+from asyncconsumer import Consumer
+from asyncconsumer.outside import Outside
+from asyncconsumer.testing.clock import run
+from tests.consumer.on_fakes import coordinating
+
+pytestmark = [pytest.mark.fast, pytest.mark.timeout(60)]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("gives_clock", [True, False])
+def test_a_consumer_with_default_options_reads(protocol: str, *, gives_clock: bool) -> None:
+    async def read() -> None:
+        clock = asyncio.get_running_loop().time if gives_clock else None
+        async with coordinating(protocol) as cluster:
+            cluster.add_topic("t")
+            cluster.append("t", 0, 3)
+            outside = Outside(open_broker=cluster.open, clock=clock, randomness=Random(2))
+            async with Consumer(
+                "t",
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id="g",
+                outside=outside,
+                group_protocol=protocol,
+                auto_offset_reset="earliest",
+            ) as consumer:
+                seen = []
+                async for record in consumer:
+                    seen.append(record.offset)
+                    await asyncio.sleep(50)  # longer than a session
+                    if len(seen) == 3:
+                        break
+        assert seen == [0, 1, 2]
+        names = {thread.name for thread in threading.enumerate()}
+        assert "asyncconsumer watchdog" not in names
+
+    run(read, limit=3600)
+
+
+async def test_a_real_loop_has_no_virtual_clock() -> None:
+    assert Outside().virtual_clock() is None
