@@ -117,6 +117,9 @@ def test_what_is_not_installed_cannot_be_shipped(tmp_path: Path) -> None:
         shipping.package(tmp_path / "x.zip", also=["no-such-thing"])
     with pytest.raises(ConfigError, match=r"x\.tar: Spark takes a \.zip"):
         shipping.package(tmp_path / "x.tar")
+    for address in ("s3://bucket/x.zip", "hdfs:x.zip"):
+        with pytest.raises(ConfigError, match="begins with the scheme"):
+            shipping.package(address)
     assert list(tmp_path.iterdir()) == []
 
 
