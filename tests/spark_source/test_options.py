@@ -210,6 +210,58 @@ def test_certificates_are_pem_files(tmp_path: Path) -> None:
             configs_of(kafka | bad)
 
 
+@pytest.mark.parametrize(
+    "algorithm", ["htps", "true", "false", "none", "ldaps", "http", "https,", "null", "-"]
+)
+def test_a_check_of_host_names_that_is_not_known_is_refused(algorithm: str) -> None:
+    """It would be none."""
+    named = {"ssl.endpoint.identification.algorithm": algorithm}
+    for protocol in ("SSL", "PLAINTEXT"):
+        kafka = {"bootstrap.servers": "a:1", "security.protocol": protocol}
+        with pytest.raises(ConfigError, match=r"identification\.algorithm must be https, or empty"):
+            configs_of(kafka | named)
+        given = {f"kafka.{name}": value for name, value in (kafka | named).items()}
+        with pytest.raises(ConfigError, match="must be https, or empty"):
+            parse(given | {"subscribe": "t"}, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "checked"), [("https", True), ("HTTPS", True), ("", False), (" ", False)]
+)
+def test_host_names_are_checked_unless_that_is_switched_off(algorithm: str, checked: bool) -> None:
+    kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    named = {"ssl.endpoint.identification.algorithm": algorithm}
+    context = configs_of(kafka | named)[0].ssl_context
+    assert context is not None
+    assert context.check_hostname == checked
+    assert context.verify_mode == ssl.CERT_REQUIRED
+
+
+def test_whom_to_trust_is_never_guessed(tmp_path: Path) -> None:
+    """Nothing that names a truststore ends with the authorities of the system."""
+    trust = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(trust)
+    kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    for bad, told in (
+        ({"ssl.truststore.certificates": ""}, "certificates is empty"),
+        ({"ssl.truststore.certificates": " \n"}, "certificates is empty"),
+        ({"ssl.truststore.location": ""}, "do not work"),
+        ({"ssl.truststore.password": "secret"}, "location is not"),
+        (
+            {
+                "ssl.truststore.location": str(trust),
+                "ssl.truststore.certificates": trust.read_text(),
+            },
+            "not both",
+        ),
+        ({"ssl.trustmanager.algorithm": "Pinned"}, "'Pinned'"),
+    ):
+        with pytest.raises(ConfigError, match=told) as caught:
+            configs_of(kafka | bad)
+        assert "secret" not in str(caught.value)
+    assert configs_of(kafka | {"ssl.trustmanager.algorithm": "PKIX"})[0].encrypted
+
+
 def test_versions_of_tls_are_limited() -> None:
     kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
     old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
