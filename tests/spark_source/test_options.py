@@ -1,10 +1,12 @@
 """Options and offsets, without a Spark or a broker."""
 
+import json
 import ssl
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trustme
@@ -26,10 +28,13 @@ from asyncconsumer.spark.offsets import (
     Offsets,
     backlog,
     from_json,
+    ids_in,
     limited,
     ranges_between,
+    recreated,
     start_in,
     to_json,
+    with_ids,
     with_start,
 )
 from asyncconsumer.spark.options import SourceOptions, parse
@@ -310,6 +315,25 @@ def test_the_end_of_a_first_batch_knows_its_start() -> None:
     assert from_json(remembering) == {A: 4, B: 2}
     assert start_in(remembering) == {A: 1}
     assert start_in(end) is None
+
+
+def test_offsets_know_which_topics_they_are_of() -> None:
+    ids = {"t": UUID(int=1 << 100), "s": UUID(int=2**128 - 1), "x.y-z_": UUID(int=3)}
+    for end in (to_json({A: 4, B: 2}), with_start(to_json({A: 4, B: 2}), to_json({A: 1}))):
+        remembering = with_ids(end, ids)
+        assert from_json(json.loads(json.dumps(remembering))) == {A: 4, B: 2}
+        assert ids_in(remembering) == ids
+        assert start_in(remembering) == start_in(end)
+        assert len(remembering) == len(end) + 1  # one entry, however many topics there are
+        assert ids_in(end) == {}
+        assert with_ids(end, {}) == end
+
+
+def test_only_topics_of_which_both_ids_are_known_can_be_others() -> None:
+    one, other = UUID(int=1), UUID(int=2)
+    assert recreated({"t": one, "u": one}, {"t": one, "v": other}) == []
+    (loss,) = recreated({"t": one, "u": one}, {"t": other, "u": one})
+    assert "topic t was deleted and created again" in str(loss)
 
 
 def test_a_limit_is_shared_according_to_what_there_is() -> None:
