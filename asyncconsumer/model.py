@@ -1,6 +1,14 @@
 """The small values that every layer speaks of."""
 
+import re
 from typing import Final, NamedTuple, Self
+
+_LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal_topic(name: str) -> bool:
+    """Whether Kafka accepts it as the name of a topic. Such a name is one step of a path."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None
 
 
 class TopicPartition(NamedTuple):

@@ -1,6 +1,7 @@
 """What is checked of options, and with which words."""
 
 import difflib
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Final
@@ -23,6 +24,14 @@ def text(name: str, value: object) -> None:
     """Raise unless the value is one."""
     if not isinstance(value, str):
         raise ConfigError(f"{name} must be a text, got {value!r}")
+
+
+def tls_context(name: str, value: object) -> None:
+    """Raise unless the value is one, or None. A false one would mean a plain connection."""
+    if value is not None and not isinstance(value, ssl.SSLContext):
+        raise ConfigError(
+            f"{name} must be an ssl.SSLContext, such as ssl.create_default_context(), got {value!r}"
+        )
 
 
 def one_of(option: str, value: object, allowed: Sequence[str]) -> None:

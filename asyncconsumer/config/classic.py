@@ -109,7 +109,7 @@ class ClassicConfig:
     def from_properties(cls, properties: Mapping[str, Any]) -> Self:
         """With the classic names, ``{"zookeeper.connect": "zk:2181"}``; values may all be texts.
 
-        One that is empty counts as not given.
+        One that is empty counts as not given, but for those that protect: they are refused.
         """
         dotted = {name.replace("_", "."): name for name in _NAMES}
         refuse_tls_options(properties)
@@ -119,6 +119,9 @@ class ClassicConfig:
             dotted[name]: _read(name, value, kinds[dotted[name]])
             for name, value in properties.items()
         }
+        for name in _PROTECTING:
+            if given.get(name) == "":  # most likely of a variable that was not set
+                raise ConfigError(f"{name.replace('_', '.')} is empty: set it, or leave it out")
         return cls(**{name: value for name, value in given.items() if value != ""})
 
     def __post_init__(self) -> None:
@@ -258,6 +261,15 @@ _SECURITY: Final = (
     "sasl_oauth_token_provider",
     "sasl_kerberos_service_name",
     "sasl_kerberos_domain_name",
+)
+_PROTECTING: Final = (
+    *_SECURITY,
+    "isolation_level",
+    "check_crcs",
+    "zookeeper_auth",
+    "zookeeper_sasl",
+    "zookeeper_set_acl",
+    "zookeeper_ssl_context",
 )
 _FLAGS: Final = (
     "zookeeper_set_acl",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from asyncconsumer.config.checks import one_of, parse_servers, text, whole_number
+from asyncconsumer.config.checks import one_of, parse_servers, text, tls_context, whole_number
 from asyncconsumer.config.hosts import parse_hosts
 from asyncconsumer.config.tokens import TokenSource, provider_of
 from asyncconsumer.errors import ConfigError
@@ -57,6 +57,7 @@ class ConnectionConfig:
             parse_hosts("allowed_hosts", self.allowed_hosts)
         text("client_id", self.client_id)
         one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
+        tls_context("ssl_context", self.ssl_context)
         if self.encrypted != (self.ssl_context is not None):
             raise ConfigError(
                 f"security_protocol is {self.security_protocol} and ssl_context is "

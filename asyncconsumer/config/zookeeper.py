@@ -3,7 +3,7 @@
 import ssl
 from dataclasses import dataclass, field
 
-from asyncconsumer.config.checks import parse_servers, whole_number
+from asyncconsumer.config.checks import parse_servers, tls_context, whole_number
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import Address
 
@@ -48,6 +48,11 @@ class ZooKeeperConfig:
             given = getattr(self, name)
             if given is not None and not (isinstance(given, str) and given.partition(":")[2]):
                 raise ConfigError(f"{name} must be 'user:password'")
+        tls_context("ssl_context", self.ssl_context)
+        if not isinstance(self.zookeeper_set_acl, bool):
+            raise ConfigError(
+                f"zookeeper_set_acl must be True or False, got {self.zookeeper_set_acl!r}"
+            )
         if self.zookeeper_set_acl and self.auth is None and self.sasl is None:
             raise ConfigError("zookeeper_set_acl needs auth or sasl: nobody could own the nodes")
 

@@ -13,6 +13,7 @@ from asyncconsumer.errors import (
     UnknownTopicOrPartition,
 )
 from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net.topic_names import legal_rows
 from asyncconsumer.wire.tables import Uuid
 
 NO_LEADER: Final = -1
@@ -109,7 +110,7 @@ class Metadata:
 def read_metadata(answer: Mapping[str, Any], version: int) -> Metadata:
     """The Metadata of a decoded answer; what makes no sense is a MalformedResponse."""
     brokers = {row["node_id"]: _broker(row, version) for row in answer["brokers"] or ()}
-    topics = {row["name"]: _topic(row) for row in answer["topics"] or () if row["name"]}
+    topics = {row["name"]: _topic(row) for row in legal_rows(answer["topics"] or ())}
     return Metadata(MappingProxyType(brokers), answer["controller_id"], MappingProxyType(topics))
 
 

@@ -1,7 +1,8 @@
 """Batch queries: offsets are resolved once, when the query is planned."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """What one task reads."""
+    """What one task reads, and of which topics: there may be others of these names by then."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, UUID]) -> None:
         super().__init__(ranges)
         self.ranges = ranges
+        topics = {one.topic for one in ranges}
+        self.topic_ids = {name: each for name, each in topic_ids.items() if name in topics}
 
 
 def read_task(
@@ -41,7 +44,13 @@ def read_task(
     client = here.client(options.kafka)
     batches = batches_of(options, schema)
     settle()
-    found = read(client, task.ranges, batches, fail_on_data_loss=options.fail_on_data_loss)
+    found = read(
+        client,
+        task.ranges,
+        batches,
+        fail_on_data_loss=options.fail_on_data_loss,
+        topic_ids=task.topic_ids,
+    )
     yield from here.iterate(found)
 
 
@@ -67,7 +76,8 @@ class KafkaReader(Travelling, DataSourceReader):
         client = here.client(self._options.kafka)
         ranges = here.run(_planned(client, self._options, self._narrowed))
         sizes = here.run(client.record_bytes(that_tell_sizes(ranges, self._options)))
-        return [Task(ranges) for ranges in tasks_of(ranges, self._options, sizes)]
+        ids = client.topic_ids({one.topic for one in ranges})
+        return [Task(each, ids) for each in tasks_of(ranges, self._options, sizes)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one task's ranges."""

@@ -3,6 +3,8 @@
 Spark imports pyspark from zips that hold its sources alone, and a process keeps nothing of what it
 compiles from a zip: each one compiles pyspark anew, 0.5 s of CPU, before it does anything at all.
 A streaming query waits for that, for it starts a process of its own; so does every new worker.
+Byte code counts only while the source in the same zip is the one that it was compiled from. Python
+compiles a source that was patched since.
 """
 
 import contextlib
@@ -19,7 +21,8 @@ from typing import Final
 
 from asyncconsumer.errors import ConfigError
 
-_NOT_CHECKED: Final = (1).to_bytes(4, "little")  # against the source: one file has both
+# PEP 552: Python compares the hash with the source at each import, so a patched source counts
+_CHECKED: Final = (3).to_bytes(4, "little")
 
 
 def spark_home() -> Path:
@@ -63,7 +66,7 @@ def _missing(archive: Path) -> Iterator[tuple[str, bytes]]:
         there = set(old.namelist())
         for name in sorted(one for one in there if one.endswith(".py")):
             source = old.read(name)
-            header = importlib.util.MAGIC_NUMBER + _NOT_CHECKED + importlib.util.source_hash(source)
+            header = importlib.util.MAGIC_NUMBER + _CHECKED + importlib.util.source_hash(source)
             if f"{name}c" in there and old.read(f"{name}c").startswith(header):
                 continue
             with contextlib.suppress(SyntaxError):  # of what is not for this Python, or a template

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
+from uuid import UUID
 
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.fetch.leader import Leaders
@@ -83,6 +84,12 @@ class Client:
             topics = list(selection.topics)
         found = await self._partitions_of(topics, may_lack=isinstance(selection, Matching))
         return found & selection.partitions if isinstance(selection, Assigned) else found
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        """The ids of topics as the last metadata had them; brokers before Kafka 2.8 have none."""
+        known = self._session.cluster.metadata.topics
+        found = {name: known[name].topic_id for name in topics if name in known}
+        return {name: topic_id for name, topic_id in found.items() if topic_id is not None}
 
     async def _partitions_of(
         self, topics: list[str], *, may_lack: bool

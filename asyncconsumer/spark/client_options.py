@@ -81,7 +81,6 @@ _WITHOUT_MEANING: Final = frozenset(
         "ssl.protocol",
         "ssl.provider",
         "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
         "ssl.truststore.password",
     )
 )

@@ -2,8 +2,10 @@
 
 import json
 import math
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from asyncconsumer.errors import DataLost
 from asyncconsumer.model import OffsetRange, TopicPartition
@@ -50,6 +52,50 @@ def start_in(end: Mapping[str, Any]) -> Offsets | None:
         if name.startswith(_STARTED):
             return from_json(json.loads(name.removeprefix(_STARTED)))
     return None
+
+
+_IDS: Final = "topic ids "
+
+
+def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
+    """Offsets that remember which topics they are of: another of the same name may follow.
+
+    All ids are one entry, in the form of a topic without partitions, as in `with_start`.
+    """
+    if not ids:
+        return dict(end)
+    told = {topic: _id_text(ids[topic]) for topic in sorted(ids)}
+    return {**end, f"{_IDS}{json.dumps(told)}": {}}
+
+
+def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
+    """The ids of the topics, as far as `with_ids` wrote them; Spark's own source writes none."""
+    for name in offsets:
+        if name.startswith(_IDS):
+            told: dict[str, str] = json.loads(name.removeprefix(_IDS))
+            return {
+                topic: UUID(bytes=urlsafe_b64decode(f"{text}==")) for topic, text in told.items()
+            }
+    return {}
+
+
+def recreated(start: Mapping[str, UUID], end: Mapping[str, UUID]) -> Losses:
+    """The topics that have another id at the end than at the start."""
+    return [
+        DataLost(
+            "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
+            f"topic {topic} was deleted and created again, its id was {_id_text(start[topic])} and "
+            f"is {_id_text(end[topic])}: what was not read of the old topic is gone, and the "
+            "offsets of the query say nothing about the new topic",
+        )
+        for topic in sorted(start.keys() & end.keys())
+        if start[topic] != end[topic]
+    ]
+
+
+def _id_text(topic_id: UUID) -> str:
+    """As Kafka's own tools print it."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def limited(start: Offsets, latest: Offsets, begins: Offsets, most: int) -> Offsets:

@@ -90,9 +90,30 @@ class SourceOptions:
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of one query, or ConfigError."""
-    options = {name.lower(): str(value) for name, value in given.items()}
+    options = _lowered(given)
     _refuse_unknown(options)
     _tell_ignored(options, streaming=streaming)
+    return _parsed(options, streaming=streaming)
+
+
+def check(given: Mapping[str, str]) -> None:
+    """Raise for options that neither a batch query nor a stream can have."""
+    options = _lowered(given)
+    _refuse_unknown(options)
+    try:
+        _parsed(options, streaming=False)
+    except ConfigError as error:
+        try:
+            _parsed(options, streaming=True)
+        except ConfigError:
+            raise error from None
+
+
+def _lowered(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): str(value) for name, value in given.items()}
+
+
+def _parsed(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     if streaming:
         for name in _OF_BATCHES:
             if name.lower() in options:
@@ -135,7 +156,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 def protobuf_of(given: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
     """What is told of Protobuf, if the values are that; no other option is looked at."""
-    options = {name.lower(): str(value) for name, value in given.items()}
+    options = _lowered(given)
     if _value_format(options) == "protobuf":
         return protobuf_options.protobuf_options(options)
     return None

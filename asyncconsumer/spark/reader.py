@@ -2,8 +2,10 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
 
 from asyncconsumer.errors import (
     ConsumerError,
@@ -58,12 +60,26 @@ class _Ahead:
 
 
 async def read(
-    client: Client, ranges: Sequence[OffsetRange], batches: Batches, *, fail_on_data_loss: bool
+    client: Client,
+    ranges: Sequence[OffsetRange],
+    batches: Batches,
+    *,
+    fail_on_data_loss: bool,
+    topic_ids: Mapping[str, UUID] = MappingProxyType({}),
 ) -> AsyncGenerator["pa.RecordBatch", None]:
-    """The rows of each range. Where some of it is gone: raise, or take what is left and say so."""
+    """The rows of each range. Where some of it is gone: raise, or take what is left and say so.
+
+    `topic_ids` are those of the topics that the ranges were planned for, as far as they are known.
+    """
     ahead = _Ahead(client)
     await ahead.ask(ranges)  # what comes is there when it is known where the logs end
-    waiting = deque(await _there(client, ranges, fail_on_data_loss=fail_on_data_loss))
+    there = await _there(client, ranges, fail_on_data_loss=fail_on_data_loss)
+    now = client.topic_ids(topic_ids) if topic_ids else {}
+    for one in there:
+        if (topic_id := now.get(one.topic)) is not None and topic_id != topic_ids[one.topic]:
+            error = TopicRecreated(one.topic, one.partition, one.start)
+            _tell(error, one, fail_on_data_loss=fail_on_data_loss)
+    waiting = deque(there)
     while waiting:
         left: OffsetRange | None = waiting.popleft()
         while left is not None:

@@ -17,6 +17,10 @@ _JAAS_OPTION: Final = re.compile(
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
+_IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
+_TRUST_MANAGER: Final = "ssl.trustmanager.algorithm"
+_TRUST_MANAGERS: Final = ("PKIX", "SUNX509", "X509")
+
 TAKEN: Final = {
     "security.protocol",
     "sasl.mechanism",
@@ -30,7 +34,8 @@ TAKEN: Final = {
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
     "ssl.key.password",
-    "ssl.endpoint.identification.algorithm",
+    _IDENTIFICATION,
+    _TRUST_MANAGER,
     "ssl.enabled.protocols",
 }
 """What is understood of a Java client's properties, without `kafka.` before them."""
@@ -40,6 +45,7 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
     """The options of `ConnectionConfig` that these properties stand for."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").strip().upper()
     found: dict[str, Any] = {"security_protocol": protocol}
+    checks_host_names = _checks_host_names(kafka)
     if protocol.startswith("SASL"):
         mechanism = kafka.get("sasl.mechanism", "GSSAPI").strip().upper()
         found["sasl_mechanism"] = mechanism
@@ -49,8 +55,25 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
             provider = token_provider(kafka.get(PROPERTY, "").strip())
             found["sasl_oauth_token_provider"] = provider
     if protocol.endswith("SSL"):
-        found["ssl_context"] = _ssl_context(kafka)
+        found["ssl_context"] = context = _ssl_context(kafka)
+        context.check_hostname = checks_host_names
     return found
+
+
+def _checks_host_names(kafka: Mapping[str, str]) -> bool:
+    """Whether certificates must name the host. Java's default is https, an empty text means no."""
+    given = kafka.get(_IDENTIFICATION, "https")
+    if (algorithm := given.strip().lower()) not in ("https", ""):
+        raise ConfigError(
+            f"kafka.{_IDENTIFICATION} must be https, or empty to accept certificates of any host, "
+            f"got {given!r}"
+        )
+    if (manager := kafka.get(_TRUST_MANAGER, "PKIX").strip()).upper() not in _TRUST_MANAGERS:
+        raise ConfigError(
+            f"kafka.{_TRUST_MANAGER} must be {' or '.join(_TRUST_MANAGERS)}, which check as "
+            f"OpenSSL does, got {manager!r}: Java's other trust managers cannot run here"
+        )
+    return bool(algorithm)
 
 
 def _login(jaas: str, mechanism: str) -> dict[str, str]:
@@ -76,6 +99,7 @@ def _login(jaas: str, mechanism: str) -> dict[str, str]:
 
 
 def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
+    _check_truststore(kafka)
     try:
         context = ssl.create_default_context(
             cafile=_pem(kafka, "truststore"), cadata=kafka.get("ssl.truststore.certificates")
@@ -85,10 +109,23 @@ def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
             _limit_versions(context, names)
     except (OSError, ssl.SSLError, ValueError) as error:
         raise ConfigError(f"the kafka.ssl.* options do not work: {error}") from None
-    # Java's default is https; an empty text switches the check off
-    algorithm = kafka.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
-    context.check_hostname = algorithm == "https"
     return context
+
+
+def _check_truststore(kafka: Mapping[str, str]) -> None:
+    """Raise where the system's authorities would be trusted, and others were meant."""
+    certificates, location = (
+        kafka.get(f"ssl.truststore.{name}") for name in ("certificates", "location")
+    )
+    if certificates is not None and not certificates.strip():
+        raise ConfigError("kafka.ssl.truststore.certificates is empty: give PEM, or leave it out")
+    if certificates is not None and location is not None:
+        raise ConfigError("give kafka.ssl.truststore.location or .certificates, not both")
+    if certificates is None and location is None and kafka.get("ssl.truststore.password"):
+        raise ConfigError(
+            "kafka.ssl.truststore.password is set and kafka.ssl.truststore.location is not: name "
+            "the truststore, or leave out the password to trust the system's authorities"
+        )
 
 
 def _limit_versions(context: ssl.SSLContext, names: str) -> None:

@@ -30,6 +30,7 @@ from packaging.requirements import Requirement
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark import unpacking
+from asyncconsumer.spark.local_paths import local_path
 from asyncconsumer.spark.source import KafkaSource
 from asyncconsumer.spark.unpacking import interpreter as interpreter
 
@@ -43,7 +44,7 @@ _LEFT_OUT: Final = {"__pycache__", "_native", "testing"}  # what runs nowhere bu
 
 def package(path: str | Path, *, also: Iterable[str] = ()) -> Path:
     """Make the archive; `also` names further installed packages to bring, such as fastavro."""
-    made = Path(path)
+    made = local_path(path, "the archive", "Make it in a local folder, and copy it there")
     if made.suffix != ".zip":
         raise ConfigError(f"{made}: Spark takes a .zip for --py-files, and nothing else")
     needed = sorted(_needed([_NAME, *also]) - {_NAME})

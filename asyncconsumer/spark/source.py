@@ -6,7 +6,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.columns import check_columns, ddl
-from asyncconsumer.spark.options import SourceOptions, parse, protobuf_of
+from asyncconsumer.spark.options import SourceOptions, check, parse, protobuf_of
 from asyncconsumer.spark.process import settle
 from asyncconsumer.spark.values import CORRUPT, check_nulls, check_typed, decoder_of
 
@@ -40,7 +40,12 @@ class KafkaSource(DataSource):
         return "asyncconsumer"
 
     def schema(self) -> str:
-        """The columns of Spark's own source; of Protobuf, the value as `from_protobuf` has it."""
+        """The columns of Spark's own source; of Protobuf, the value as `from_protobuf` has it.
+
+        Spark asks at `load()`, so wrong options are reported there. Where a schema is declared,
+        Spark first calls the source when the query is planned.
+        """
+        check(self.options)
         headers = self.options.get("includeHeaders", "").strip().lower() == "true"
         protobuf = protobuf_of(self.options)
         if protobuf is None:

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,10 +25,13 @@ from asyncconsumer.spark.offsets import (
     Offsets,
     backlog,
     from_json,
+    ids_in,
     limited,
     ranges_between,
+    recreated,
     start_in,
     to_json,
+    with_ids,
     with_start,
 )
 from asyncconsumer.spark.options import SourceOptions
@@ -41,6 +45,13 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
+class _Seen(NamedTuple):
+    """Where partitions ended when they were asked, and the ids of their topics."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, UUID]
+
+
 class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, and reads them on executors."""
 
@@ -49,8 +60,8 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         self._schema = schema
         self._initial: dict[str, Any] | None = None  # where the query began, if it has just begun
         self._available_now = False
-        self._target: Offsets | None = None  # of an available-now query: where it all ends
-        self._latest: Offsets | None = None  # that was seen last
+        self._target: _Seen | None = None  # of an available-now query: where it all ends
+        self._latest: _Seen | None = None  # that was seen last
         self._record_bytes: dict[str, int] = {}  # of each topic, asked once; 0 if not known
         self._last_trigger = -float("inf")  # when a micro-batch was last let go
         self._told: Offsets = {}  # what a group in Kafka was told of last
@@ -82,17 +93,20 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; the very start if there is nothing to read."""
         begun = from_json(start)
-        if start == self._initial:  # Spark runs the first one, also of nothing, and may repeat it
-            return with_start(to_json(self._next_end(begun, limit)), start)
-        self._tell_group(begun)
-        end = self._next_end(begun, limit)
-        return start if end == begun else to_json(end)
-
-    def _next_end(self, begun: Offsets, limit: ReadLimit) -> Offsets:
-        latest = self._target if self._target is not None else self._ask_latest()
+        if start != self._initial:
+            self._tell_group(begun)
+        seen = self._target if self._target is not None else self._ask_latest()
         if self._available_now:
-            self._target = latest
-        self._latest = latest
+            self._target = seen
+        self._latest = seen
+        end = self._next_end(begun, seen.offsets, limit)
+        if start == self._initial:  # Spark runs the first one, also of nothing, and may repeat it
+            return with_ids(with_start(to_json(end), start), seen.topic_ids)
+        if end == begun and not recreated(ids_in(start), seen.topic_ids):
+            return start
+        return with_ids(to_json(end), seen.topic_ids)
+
+    def _next_end(self, begun: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
         if isinstance(limit, ReadAllAvailable):
             return latest
         waits = isinstance(limit, ReadMinRows) and self._target is None
@@ -123,7 +137,7 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The ends as they were seen last, for the query's progress."""
-        return None if self._latest is None else to_json(self._latest)
+        return None if self._latest is None else to_json(self._latest.offsets)
 
     # --- tasks -----------------------------------------------------------------------------------
 
@@ -135,9 +149,11 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
             first = from_json(start)
         begins = self._begins(last.keys() - first.keys())
         ranges, losses = ranges_between(first, last, begins)
-        self._report(losses)
+        topic_ids = ids_in(end)
+        self._report([*losses, *recreated(ids_in(start), topic_ids)])
         self._ask_sizes(ranges)
-        return [Task(ranges) for ranges in tasks_of(ranges, self._options, self._record_bytes)]
+        tasks = tasks_of(ranges, self._options, self._record_bytes)
+        return [Task(each, topic_ids) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one task's ranges."""
@@ -168,11 +184,13 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
     def _client(self) -> Client:
         return home().client(self._options.kafka)
 
-    def _ask_latest(self) -> Offsets:
+    def _ask_latest(self) -> _Seen:
         client = self._client()
 
-        async def ask() -> Offsets:
-            return await client.latest(await client.partitions(self._options.selection))
+        async def ask() -> _Seen:
+            partitions = await client.partitions(self._options.selection)
+            topic_ids = client.topic_ids({one.topic for one in partitions})
+            return _Seen(await client.latest(partitions), topic_ids)
 
         return home().run(ask())
 

@@ -1,23 +1,19 @@
 """Where Kafka keeps what in ZooKeeper. No name can lead out of its place."""
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import TopicPartition, is_legal_topic
 
 CONSUMERS: Final = "/consumers"
 BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
 
-_LONGEST: Final = 249  # of a topic's name
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
-
 
 def is_legal(name: str) -> bool:
     """Whether Kafka takes it for the name of a topic or a group."""
-    return len(name) <= _LONGEST and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
+    return is_legal_topic(name)
 
 
 def broker(broker_id: int) -> str:
@@ -89,7 +85,7 @@ class GroupPaths:
 def _checked(what: str, name: str) -> str:
     if not is_legal(name):
         raise ConfigError(
-            f"{what} {_short(name)} is no name that Kafka takes: 1 to {_LONGEST} of a-z, A-Z, 0-9, "
+            f"{what} {_short(name)} is no name that Kafka takes: 1 to 249 of a-z, A-Z, 0-9, "
             "'.', '_' and '-', and not '.' or '..'"
         )
     return name

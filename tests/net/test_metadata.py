@@ -1,5 +1,6 @@
 """Metadata as values: what is kept, what is replaced, what is refused."""
 
+import itertools
 from typing import Any, cast
 from uuid import UUID
 
@@ -7,12 +8,14 @@ import pytest
 
 from asyncconsumer.errors import (
     AccessDenied,
+    InvalidTopic,
     LeaderNotAvailable,
     MalformedResponse,
     TopicAccessDenied,
     UnknownTopicOrPartition,
 )
 from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net import topic_names
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import (
     NO_LEADER,
@@ -98,6 +101,41 @@ def test_a_broker_that_cannot_be_reached_by_anyone_is_refused(wrong: dict[str, A
     assert read_metadata(answer(), 12).brokers == {1: ONE}
     with pytest.raises(MalformedResponse, match="a broker at"):
         read_metadata(answer(**wrong), 12)
+
+
+def topic_row(name: str | None, error_code: int = 0) -> dict[str, Any]:
+    return {"name": name, "error_code": error_code, "topic_id": FIRST, "partitions": []}
+
+
+ILLEGAL = ["../../x", "..", ".", "a/b", "a b", "a\n", "a:b", "ü", "\0", "t" * 250, "started at {}"]
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_a_topic_that_kafka_does_not_allow_is_left_out(name: str) -> None:
+    told = answer() | {"topics": [topic_row("t"), topic_row(name), topic_row(None)]}
+    assert list(read_metadata(told, 12).topics) == ["t"]
+    refused = answer() | {"topics": [topic_row(name, InvalidTopic.code)]}
+    with pytest.raises(InvalidTopic):  # who asked for that name is answered
+        read_metadata(refused, 12).leader(TopicPartition(name, 0))
+
+
+@pytest.mark.parametrize(
+    "name", ["t", "T-1_x.y", "t" * 249, "...", ".hidden", "__consumer_offsets"]
+)
+def test_a_topic_that_kafka_allows_is_kept(name: str) -> None:
+    told = answer() | {"topics": [topic_row(name)]}
+    assert list(read_metadata(told, 12).topics) == [name]
+
+
+def test_a_flood_of_illegal_names_is_logged_in_a_few_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_names, "_dropped", itertools.count(1))
+    rows = [topic_row(f"../{number}") for number in range(1000)]
+    for _ in range(10):
+        read_metadata(answer() | {"topics": rows}, 12)
+    assert "'../0', which Kafka does not allow" in caplog.messages[0]
+    assert 1 <= len(caplog.messages) < 20
 
 
 def test_metadata_cannot_be_changed() -> None:

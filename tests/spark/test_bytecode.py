@@ -1,5 +1,7 @@
 """Byte code beside the sources that Spark's Python processes import from a zip."""
 
+import importlib.util
+import marshal
 import shutil
 import subprocess
 import sys
@@ -72,10 +74,25 @@ def test_what_is_there_is_not_added_again_but_for_another_source(archive: Path) 
     with zipfile.ZipFile(archive) as old, zipfile.ZipFile(other, "w") as new:
         for name in old.namelist():
             new.writestr(name, "NUMBER = 7" if name == "pack/one.py" else old.read(name))
-    assert number_of(other, "pack/one") == 1  # its byte code is that of the old source
+    assert number_of(other, "pack/one") == 7  # what was patched runs, without byte code
+    assert imported_from(other, "pack.one") == f"{other}/pack/one.py"
+    assert imported_from(other, "pack.two") == f"{other}/pack/two.pyc"
     assert add_byte_code(other) == 1
+    assert imported_from(other, "pack.one") == f"{other}/pack/one.pyc"
     assert number_of(other, "pack/one") == 7
     assert add_byte_code(other) == 0
+
+
+def test_byte_code_of_earlier_versions_is_replaced(archive: Path) -> None:
+    """It was never compared with the source."""
+    source = zipfile.ZipFile(archive).read("pack/one.py")
+    header = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+    code = marshal.dumps(compile("NUMBER = 666", "one.py", "exec"))
+    with zipfile.ZipFile(archive, "a") as new:
+        new.writestr("pack/one.pyc", header + importlib.util.source_hash(source) + code)
+    assert number_of(archive, "pack/one") == 666
+    assert add_byte_code(archive) == 3
+    assert number_of(archive, "pack/one") == 1
 
 
 def test_a_process_that_runs_from_the_zip_goes_on_reading_it(archive: Path) -> None:

@@ -621,3 +621,17 @@ def test_a_name_that_nobody_would_use_is_refused() -> None:
     )
     with pytest.raises(ConfigError, match="app is for write"):
         SparkFeeder(reader, Shelf(), app="orders")
+
+
+@simulated(seeds=range(2), limit=600)
+async def test_a_pattern_brings_no_topic_that_kafka_does_not_allow() -> None:
+    """However a broker comes to name it: a sink makes files of such names."""
+    async with world(records=5) as cluster:
+        for name in ("../../elsewhere", ".."):
+            cluster.add_topic(name, 1)
+            cluster.append(name, 0, 5)
+        sink = Shelf()
+        reading = consumer(cluster, (), pattern=".*", **QUICK)
+        async with SparkFeeder(reading, sink, max_records=10, max_wait_ms=50) as one:
+            await one.caught_up()
+        assert sink.ends == {AT: 5}

@@ -10,10 +10,9 @@ import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark import landing
 from asyncconsumer.spark.batches import Batch
 from asyncconsumer.spark.landing import LandingFolder
-from tests.spark.lake import batch, in_a_row, joined, landed, numbers, ranges
+from tests.spark.lake import batch, joined, landed, numbers, ranges
 
 pytestmark = pytest.mark.fast
 
@@ -39,12 +38,6 @@ def write(one: LandingFolder, what: Batch) -> set[TopicPartition]:
 def make_old(path: Path) -> None:
     long_ago = datetime.now(UTC).timestamp() - 48 * 3600
     os.utime(path, (long_ago, long_ago), follow_symlinks=False)
-
-
-def claim_in_a_row(claims: Path, starts: range) -> None:
-    """As if each record had been a file, and was taken away."""
-    for start in starts:
-        (claims / f"{start:020d}").symlink_to(f"{start + 1:020d}.{start:032x}")
 
 
 def test_what_is_written_is_seen_and_remembered(folder: Path) -> None:
@@ -107,46 +100,6 @@ def test_a_writer_that_died_after_its_claim_is_finished_by_the_next(
     assert sink(folder).load([PLACE]) == {PLACE: 10}  # and harmless when repeated
 
 
-def test_a_writer_that_died_before_its_claim_has_written_nothing(folder: Path) -> None:
-    one = sink(folder)
-    one.prepare(batch("t", 0, 0, range(10)))
-    (pending,) = (folder / "_pending").iterdir()
-    assert sink(folder).load([PLACE]) == {PLACE: None}
-    assert pending.exists()  # it may live, and claim yet
-    make_old(pending)
-    sink(folder)
-    assert not pending.exists()
-
-
-def test_what_was_claimed_is_never_swept_out_however_old(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, what = sink(folder), batch("t", 0, 0, range(10))
-    one.load([PLACE])
-    with monkeypatch.context() as patch:
-        patch.setattr(LandingFolder, "_show", lambda *_: None)
-        one.publish(what, one.prepare(what))
-    one.prepare(batch("t", 1, 0, range(3)))  # and this one was not claimed
-    for pending in (folder / "_pending").iterdir():
-        make_old(pending)
-    other = sink(folder)
-    assert len(list((folder / "_pending").iterdir())) == 1
-    assert other.load([PLACE]) == {PLACE: 10}
-    assert numbers(landed(folder)) == list(range(10))
-
-
-def test_nothing_is_claimed_for_a_file_that_was_swept_out(folder: Path) -> None:
-    sleeper, what = sink(folder), batch("t", 0, 0, range(10))
-    sleeper.load([PLACE])
-    prepared = sleeper.prepare(what)
-    make_old(folder / "_pending" / prepared[PLACE])
-    sink(folder)
-    assert set(sleeper.publish(what, prepared)) == {PLACE}
-    assert sleeper.load([PLACE]) == {PLACE: None}
-    assert write(sleeper, what) == set()
-    assert numbers(landed(folder)) == list(range(10))
-
-
 def test_a_write_that_failed_half_way_is_tried_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,85 +122,6 @@ def test_a_write_that_failed_half_way_is_tried_again(
     assert numbers(landed(folder)) == list(range(8))
 
 
-def test_old_claims_go_but_never_the_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.landing._CLAIMS_BETWEEN_LOOKS", 3)
-    one = sink(folder)
-    one.load([PLACE, OTHER])
-    both = [folder / "_offsets" / name for name in ("t-0", "t-1")]
-    for start in range(3):
-        write(one, joined(batch("t", 0, start, [start]), batch("t", 1, start, [start])))
-        for path in (path for claims in both for path in claims.iterdir()):
-            make_old(path)
-    for claims in both:
-        assert [path.name for path in sorted(claims.iterdir())] == [f"{2:020d}", "first"]
-    assert sink(folder).load([PLACE, OTHER]) == {PLACE: 3, OTHER: 3}
-    assert in_a_row(ranges(folder)[PLACE])
-
-
-def test_old_claims_go_also_where_nobody_runs_for_long(folder: Path) -> None:
-    for start in range(4):
-        one = sink(folder)
-        one.load([PLACE])
-        write(one, batch("t", 0, start, [start]))
-        for path in (claims := folder / "_offsets" / "t-0").iterdir():
-            make_old(path)
-    assert sink(folder).load([PLACE]) == {PLACE: 4}
-    assert [path.name for path in sorted(claims.iterdir())] == [f"{3:020d}", "first"]
-
-
-def test_claims_that_stay_are_not_looked_at_one_by_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A group waits for this, and a day may have 69,000 claims of each partition."""
-    one, looked = sink(folder), list[Path]()
-    one.load([PLACE])
-    claims = folder / "_offsets" / "t-0"
-
-    def noted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(path: Any, *args: Any, **options: Any) -> Any:
-            if isinstance(path, str | Path) and Path(path).parent == claims:
-                looked.append(Path(path))
-            return real(path, *args, **options)
-
-        return call
-
-    claim_in_a_row(claims, range(200))
-    for name in ("stat", "lstat"):
-        monkeypatch.setattr(os, name, noted(getattr(os, name)))
-    assert one.load([PLACE]) == {PLACE: 200}
-    assert [path.name for path in looked] == [f"{0:020d}"]
-
-
-def test_of_very_many_old_claims_only_some_go_at_a_time(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.landing._CLAIMS_BETWEEN_LOOKS", 3)
-    one = sink(folder)
-    one.load([PLACE])
-    claim_in_a_row(claims := folder / "_offsets" / "t-0", range(15))
-    for path in claims.iterdir():
-        make_old(path)
-    left = list[list[str]]()
-    for _ in range(4):
-        assert one.load([PLACE]) == {PLACE: 15}
-        left.append(sorted(path.name for path in claims.iterdir()))
-    assert left == [[f"{n:020d}" for n in range(first, 15)] for first in (6, 12, 14, 14)]
-
-
-def test_what_is_no_claim_keeps_no_old_one(folder: Path) -> None:
-    """What sorts before all claims is in nobody's way, be it young."""
-    one = sink(folder)
-    one.load([PLACE])
-    claim_in_a_row(claims := folder / "_offsets" / "t-0", range(5))
-    for path in claims.iterdir():
-        make_old(path)
-    claim_in_a_row(claims, range(5, 8))
-    (claims / ".DS_Store").write_text("")
-    assert one.load([PLACE]) == {PLACE: 8}
-    stay = [".DS_Store", *(f"{n:020d}" for n in range(5, 8))]
-    assert sorted(path.name for path in claims.iterdir()) == stay
-
-
 @pytest.mark.parametrize("length", [197, 198, 249])
 def test_a_topic_may_have_the_longest_of_names(folder: Path, length: int) -> None:
     """Those of two that begin alike are apart all the same."""
@@ -262,45 +136,210 @@ def test_a_topic_may_have_the_longest_of_names(folder: Path, length: int) -> Non
     assert numbers(landed(folder)) == [0, 0, 1, 1]
 
 
-def test_many_partitions_are_made_durable_together(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One sync after another name, and so on, has the disk write each time; all names first."""
-    did = list[str]()
-    real = {name: getattr(landing, name) for name in ("_sync", "_linked")}
-
-    def noted(name: str) -> Callable[..., Any]:
-        def call(path: Path, *others: str) -> Any:
-            did.append(f"{name} {path.relative_to(folder).parts[:1]}")
-            return real[name](path, *others)
-
-        return call
-
-    one = sink(folder)
-    for name in real:
-        monkeypatch.setattr(landing, name, noted(name))
-    places = [TopicPartition("t", number) for number in range(20)]
-    one.load(places)
-    assert len(did) == 1
-    what = joined(*(batch("t", number, 0, [number]) for number in range(20)))
-    prepared = one.prepare(what)
-    did.clear()
-    one.publish(what, prepared)
-    *links, last = [place for place, name in enumerate(did) if name.startswith("_linked")]
-    syncs = [place for place, name in enumerate(did) if name.startswith("_sync")]
-    assert (len(links), len(syncs)) == (39, 21)  # a claim and a beginning each; and the folder
-    assert min(syncs) > last
-
-
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="name a folder"):
         LandingFolder(tmp_path / "file").open()
 
 
+def pending(folder: Path) -> list[Path]:
+    return sorted((folder / "_pending").iterdir())
+
+
+def heads(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "_claims" / "t-0").iterdir()]
+
+
+def test_what_can_be_claimed_yet_stays_and_what_cannot_goes(folder: Path) -> None:
+    """However old the files are, or seem to be: no clock says whether a writer lives."""
+    one, other = sink(folder), sink(folder)
+    for each in (one, other):
+        each.load([PLACE])
+    first, late = batch("t", 0, 0, range(10)), batch("t", 0, 0, range(5))
+    prepared = other.prepare(late)
+    for path in pending(folder):
+        make_old(path)
+    assert sink(folder).load([PLACE, OTHER]) == {PLACE: None, OTHER: None}
+    assert len(pending(folder)) == 1
+    assert write(one, first) == set()
+    sink(folder).load([OTHER])
+    assert len(pending(folder)) == 1  # nobody asked about that partition
+    sink(folder).load([PLACE])
+    assert pending(folder) == []
+    assert set(other.publish(late, prepared)) == {PLACE}
+    assert numbers(landed(folder)) == list(range(10))
+
+
+def test_what_was_claimed_is_never_swept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, what = sink(folder), batch("t", 0, 0, range(10))
+    one.load([PLACE])
+    with monkeypatch.context() as patch:
+        patch.setattr(LandingFolder, "_show", lambda *_: None)
+        one.publish(what, one.prepare(what))
+    for path in pending(folder):
+        make_old(path)
+    other = sink(folder)
+    assert len(pending(folder)) == 1
+    assert other.load([PLACE]) == {PLACE: 10}
+    assert numbers(landed(folder)) == list(range(10))
+
+
+def test_nothing_is_claimed_without_a_file(folder: Path) -> None:
+    one, what = sink(folder), batch("t", 0, 0, range(10))
+    one.load([PLACE])
+    prepared = one.prepare(what)
+    for path in pending(folder):
+        path.unlink()
+    assert set(one.publish(what, prepared)) == {PLACE}
+    assert one.load([PLACE]) == {PLACE: None}
+    assert write(one, what) == set()
+    assert numbers(landed(folder)) == list(range(10))
+
+
+@pytest.mark.parametrize("claims_meanwhile", [1, 2, 50])
+def test_a_writer_that_slept_is_refused_however_long_it_was(
+    folder: Path, claims_meanwhile: int
+) -> None:
+    sleeper, what = sink(folder), batch("t", 0, 0, range(10))
+    sleeper.load([PLACE])
+    prepared = sleeper.prepare(what)
+    for start in range(0, 10 * claims_meanwhile, 10):
+        one = sink(folder)
+        one.load([PLACE])
+        write(one, batch("t", 0, start, range(start, start + 10)))
+        for path in folder.rglob("*"):
+            make_old(path)
+    sink(folder).load([PLACE])
+    assert set(sleeper.publish(what, prepared)) == {PLACE}
+    assert numbers(landed(folder)) == list(range(10 * claims_meanwhile))
+    assert sleeper.load([PLACE]) == {PLACE: 10 * claims_meanwhile}
+
+
+def test_a_writer_that_loaded_nothing_claims_nothing(folder: Path) -> None:
+    """It cannot know whether the file before its own is visible."""
+    assert write(sink(folder), batch("t", 0, 0, range(3))) == {PLACE}
+
+
+def test_one_entry_is_all_that_a_partition_needs(folder: Path) -> None:
+    one = sink(folder)
+    one.load([PLACE])
+    assert heads(folder) == ["nothing"]
+    for start in range(20):
+        write(one, batch("t", 0, start, [start]))
+        assert len(heads(folder)) == 1
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [
+        "_claims",
+        "_pending",
+    ]
+
+
+def test_a_claim_whose_answer_was_lost_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, what, rename = sink(folder), batch("t", 0, 0, range(5)), Path.rename
+    one.load([PLACE])
+    prepared = one.prepare(what)
+
+    def lost(path: Path, target: Path) -> Path:
+        rename(path, target)
+        monkeypatch.setattr(Path, "rename", rename)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "rename", lost)
+    with pytest.raises(OSError, match="Input/output"):
+        one.publish(what, prepared)
+    assert set(one.publish(what, prepared)) == set()
+    assert write(one, batch("t", 0, 5, [5])) == set()
+    assert numbers(landed(folder)) == list(range(6))
+
+
+def test_many_partitions_are_made_durable_together(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sync after another name, and so on, has the disk write each time; all names first."""
+    did = list[str]()
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            did.append(name if name == "sync" else f"rename {Path(given[1]).parent.name}")
+            return real(*given)
+
+        return call
+
+    one = sink(folder)
+    monkeypatch.setattr(os, "fsync", noted("sync", os.fsync))
+    monkeypatch.setattr(os, "rename", noted("rename", os.rename))
+    places = [TopicPartition("t", number) for number in range(20)]
+    one.load(places)
+    assert did.count("sync") == 1
+    what = joined(*(batch("t", number, 0, [number]) for number in range(20)))
+    prepared = one.prepare(what)
+    did.clear()
+    one.publish(what, prepared)
+    claimed = [f"rename t-{number}" for number in range(20)]
+    assert did == [*claimed, *["sync"] * 20, *["rename landing"] * 20, "sync"]
+
+
 def test_what_is_no_claim_is_told_of(folder: Path) -> None:
     one = sink(folder)
     one.load([PLACE])
-    (folder / "_offsets" / "t-0" / "notes").symlink_to("elsewhere")
+    (folder / "_claims" / "t-0" / ".DS_Store").write_text("")  # what machines leave is not
+    assert one.load([PLACE]) == {PLACE: None}
+    (folder / "_claims" / "t-0" / "notes").write_text("")
     with pytest.raises(ConfigError, match="not a claim"):
         one.load([PLACE])
+
+
+def test_a_folder_that_lost_its_claim_is_told_of(folder: Path) -> None:
+    one = sink(folder)
+    one.load([PLACE])
+    claims = folder / "_claims" / "t-0"
+    (claims / "nothing").unlink()
+    assert one.load([PLACE]) == {PLACE: None}  # as if it was never there
+    (claims / "nothing").rename(claims / ".hidden")
+    with pytest.raises(ConfigError, match="t-0 has no claim"):
+        one.load([PLACE])
+
+
+@pytest.mark.parametrize("topic", ["../../elsewhere", "..", ".", "", "a/b", "t\0", "t" * 250, "ü"])
+def test_no_file_is_made_of_what_is_no_topic(folder: Path, topic: str) -> None:
+    one = sink(folder)
+    before = sorted(folder.parent.rglob("*"))
+    with pytest.raises(ConfigError, match="not a topic's name"):
+        one.load([TopicPartition(topic, 0)])
+    with pytest.raises(ConfigError, match="not a topic's name"):
+        one.prepare(batch(topic, 0, 0, [1]))
+    assert sorted(folder.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://bucket/landing",
+        "s3a://bucket/landing",
+        "hdfs://name:8020/landing",
+        "hdfs:/landing",
+        "hdfs:",
+        "abfss://box@account.dfs.core.windows.net/landing",
+        "dbfs:/landing",
+        "gs://bucket/landing",
+        "file:///landing",
+        "file:/landing",
+        " S3://bucket/landing",
+        "memory://landing",
+        "chained+https://host/landing",
+        Path("s3://bucket/landing"),
+    ],
+)
+def test_an_address_with_a_scheme_is_no_folder(
+    address: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"scheme.*DeltaSink"):
+        LandingFolder(address).open()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["landing", "a.b/c:d", "./x", "C:/x", "s3", "/tmp/s3:/x"])
+def test_other_names_are_folders(name: str) -> None:
+    assert LandingFolder(name).folder == Path(name)

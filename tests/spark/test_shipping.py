@@ -1,5 +1,6 @@
 """The archive that executors are given, on Pythons that have nothing else."""
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shipping.package(tmp_path_factory.mktemp("made") / "ours.zip")
 
 
+def shared_folder(archive: Path) -> Path:
+    return archive.with_name(f"asyncconsumer-{hashlib.sha256(archive.read_bytes()).hexdigest()}")
+
+
 def imported(archive: Path, python: str | Path, *flags: str) -> subprocess.Popen[str]:
     command = [str(python), *flags, "-c", PROGRAM, str(archive)]
     pipe, folder = subprocess.PIPE, archive.parent
@@ -42,7 +47,7 @@ def imported(archive: Path, python: str | Path, *flags: str) -> subprocess.Popen
 def test_a_python_without_any_packages_gets_all_of_it(archive: Path) -> None:
     programs = [imported(archive, sys.executable, "-I", "-S") for _ in range(3)]
     outputs = [program.communicate() for program in programs]  # at once: one unpacks, or several
-    root = archive.with_name("ours.zip.unpacked")
+    root = shared_folder(archive)
     expected = [
         "compiled",
         str(root / "package/asyncconsumer/wire/accel.py"),
@@ -112,6 +117,9 @@ def test_what_is_not_installed_cannot_be_shipped(tmp_path: Path) -> None:
         shipping.package(tmp_path / "x.zip", also=["no-such-thing"])
     with pytest.raises(ConfigError, match=r"x\.tar: Spark takes a \.zip"):
         shipping.package(tmp_path / "x.tar")
+    for address in ("s3://bucket/x.zip", "hdfs:x.zip"):
+        with pytest.raises(ConfigError, match="begins with the scheme"):
+            shipping.package(address)
     assert list(tmp_path.iterdir()) == []
 
 

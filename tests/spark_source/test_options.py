@@ -1,10 +1,12 @@
 """Options and offsets, without a Spark or a broker."""
 
+import json
 import ssl
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trustme
@@ -26,10 +28,13 @@ from asyncconsumer.spark.offsets import (
     Offsets,
     backlog,
     from_json,
+    ids_in,
     limited,
     ranges_between,
+    recreated,
     start_in,
     to_json,
+    with_ids,
     with_start,
 )
 from asyncconsumer.spark.options import SourceOptions, parse
@@ -210,6 +215,58 @@ def test_certificates_are_pem_files(tmp_path: Path) -> None:
             configs_of(kafka | bad)
 
 
+@pytest.mark.parametrize(
+    "algorithm", ["htps", "true", "false", "none", "ldaps", "http", "https,", "null", "-"]
+)
+def test_a_check_of_host_names_that_is_not_known_is_refused(algorithm: str) -> None:
+    """It would be none."""
+    named = {"ssl.endpoint.identification.algorithm": algorithm}
+    for protocol in ("SSL", "PLAINTEXT"):
+        kafka = {"bootstrap.servers": "a:1", "security.protocol": protocol}
+        with pytest.raises(ConfigError, match=r"identification\.algorithm must be https, or empty"):
+            configs_of(kafka | named)
+        given = {f"kafka.{name}": value for name, value in (kafka | named).items()}
+        with pytest.raises(ConfigError, match="must be https, or empty"):
+            parse(given | {"subscribe": "t"}, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "checked"), [("https", True), ("HTTPS", True), ("", False), (" ", False)]
+)
+def test_host_names_are_checked_unless_that_is_switched_off(algorithm: str, checked: bool) -> None:
+    kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    named = {"ssl.endpoint.identification.algorithm": algorithm}
+    context = configs_of(kafka | named)[0].ssl_context
+    assert context is not None
+    assert context.check_hostname == checked
+    assert context.verify_mode == ssl.CERT_REQUIRED
+
+
+def test_whom_to_trust_is_never_guessed(tmp_path: Path) -> None:
+    """Nothing that names a truststore ends with the authorities of the system."""
+    trust = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(trust)
+    kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    for bad, told in (
+        ({"ssl.truststore.certificates": ""}, "certificates is empty"),
+        ({"ssl.truststore.certificates": " \n"}, "certificates is empty"),
+        ({"ssl.truststore.location": ""}, "do not work"),
+        ({"ssl.truststore.password": "secret"}, "location is not"),
+        (
+            {
+                "ssl.truststore.location": str(trust),
+                "ssl.truststore.certificates": trust.read_text(),
+            },
+            "not both",
+        ),
+        ({"ssl.trustmanager.algorithm": "Pinned"}, "'Pinned'"),
+    ):
+        with pytest.raises(ConfigError, match=told) as caught:
+            configs_of(kafka | bad)
+        assert "secret" not in str(caught.value)
+    assert configs_of(kafka | {"ssl.trustmanager.algorithm": "PKIX"})[0].encrypted
+
+
 def test_versions_of_tls_are_limited() -> None:
     kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
     old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
@@ -258,6 +315,25 @@ def test_the_end_of_a_first_batch_knows_its_start() -> None:
     assert from_json(remembering) == {A: 4, B: 2}
     assert start_in(remembering) == {A: 1}
     assert start_in(end) is None
+
+
+def test_offsets_know_which_topics_they_are_of() -> None:
+    ids = {"t": UUID(int=1 << 100), "s": UUID(int=2**128 - 1), "x.y-z_": UUID(int=3)}
+    for end in (to_json({A: 4, B: 2}), with_start(to_json({A: 4, B: 2}), to_json({A: 1}))):
+        remembering = with_ids(end, ids)
+        assert from_json(json.loads(json.dumps(remembering))) == {A: 4, B: 2}
+        assert ids_in(remembering) == ids
+        assert start_in(remembering) == start_in(end)
+        assert len(remembering) == len(end) + 1  # one entry, however many topics there are
+        assert ids_in(end) == {}
+        assert with_ids(end, {}) == end
+
+
+def test_only_topics_of_which_both_ids_are_known_can_be_others() -> None:
+    one, other = UUID(int=1), UUID(int=2)
+    assert recreated({"t": one, "u": one}, {"t": one, "v": other}) == []
+    (loss,) = recreated({"t": one, "u": one}, {"t": other, "u": one})
+    assert "topic t was deleted and created again" in str(loss)
 
 
 def test_a_limit_is_shared_according_to_what_there_is() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from asyncconsumer.errors import ConfigError, DataLost, UnknownTopicOrPartition
 from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
+from asyncconsumer.spark.batch import Task
 from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
 from asyncconsumer.spark.offsets import Offsets, from_json
@@ -27,6 +29,7 @@ from asyncconsumer.spark.stream import KafkaStreamReader
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.spark_source.world import fill
 
+ONE, ANOTHER = UUID(int=1 << 100), UUID(int=2 << 100)
 OFFSETS = Columns(pa.schema([("offset", pa.int64())]))
 
 
@@ -207,6 +210,7 @@ class Growing:
 
     def __init__(self, *ends: int) -> None:
         self.ends = list(ends)
+        self.ids: dict[str, UUID] = {}  # brokers before Kafka 2.8 have none
 
     async def partitions(self, _: object) -> Collection[TopicPartition]:
         return [KEPT]
@@ -216,12 +220,68 @@ class Growing:
 
     latest = list_offsets
 
+    def topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
+        return {name: self.ids[name] for name in topics if name in self.ids}
+
 
 @pytest.mark.fast
 def test_writing_is_for_sparks_own() -> None:
     for writer in (KafkaSource({}).writer, KafkaSource({}).streamWriter):
         with pytest.raises(ConfigError, match=r'to write to it, keep format\("kafka"\)'):
             writer(StructType(), False)
+
+
+GIVEN = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"bootstrap.servers": "a:1"}, "did you mean kafka.bootstrap.servers"),
+        ({"kafka.fetch.min.byte": "1"}, "did you mean kafka.fetch.min.bytes"),
+        ({"minPartitions": "many"}, "minPartitions must be a whole number"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),
+        ({"kafka.security.protocol": "SLL"}, "did you mean SSL"),
+        ({"startingOffsets": "{"}, "startingOffsets is not JSON"),
+        ({"valueFormat": "xml"}, "valueFormat must be one of"),
+        ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest"),  # wrong in both
+        ({"topic": "t"}, "unknown option 'topic'"),
+        ({"assign": '{"t": [0]}'}, "only one of"),
+    ],
+)
+def test_what_is_wrong_is_told_as_soon_as_spark_loads(options: dict[str, str], told: str) -> None:
+    """It asks for the schema then, unless one was declared."""
+    source = KafkaSource(GIVEN | options)
+    with pytest.raises(ConfigError, match=told):
+        source.schema()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endingOffsets": "latest"},
+        {"startingOffsets": "latest"},
+        {"maxOffsetsPerTrigger": "5"},
+        {"SUBSCRIBE": "t", "StartingOffsets": "earliest", "kafka.FETCH.min.bytes": "1"},
+    ],
+)
+def test_what_is_right_for_a_batch_or_for_a_stream_may_be_loaded(
+    options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {name: value for name, value in GIVEN.items() if name.upper() not in options} | options
+    assert "value" in KafkaSource(given).schema()
+    assert caplog.text == ""  # which of the two it is is not known yet
+
+
+@pytest.mark.fast
+def test_what_is_missing_is_told_as_soon_as_spark_loads() -> None:
+    for missing, told in (("subscribe", "which topics"), ("kafka.bootstrap.servers", "is missing")):
+        given = {name: value for name, value in GIVEN.items() if name != missing}
+        with pytest.raises(ConfigError, match=told):
+            KafkaSource(given).schema()
 
 
 ID = StructType([StructField("id", LongType(), nullable=False)])
@@ -367,6 +427,9 @@ class Written(Cluster):
 
     list_offsets = latest
 
+    def topic_ids(self, _: object) -> dict[str, UUID]:
+        return {"kept": ONE}
+
 
 @pytest.mark.fast
 def test_an_available_now_query_of_a_topic_that_is_written_to_starts_before_its_end(
@@ -511,3 +574,89 @@ def test_who_stops_early_ends_what_it_read_from(home: Home) -> None:
     for _ in home.iterate(things()):
         break
     assert ended == ["all"]
+
+
+def running(
+    home: Home, monkeypatch: pytest.MonkeyPatch, ids: dict[str, UUID], *ends: int, **options: str
+) -> KafkaStreamReader:
+    """A reader in another process than the one before, of a topic with this id."""
+    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept", **options}
+    reader, cluster = KafkaStreamReader(parse(given, streaming=True), StructType()), Growing(*ends)
+    cluster.ids = ids
+    monkeypatch.setattr(reader, "_client", lambda: cluster)
+    return reader
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("now", [150, 100, 99, 1])  # longer, as long, shorter than what was read
+def test_a_topic_that_was_created_again_between_two_runs_is_told_of(
+    now: int, home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = running(home, monkeypatch, {"kept": ONE}, 0, 50, 100, startingOffsets="earliest")
+    start = first.initialOffset()
+    end = first.latestOffset(start, ReadAllAvailable())
+    later = first.latestOffset(end, ReadAllAvailable())
+    assert [from_json(one) for one in (end, later)] == [{KEPT: 50}, {KEPT: 100}]
+    assert planned(first, end, later) == [OffsetRange(*KEPT, 50, 100)]
+
+    same = running(home, monkeypatch, {"kept": ONE}, 100, 150)
+    assert same.latestOffset(later, ReadAllAvailable()) is later
+    further = same.latestOffset(later, ReadAllAvailable())
+    assert planned(same, later, further) == [OffsetRange(*KEPT, 100, 150)]
+
+    second = running(home, monkeypatch, {"kept": ANOTHER}, now)
+    further = second.latestOffset(later, ReadAllAvailable())
+    assert further != later  # also where the offsets are the same: there is something to tell
+    with pytest.raises(DataLost, match="deleted and created a"):
+        planned(second, later, further)
+    careless = running(home, monkeypatch, {"kept": ANOTHER}, now, failOnDataLoss="false")
+    ranges = [OffsetRange(*KEPT, 100, now)] if now > 100 else []
+    assert planned(careless, later, further) == ranges
+    assert "topic kept was deleted and created again" in caplog.text
+    assert careless.latestOffset(further, ReadAllAvailable()) is further  # told once
+
+
+@pytest.mark.fast
+def test_offsets_without_ids_are_read_on(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of Spark's own source, of earlier versions, and of brokers that have no ids."""
+    plain = {"kept": {"0": 100}}
+    reader = running(home, monkeypatch, {"kept": ONE}, 100, 150)
+    assert reader.latestOffset(plain, ReadAllAvailable()) is plain  # no batch for the id alone
+    end = reader.latestOffset(plain, ReadAllAvailable())
+    assert planned(reader, plain, end) == [OffsetRange(*KEPT, 100, 150)]
+    old = running(home, monkeypatch, {}, 170)
+    assert old.latestOffset(end, ReadAllAvailable()) == {"kept": {"0": 170}}
+    first = {**plain, 'started at {"kept": {"0": 40}}': {}}
+    assert planned(reader, {"kept": {"0": 70}}, first) == [OffsetRange(*KEPT, 40, 100)]
+
+
+@pytest.mark.fast
+def test_tasks_know_which_topics_they_are_of(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = running(home, monkeypatch, {"kept": ONE}, 150)
+    start = {"kept": {"0": 100}}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    (task,) = reader.partitions(start, end)
+    assert isinstance(task, Task)
+    assert task.topic_ids == {"kept": ONE}
+
+
+def test_a_task_of_a_topic_that_was_created_again_since_it_was_planned(
+    home: Home, kafka: KafkaHandle
+) -> None:
+    """By a process that never saw the old one, so that nothing but the id tells."""
+    topic = asyncio.run(kafka.topic())
+    asyncio.run(fill(kafka, topic, 10))
+    client = home.client({"bootstrap.servers": kafka.bootstrap_servers})
+    ranges = [OffsetRange(topic, 0, 5, 10)]
+
+    def read_with(ids: dict[str, UUID], *, fail: bool) -> list[int]:
+        found = read(client, ranges, OFFSETS, fail_on_data_loss=fail, topic_ids=ids)
+        return offsets(home.iterate(found))
+
+    assert read_with({}, fail=True) == list(range(5, 10))
+    ids = client.topic_ids([topic])
+    assert read_with(ids, fail=True) == list(range(5, 10))
+    with pytest.raises(DataLost, match="was deleted and created anew"):
+        read_with({topic: ANOTHER}, fail=True)
+    assert read_with({topic: ANOTHER}, fail=False) == list(range(5, 10))

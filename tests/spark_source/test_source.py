@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.simple import SimpleConsumer
 from asyncconsumer.spark import lag
+from asyncconsumer.spark.offsets import from_json, to_json
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
 from tests.helpers import delete_records, produce, until
@@ -392,6 +393,14 @@ def test_protobuf_values_as_columns(
 # --- streams -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["read", "readStream"])
+def test_a_misspelt_option_is_told_at_load(spark: SparkSession, kind: str) -> None:
+    reader = getattr(spark, kind).format(OURS).option("kafka.bootstrap.servers", "localhost:1")
+    reader = reader.option("subscribe", "t").option("startingOffset", "earliest")
+    with pytest.raises(PySparkException, match="did you mean startingOffsets"):
+        reader.load()
+
+
 class Stream:
     """A query that may be run again and again: each run reads what is there, then ends."""
 
@@ -480,6 +489,36 @@ async def test_a_checkpoint_of_sparks_own_source_is_read_on(kafka: KafkaHandle, 
     await fill(kafka, topic, 10, 2, at=20)
     own.source = OURS  # only the format's name changes
     assert len({row[3:5] for row in own.run()}) == len(own.rows()) == 30
+
+
+async def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
+    kafka: KafkaHandle, both: Make
+) -> None:
+    topic = await kafka.topic(partitions=2)
+    _, stream = both(subscribe=topic)
+    for number, source in enumerate((OURS, OWN, OURS, OURS, OWN)):
+        stream.source = source
+        await fill(kafka, topic, 10, 2, at=10 * number)
+        assert len({row[3:5] for row in stream.run()}) == len(stream.rows()) == 10 * (number + 1)
+
+
+@pytest.mark.parametrize("count", [15, 10])  # more than were read, and as many
+async def test_a_topic_that_was_created_again_between_two_runs(
+    kafka: KafkaHandle, both: Make, count: int
+) -> None:
+    topic = await kafka.topic()
+    _, ours = both(subscribe=topic)
+    await fill(kafka, topic, 10)
+    assert len(ours.run()) == 10
+    assert len(ours.run()) == 10  # nothing new is no loss
+    await kafka.admin.delete_topic(topic)
+    await kafka.admin.create_topic(topic)
+    await fill(kafka, topic, count)
+    with pytest.raises(StreamingQueryException, match="was deleted and created again, its id was"):
+        ours.run()
+    assert len(ours.run(failOnDataLoss="false")) == count
+    await fill(kafka, topic, 5, at=count)
+    assert len(ours.run()) == count + 5
 
 
 async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
@@ -574,8 +613,9 @@ async def test_a_stream_that_runs_on(kafka: KafkaHandle, both: Make) -> None:
         progress = query.lastProgress
         assert progress is not None
         (source,) = json.loads(progress.json)["sources"]
-        assert source["latestOffset"] == source["endOffset"]
-        assert source["endOffset"] == {topic: {"0": 16, "1": 16, "2": 11}}
+        assert source["latestOffset"] == {topic: {"0": 16, "1": 16, "2": 11}}
+        assert to_json(from_json(source["endOffset"])) == source["latestOffset"]
+        assert len(source["endOffset"]) == 2  # and an entry with the topic's id
         assert lag(progress)["maxOffsetsBehindLatest"] == 0
     finally:
         query.stop()

@@ -271,3 +271,22 @@ def test_no_secret_is_shown_and_it_can_be_copied() -> None:
     assert SECRET not in repr(made) + str(made)
     assert made.connection("k").sasl_plain_password == SECRET
     assert copy.copy(made) == pickle.loads(pickle.dumps(made)) == made  # noqa: TID251 - our own
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "allowed.hosts",
+        "security.protocol",
+        "sasl.mechanism",
+        "isolation.level",
+        "check.crcs",
+        "zookeeper.set.acl",
+        "zookeeper.auth",
+        "zookeeper.sasl",
+    ],
+)
+@pytest.mark.parametrize("value", ["", "  "])
+def test_what_protects_is_not_left_out_because_it_is_empty(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} is empty: set it, or leave it out"):
+        ClassicConfig.from_properties(CLASSIC | {name: value})

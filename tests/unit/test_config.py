@@ -103,6 +103,8 @@ def test_an_address_reads_as_it_is_written() -> None:
         ({"security_protocol": "SSL"}, "sasl_mechanism is set .* take SASL_SSL"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "ssl_context is set: take SSL or SASL_SSL"),
         ({"ssl_context": None}, "ssl_context is not set: set it"),
+        ({"ssl_context": False}, "must be an ssl.SSLContext"),  # asyncio would not encrypt
+        ({"ssl_context": ""}, "must be an ssl.SSLContext"),
         ({"sasl_mechanism": None}, "needs sasl_mechanism: one of PLAIN"),
         ({"sasl_mechanism": "SCRAM_SHA_512"}, "did you mean SCRAM-SHA-512"),
         ({"sasl_plain_username": None}, "PLAIN needs sasl_plain_username"),

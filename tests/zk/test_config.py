@@ -53,6 +53,9 @@ def test_a_connection_string_that_makes_no_sense_is_named(connect: Any) -> None:
         ({"auth": b"alice:" + SECRET.encode()}, "auth must be 'user:password'"),
         ({"sasl": "alice:"}, "sasl must be 'user:password'"),
         ({"zookeeper_set_acl": True}, "zookeeper_set_acl needs auth or sasl"),
+        ({"ssl_context": False}, "must be an ssl.SSLContext"),
+        ({"ssl_context": "tls"}, "must be an ssl.SSLContext"),
+        ({"zookeeper_set_acl": ""}, "zookeeper_set_acl must be True or False"),
     ],
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, Any], words: str) -> None:

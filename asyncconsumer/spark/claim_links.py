@@ -1,0 +1,59 @@
+"""Claims of a landing folder as earlier versions kept them: one symbolic link per claim.
+
+They are read once, when the partition gets its folder of `claims`. A last link then takes the place
+of the next claim. It stops writers of earlier versions: they are refused, or fail.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from asyncconsumer.errors import ConfigError
+
+_LINK: Final = re.compile(r"(\d{20})\.([0-9a-f]{32})(?:\.([0-9a-f]{32}))?")
+_FIRST: Final = "first"  # says where a partition begins that has no claim yet
+_CLOSED: Final = "closed, see _claims"
+
+Link: TypeAlias = tuple[int, int, str, UUID | None]
+"""Start and end of a range, the token of its file, and the topic's id."""
+
+
+def last_link(folder: Path) -> Link | None:
+    """The last claim among the links of one partition, after which no further link can follow."""
+    while folder.is_dir():
+        names = sorted(name for name in os.listdir(folder) if name.isdecimal())  # noqa: PTH208
+        if names and _target(folder / names[-1]) == _CLOSED:
+            names.pop()
+            return _link(folder / names[-1]) if names else None
+        last = _link(folder / names[-1]) if names else None
+        if last is None and _close(folder / _FIRST):
+            return None
+        behind = int(_target(folder / _FIRST)) if last is None else last[1]
+        if _close(folder / f"{behind:020d}"):
+            return last
+    return None
+
+
+def _close(path: Path) -> bool:
+    """Put the last link there. False if an earlier version has a claim there."""
+    try:
+        path.symlink_to(_CLOSED)
+    except FileExistsError:
+        return _target(path) == _CLOSED
+    return True
+
+
+def _link(path: Path) -> Link:
+    found = _LINK.fullmatch(target := _target(path))
+    if found is None or int(found[1]) <= int(path.name):
+        raise ConfigError(
+            f"{path} -> {target} is not a claim of a landing folder: remove what is not ours"
+        )
+    topic_id = None if found[3] is None else UUID(found[3])
+    return int(path.name), int(found[1]), found[2], topic_id
+
+
+def _target(path: Path) -> str:
+    return str(path.readlink())
