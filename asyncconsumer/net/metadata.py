@@ -46,6 +46,10 @@ class Topic:
     partitions: Mapping[int, Partition] = field(default_factory=dict)
     error: BrokerError | None = None
 
+    def lacks(self, partition: int) -> bool:
+        """Whether the topic is there, and has no such partition."""
+        return self.error is None and partition not in self.partitions
+
 
 @dataclass(frozen=True, slots=True)
 class Leader:

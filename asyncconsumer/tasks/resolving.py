@@ -119,7 +119,7 @@ async def _open(endpoint: Endpoint, port: int) -> socket.socket:
     host, _, *scope = endpoint.sockaddr
     sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
     try:
-        sock.setblocking(False)
+        sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(sock, (host, port, *scope))
     except BaseException:

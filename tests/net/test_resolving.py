@@ -93,7 +93,9 @@ async def test_the_default_executor_is_left_to_the_application(server: NameServe
     async with broker(lambda line: line.reader.read(1)) as (_, port):
         hello = Hello(0, bytes(16), 1000, 0)
         with pytest.raises(ServerUnusable):
-            await open_line(Address("z.example", port), ZooKeeperConfig(zookeeper_connect="z"), hello)
+            await open_line(
+                Address("z.example", port), ZooKeeperConfig(zookeeper_connect="z"), hello
+            )
     assert server.asked == {"k.example": 1, "z.example": 1}
     asyncio.get_running_loop()._default_executor = None  # type: ignore[attr-defined]
 
