@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.errors import AccessDenied, ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.fetch.lookup import list_offsets
 from asyncconsumer.fetch.reader import PartitionReader, ReadPolicy
 from asyncconsumer.fetch.session import Session
@@ -18,6 +18,8 @@ from asyncconsumer.tasks.patience import Patience
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 T = TypeVar("T")
+
+_NOT_MATCHED: Final = (UnknownTopicOrPartition, AccessDenied)  # what a pattern leaves out
 
 _PATIENCE_MS: Final = 60_000
 _BYTES_A_RECORD: Final = 128  # a guess; larger ones take more than one fetch, each sent ahead
@@ -76,9 +78,7 @@ class Client:
             for name in topics:
                 topic = metadata.topics.get(name)
                 error = UnknownTopicOrPartition(f"topic {name!r}") if topic is None else topic.error
-                if error is not None and not (
-                    may_lack and isinstance(error, UnknownTopicOrPartition)
-                ):
+                if error is not None and not (may_lack and isinstance(error, _NOT_MATCHED)):
                     raise error
                 if topic is not None and error is None:
                     found.update(TopicPartition(name, number) for number in topic.partitions)

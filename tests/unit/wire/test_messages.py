@@ -135,7 +135,7 @@ def test_rows_with_and_without_tagged_fields_are_read_alike(
     topics = answer.SCHEMA.fields[answer.SCHEMA.names.index("topics")].array_of
     rows = topics.fields[topics.names.index("partitions")]
     assert isinstance(rows, PackedRows)
-    told = [
+    told: list[tuple[Any, ...]] = [
         tuple((tags if n == 2 else {}) if name == "tags" else n for name in rows.array_of.names)
         for n in range(5)
     ]
