@@ -49,6 +49,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(say) 'benchmarks: decode'
 	@$(BIN)/python -m benchmarks.decode $(ARGS)
+	$(say) 'benchmarks: metadata'
+	@$(BIN)/python -m benchmarks.metadata $(ARGS)
 	$(say) 'benchmarks: throughput'
 	@$(BIN)/python -m benchmarks.throughput $(ARGS)
 	$(say) 'benchmarks: engine'

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         Truncated,
     )
     from asyncconsumer.group.filters import Blacklist, Whitelist
-    from asyncconsumer.model import Offset, OffsetRange, TopicPartition
+    from asyncconsumer.model import Offset, OffsetAndTimestamp, OffsetRange, TopicPartition
     from asyncconsumer.ranges import RangeReader
     from asyncconsumer.simple import SimpleConsumer
     from asyncconsumer.streams.messages import Message
@@ -48,6 +48,7 @@ __all__ = [
     "Key",
     "Message",
     "Offset",
+    "OffsetAndTimestamp",
     "OffsetRange",
     "Poisoned",
     "RangeReader",
@@ -85,7 +86,7 @@ _HOMES: Final = {
         "Truncated",
     ),
     "group.filters": ("Blacklist", "Whitelist"),
-    "model": ("Offset", "OffsetRange", "TopicPartition"),
+    "model": ("Offset", "OffsetAndTimestamp", "OffsetRange", "TopicPartition"),
     "ranges": ("RangeReader",),
     "simple": ("SimpleConsumer",),
     "streams.messages": ("Message",),

@@ -30,6 +30,13 @@ class OffsetRange(NamedTuple):
     end: int
 
 
+class OffsetAndTimestamp(NamedTuple):
+    """The offset of a record, and its timestamp in ms since 1970; -1 where there is no record."""
+
+    offset: int
+    timestamp: int
+
+
 class Address(NamedTuple):
     """Where a broker listens."""
 

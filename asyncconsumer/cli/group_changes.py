@@ -15,9 +15,8 @@ from asyncconsumer.cli.reach import Reach, reach_of, zookeeper_of
 from asyncconsumer.cli.target import Target, chosen, parse_target, parse_topic
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError, ConsumerError
-from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.lookup import list_offsets
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.tasks.many import each
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 
@@ -98,16 +97,18 @@ async def _group(config: ClassicConfig, consent: Consent) -> AsyncIterator[tuple
 async def _steps(
     reach: Reach, target: Target, committed: Mapping[TopicPartition, int | None]
 ) -> list[Step]:
+    leaders = reach.kafka.leaders
+    begins = await list_offsets(leaders, dict.fromkeys(committed, EARLIEST))
+    ends = await list_offsets(leaders, dict.fromkeys(committed, LATEST))
+    if target.moment is not None:
+        found = await list_offsets(leaders, dict.fromkeys(committed, target.moment))
+        return [
+            Step(one, committed[one], (at if at.offset >= 0 else ends[one]).offset)
+            for one, at in sorted(found.items())
+        ]
     steps: list[Step] = []
-
-    async def plan(one: TopicPartition) -> None:
-        leaders, before = reach.kafka.leaders, committed[one]
-        begin = (await list_offset(leaders, one, EARLIEST)).offset
-        end = (await list_offset(leaders, one, LATEST)).offset
-        if target.moment is not None:
-            found = (await list_offset(leaders, one, target.moment)).offset
-            steps.append(Step(one, before, end if found < 0 else found))
-            return
+    for one, before in sorted(committed.items()):
+        begin, end = begins[one].offset, ends[one].offset
         if target.by is not None and before is None:
             raise ConfigError(
                 f"{one} has no committed offset to count from: give an offset, a time, earliest or "
@@ -119,8 +120,7 @@ async def _steps(
         why = "" if after == meant else f"{meant} is not in the log, which has {begin} to {end}"
         steps.append(Step(one, before, after, why))
 
-    await each(committed, plan)
-    return sorted(steps)
+    return steps
 
 
 async def _carry_out(

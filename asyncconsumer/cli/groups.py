@@ -10,9 +10,8 @@ from asyncconsumer.cli.properties import storage_of
 from asyncconsumer.cli.reach import Reach, reach_of, zookeeper_of
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.fetch.lookup import OffsetLookup
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.tasks.many import each
 from asyncconsumer.wire.messages import LATEST
 
 
@@ -119,16 +118,12 @@ async def rows_of(reach: Reach, seen: SeenGroup, storage: str, notes: list[str])
 async def _ends(
     reach: Reach, partitions: Iterable[TopicPartition], notes: list[str]
 ) -> dict[TopicPartition, int]:
-    found = {}
-
-    async def ask(one: TopicPartition) -> None:
-        found[one] = (await list_offset(reach.kafka.leaders, one, LATEST)).offset
-
+    lookup = OffsetLookup(reach.kafka.leaders, dict.fromkeys(partitions, LATEST))
     try:
-        await each(partitions, ask)
+        await lookup.run()
     except ConsumerError as error:  # those that could be had are there
         notes.append(f"not all ends of logs are known: {error}")
-    return found
+    return {one: listed.offset for one, listed in lookup.found.items()}
 
 
 def _as_json(seen: SeenGroup, rows: list[Row], notes: list[str]) -> dict[str, Any]:

@@ -1,13 +1,12 @@
-"""Offsets by place or time, for many partitions side by side."""
+"""Offsets by place or time, for many partitions at once."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.leader import Leaders
-from asyncconsumer.fetch.lookup import Listed, list_offset, milliseconds
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.tasks.many import each
+from asyncconsumer.fetch.lookup import list_offsets, milliseconds
+from asyncconsumer.model import OffsetAndTimestamp, TopicPartition
 
 
 class Lookups:
@@ -35,18 +34,12 @@ class Lookups:
 
     async def for_times(
         self, moments: Mapping[TopicPartition, int | datetime]
-    ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a moment; None if none is as new."""
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a moment; None if none is as new."""
         found = await self._ask({one: milliseconds(at) for one, at in moments.items()})
-        return {one: at.offset if at.offset >= 0 else None for one, at in found.items()}
+        return {one: at if at.offset >= 0 else None for one, at in found.items()}
 
-    async def _ask(self, moments: Mapping[TopicPartition, int]) -> dict[TopicPartition, Listed]:
-        found: dict[TopicPartition, Listed] = {}
-
-        async def ask(one: TopicPartition) -> None:
-            found[one] = await list_offset(
-                self._leaders, one, moments[one], committed_only=self._committed_only
-            )
-
-        await each(moments, ask)
-        return found
+    async def _ask(
+        self, moments: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return await list_offsets(self._leaders, moments, committed_only=self._committed_only)

@@ -13,7 +13,7 @@ from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.wishes import partition_of, partitions_of
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.following import Following
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import OffsetAndTimestamp, TopicPartition
 from asyncconsumer.offsets.store import is_offset
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.streams.messages import Message
@@ -153,15 +153,24 @@ class Steering(ABC):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The first offset that each partition has."""
+        """The first offset that each partition has. Sends one request to each leader.
+
+        Raises UnknownTopicOrPartition at once for a partition that its topic does not have.
+        """
         return await self._lookups.ends(partitions_of(partitions), EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will have."""
+        """The offset that the next record of each partition will have.
+
+        Sends one request to each leader, and raises what `beginning_offsets` raises.
+        """
         return await self._lookups.ends(partitions_of(partitions), LATEST)
 
     async def offsets_for_times(
         self, moments: Mapping[TopicPartition, int | datetime]
-    ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a moment, in ms since 1970; None if none is as new."""
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Offset and timestamp of the first record at or after a moment; None if none is as new.
+
+        A moment is a datetime with a time zone, or milliseconds since 1970.
+        """
         return await self._lookups.for_times({partition_of(one): at for one, at in moments.items()})

@@ -1,21 +1,20 @@
 """Access to a partition's leader, wherever it is now."""
 
-from collections.abc import Callable
+from collections.abc import Collection, Iterable, Iterator
+from math import inf
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from uuid import UUID
 
-from aiokafka.protocol.api import Request, Response
-
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.errors import BrokerError, ConsumerError
+from asyncconsumer.errors import BrokerError
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.metadata import Metadata
 from asyncconsumer.tasks.patience import Patience
-
-T = TypeVar("T")
+from asyncconsumer.tasks.pieces import in_pieces
 
 
 class Place(NamedTuple):
@@ -30,8 +29,8 @@ class Place(NamedTuple):
 class Leaders:
     """Finds leaders, connects to them, and tries again while that may help.
 
-    When something fails, the leader is asked for anew and the request sent again, after waits that
-    grow from 50 ms to 1 s. Nothing is tried for longer than `patience_ms` without success.
+    A leader in doubt is asked for again. Whoever asks it waits between tries for 50 ms to 1 s, and
+    tries nothing for longer than `patience_ms` without success: see `patience`.
     """
 
     def __init__(
@@ -42,6 +41,16 @@ class Leaders:
         self._patience_ms = patience_ms
         self._randomness = randomness
         self._stale: set[TopicPartition] = set()
+
+    @property
+    def brokers(self) -> Brokers:
+        """The connections to brokers."""
+        return self._brokers
+
+    @property
+    def metadata(self) -> Metadata:
+        """What is known of the cluster now."""
+        return self._cluster.metadata
 
     @property
     def connection(self) -> ConnectionConfig:
@@ -64,17 +73,42 @@ class Leaders:
 
     async def place(self, partition: TopicPartition) -> Place:
         """Where it is led; asked of the cluster if that is not known, or in doubt. One try."""
+        place = (await self.places([partition]))[partition]
+        if isinstance(place, BrokerError):
+            raise place
+        return place
+
+    async def places(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, Place | BrokerError]:
+        """Where each is led, or why that is not known. One question for all that are in doubt."""
         metadata = self._cluster.metadata
-        if partition in self._stale or partition.topic not in metadata.topics:
-            metadata = await self._cluster.refresh([partition.topic])
-            self._stale = {one for one in self._stale if one.topic != partition.topic}
-        try:
-            leader = metadata.leader(partition)
-        except BrokerError:
-            self.doubt(partition)
-            raise
-        topic_id = metadata.topics[partition.topic].topic_id
-        return Place(leader.broker.node_id, leader.broker.address, leader.epoch, topic_id)
+        in_doubt = {
+            one.topic
+            for one in partitions
+            if one in self._stale
+            or (topic := metadata.topics.get(one.topic)) is None
+            or topic.lacks(one.partition)
+        }
+        if in_doubt:
+            metadata = await self._cluster.refresh(in_doubt)
+            self._stale = {one for one in self._stale if one.topic not in in_doubt}
+        found = in_pieces(self._each_place(metadata, partitions))
+        return {one: place async for one, place in found}
+
+    def _each_place(
+        self, metadata: Metadata, partitions: Iterable[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, Place | BrokerError]]:
+        for one in partitions:
+            try:
+                leader = metadata.leader(one)
+            except BrokerError as error:
+                self.doubt(one)
+                yield one, error
+            else:
+                node_id, address = leader.broker.node_id, leader.broker.address
+                topic_id = metadata.topics[one.topic].topic_id
+                yield one, Place(node_id, address, leader.epoch, topic_id)
 
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
         """All that a topic has, asked of the cluster now; none if there is none, or not yet."""
@@ -91,19 +125,6 @@ class Leaders:
         """It owes an answer: others are asked first, for a while."""
         self._brokers.suspect(address)
 
-    def patience(self) -> Patience:
-        """For one thing that must not go wrong for ever."""
-        return Patience(self._patience_ms, self._randomness)
-
-    async def request(
-        self, partition: TopicPartition, message: Request, read: Callable[[Response], T]
-    ) -> T:
-        """Ask the leader something small; `read` makes a value, or a broker's error, of it."""
-        patience = self.patience()
-        while True:
-            try:
-                connection, _ = await self.connect(partition, Traffic.CONTROL)
-                return read(await connection.request(message))
-            except ConsumerError as error:
-                self.doubt(partition)
-                await patience.bear(error)
+    def patience(self, most_ms: float = inf) -> Patience:
+        """For one thing that must not go wrong for ever; at most for `most_ms`."""
+        return Patience(min(self._patience_ms, most_ms), self._randomness)

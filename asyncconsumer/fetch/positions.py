@@ -1,10 +1,12 @@
-"""Where partitions begin and end, asked of one broker for many at once."""
+"""Offsets by place or time, asked of one broker for many partitions at once."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from aiokafka.protocol.api import Response
+
 from asyncconsumer.errors import BrokerError, MalformedResponse
-from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.model import Address, OffsetAndTimestamp, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.wire.messages import (
     EARLIEST,
@@ -25,6 +27,25 @@ class Ends(NamedTuple):
     latest: int
 
 
+async def list_offsets_at(
+    brokers: Brokers,
+    address: Address,
+    asked: Mapping[TopicPartition, ListedOffset],
+    *,
+    committed_only: bool,
+) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
+    """What one broker says of the partitions that it leads. Sends one request."""
+    rows: dict[str, list[ListedOffset]] = {}
+    for partition, row in asked.items():
+        rows.setdefault(partition.topic, []).append(row)
+    level = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+    request = ListOffsetsRequest(rows, level)
+    found = _read(await brokers.request(address, Traffic.CONTROL, request))
+    if missing := asked.keys() - found.keys():
+        raise MalformedResponse("ListOffsets", -1, 0, f"an answer without {min(missing)}")
+    return found
+
+
 async def ends(
     brokers: Brokers,
     address: Address,
@@ -37,37 +58,42 @@ async def ends(
 
     `moments` has EARLIEST, or LATEST, or both: each is a request.
     """
-    found: dict[int, dict[TopicPartition, int | BrokerError]] = {}
+    found: dict[int, dict[TopicPartition, OffsetAndTimestamp | BrokerError]] = {}
     for moment in sorted(moments):
-        rows: dict[str, list[ListedOffset]] = {}
-        for (topic, partition), epoch in partitions.items():
-            rows.setdefault(topic, []).append(ListedOffset(partition, moment, epoch))
-        level = READ_COMMITTED if committed_only else READ_UNCOMMITTED
-        request = ListOffsetsRequest(rows, level)
-        answer = await brokers.request(address, Traffic.CONTROL, request)
-        found[moment] = _read(answer.to_object()["topics"] or ())
+        asked = {
+            one: ListedOffset(one.partition, moment, epoch) for one, epoch in partitions.items()
+        }
+        found[moment] = await list_offsets_at(
+            brokers, address, asked, committed_only=committed_only
+        )
     return {one: _ends_of(one, found) for one in partitions}
 
 
-def _read(topics: Iterable[Mapping[str, object]]) -> dict[TopicPartition, int | BrokerError]:
-    found: dict[TopicPartition, int | BrokerError] = {}
-    for topic in topics:
-        for row in topic["partitions"] or ():  # type: ignore[attr-defined] # rows of any value
-            partition = TopicPartition(str(topic["name"]), row["partition"])
-            code = row["error_code"]
-            found[partition] = BrokerError.of(code, str(partition)) if code else row["offset"]
+def _read(answer: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
+    """The rows of an answer. Its first four columns are the same in every version.
+
+    An answer may have a row for each of 100,000 partitions, so no row becomes a dict.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp | BrokerError] = {}
+    for topic, rows, *_ in answer.topics or ():
+        for number, code, timestamp, offset, *_ in rows or ():
+            partition = TopicPartition(topic, number)
+            found[partition] = (
+                BrokerError.of(code, str(partition))
+                if code
+                else OffsetAndTimestamp(offset, timestamp)
+            )
     return found
 
 
 def _ends_of(
-    partition: TopicPartition, found: Mapping[int, Mapping[TopicPartition, int | BrokerError]]
+    partition: TopicPartition,
+    found: Mapping[int, Mapping[TopicPartition, OffsetAndTimestamp | BrokerError]],
 ) -> Ends | BrokerError:
     offsets: dict[int, int] = {}
     for moment, answer in found.items():
-        offset = answer.get(partition)
-        if offset is None:
-            raise MalformedResponse("ListOffsets", -1, 0, f"an answer without {partition}")
-        if isinstance(offset, BrokerError):
-            return offset
-        offsets[moment] = offset
+        listed = answer[partition]
+        if isinstance(listed, BrokerError):
+            return listed
+        offsets[moment] = listed.offset
     return Ends(offsets.get(EARLIEST, _NOT_ASKED), offsets.get(LATEST, _NOT_ASKED))

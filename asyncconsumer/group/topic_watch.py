@@ -12,14 +12,13 @@ from random import Random
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import AccessDenied, ConsumerError
 from asyncconsumer.group.subscription import Pattern, Subscription
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.metadata import read_metadata
+from asyncconsumer.net.metadata import Metadata
 from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.quiet import QuietLog
-from asyncconsumer.wire.messages import MetadataRequest
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 5.0
@@ -121,11 +120,13 @@ class TopicWatch:
 
     async def _look(self, wanted: Subscription) -> Subscribed:
         if isinstance(wanted, Pattern):
-            existing = await self._cluster.topic_names()
+            existing = await self._cluster.recent_topic_names()
             names = wanted.matching(existing, exclude_internal=True)
         else:
             names = wanted.names
         metadata = await self._cluster.refresh(names)
+        if isinstance(wanted, Pattern):  # a topic that is denied to us would fail the whole group
+            names = frozenset(name for name in names if not _is_denied(metadata, name))
         first = self.subscribed is None or self.subscribed.subscription != wanted
         for topic in (metadata.topics[name] for name in names if name in metadata.topics):
             if topic.topic_id is None:
@@ -153,9 +154,12 @@ class TopicWatch:
             self._in_need.clear()
 
     async def _ask(self, wanted: frozenset[UUID]) -> None:
-        answer = await self._cluster.ask_any(MetadataRequest(topic_ids=sorted(wanted)))
-        told = read_metadata(answer.to_object(), answer.API_VERSION)
-        found = {topic.topic_id: name for name, topic in told.topics.items() if topic.topic_id}
+        found = await self._cluster.names_of(wanted)
         if found:
             self._names |= found
             self._news.set()
+
+
+def _is_denied(metadata: Metadata, topic: str) -> bool:
+    told = metadata.topics.get(topic)
+    return told is not None and isinstance(told.error, AccessDenied)

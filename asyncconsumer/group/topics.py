@@ -96,14 +96,14 @@ class KafkaTopics:
         self._growth = Growth(cluster)
         self._bell = bell
         self._every = every_ms / 1000
-        self._names: list[str] | None = None  # as last told; None while nobody asks
+        self._names: frozenset[str] | None = None  # as last told; None while nobody asks
         self._known: dict[str, tuple[int, ...]] = {}
         self._wanted: list[str] = []
 
     async def names(self) -> list[str]:
         """All there are."""
-        self._names = await self._cluster.topic_names()
-        return self._names
+        self._names = frozenset(await self._cluster.recent_topic_names())
+        return sorted(self._names)
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Of those that are there; from now on they are asked about again and again."""
@@ -116,8 +116,8 @@ class KafkaTopics:
         while True:
             await asyncio.sleep(self._every)
             try:
-                changed = (
-                    self._names is not None and self._names != await self._cluster.topic_names()
+                changed = self._names is not None and self._names != frozenset(
+                    await self._cluster.recent_topic_names()
                 )
                 changed |= bool(self._wanted) and self._known != await self._growth.ask(
                     self._wanted

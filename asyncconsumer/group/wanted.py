@@ -72,6 +72,8 @@ class WantedTopics:
         else:
             names, partitions = await self._look()
         self._names, self._known_to = names, wanted
+        if isinstance(wanted, Pattern):  # a topic that went may come back, as another one
+            self._seen = {name: self._seen[name] for name in names if name in self._seen}
         for name in names - self._seen.keys():
             # what matches a pattern only later is new as a whole, as is what is not there yet
             old = first or not isinstance(wanted, Pattern)
@@ -127,7 +129,7 @@ class WantedTopics:
         """The names that we want now, and the partitions of those that are there."""
         wanted, led = self.subscription, self._divided or {}
         if isinstance(wanted, Pattern):
-            every = await self._cluster.topic_names()
+            every = await self._cluster.recent_topic_names()
             found = wanted.matching(every, exclude_internal=self._exclude_internal)
             before = frozenset(filter(self.takes, self._names | self._last_look.names))
             # brokers that have not heard the news deny topics: `Growth` knows when to believe them

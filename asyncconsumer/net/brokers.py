@@ -18,6 +18,7 @@ from asyncconsumer.net.node import Node
 from asyncconsumer.net.opening import open_connection
 from asyncconsumer.tasks.scope import Scope
 
+_KEPT_SECONDS: Final = 600.0  # that we remember how a node behaved to which nothing leads
 _SUSPECT_SECONDS: Final = 30.0  # nobody may be left to say that it is well again
 
 
@@ -143,7 +144,9 @@ class Brokers:
 
     def suspect(self, address: Address) -> None:
         """It owes somebody an answer: let those who have a choice ask another one, for a while."""
-        self._suspects[address] = asyncio.get_running_loop().time() + _SUSPECT_SECONDS
+        now = asyncio.get_running_loop().time()
+        self._suspects = {one: until for one, until in self._suspects.items() if until > now}
+        self._suspects[address] = now + _SUSPECT_SECONDS
 
     def trust(self, address: Address) -> None:
         """It answers."""
@@ -155,9 +158,7 @@ class Brokers:
         return suspect, self.wait_before(address)
 
     async def _open(self, way: _Way) -> Connection | ConsumerError:
-        node = self._nodes.get(way.address)
-        if node is None:
-            node = self._nodes[way.address] = Node(self.config, self._randomness)
+        node = self._node(way.address)
         try:
             async with node.turn():
                 connection = await self._opener(way.address, self.config)
@@ -168,6 +169,21 @@ class Brokers:
             return connection
         finally:
             del self._openings[way]
+
+    def _node(self, address: Address) -> Node:
+        """The node at an address. A new one takes the place of those that nobody uses any more."""
+        now = asyncio.get_running_loop().time()
+        if address not in self._nodes:
+            used = {way.address for way in (*self._opened, *self._openings)}
+            self._nodes = {
+                one: node
+                for one, node in self._nodes.items()
+                if one in used or node.used_at >= now - _KEPT_SECONDS
+            }
+            self._nodes[address] = Node(self.config, self._randomness)
+        node = self._nodes[address]
+        node.used_at = now
+        return node
 
     def _forget(self, way: _Way, there: _Open) -> None:
         del self._opened[way]

@@ -1,10 +1,13 @@
 """Which broker leads which partition: metadata, asked for when it is needed."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
+from itertools import takewhile
 from random import Random
-from types import TracebackType
-from typing import Final, Self
+from types import MappingProxyType, TracebackType
+from typing import Final, Self, TypeVar
+from uuid import UUID
 
 from aiokafka.protocol.api import Request, Response
 
@@ -12,18 +15,29 @@ from asyncconsumer.errors import (
     AuthenticationFailed,
     BrokerError,
     ConsumerError,
+    FrameTooLarge,
     InvalidTopic,
+    MalformedResponse,
     NoBrokerAnswered,
     RequestTimedOut,
     TlsFailed,
 )
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic
-from asyncconsumer.net.metadata import Leader, Metadata, read_metadata
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.metadata import Leader, Metadata, Topic
+from asyncconsumer.net.metadata_reader import MetadataReader
+from asyncconsumer.net.topic_names import Answered, TopicNames
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.messages import MetadataRequest
 
 _PATIENCE: Final = 3.0  # seconds with each broker: one that hangs must not keep us from the others
+_MOST_BYTES: Final = 64 * 2**20  # of metadata: more than a million partitions
+_KEPT_SECONDS: Final = 600.0  # that metadata is kept of a topic which nobody asks about
+
+_NOTHING: Final[Mapping[str, Topic]] = MappingProxyType({})
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -42,6 +56,8 @@ class Cluster:
         self._wanted: set[str] = set()
         self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # the one on its way
         self._next: asyncio.Task[Metadata | ConsumerError] | None = None  # the one to join
+        self._names = TopicNames(self.read_any)
+        self._usage = _Usage()
         self._scope = Scope("cluster")
 
     async def __aenter__(self) -> Self:
@@ -85,17 +101,32 @@ class Cluster:
         return await self._scope.outcome(self._next)
 
     async def topic_names(self) -> list[str]:
-        """The names of all topics that we may see, in order."""
-        answer = await self.ask_any(MetadataRequest(None))
-        metadata = read_metadata(answer.to_object(), answer.API_VERSION)
-        return sorted(name for name, topic in metadata.topics.items() if topic.error is None)
+        """The names of all topics, in order. Of some we may not be allowed to see more."""
+        return sorted(await self._names.ask())
+
+    async def recent_topic_names(self) -> list[str]:
+        """The same in any order, for who asks again and again: less often the longer it takes."""
+        return await self._names.look()
+
+    async def names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
+        """The names of topics that are known by their ids, where a broker knows them."""
+        reader = await self.read_any(MetadataRequest(topic_ids=sorted(topic_ids)), _read)
+        names = {UUID(bytes=topic_id): name for name, topic_id in reader.names.items()}
+        return {one: names[one] for one in topic_ids if one in names}
 
     async def ask_any(self, message: Request) -> Response:
         """The answer of any broker: those known in random order, then the seeds."""
+        return await self._from_any(partial(self._ask, message))
+
+    async def read_any(self, message: Request, read: Callable[[Answered], Awaitable[T]]) -> T:
+        """What `read` makes of the answer of any broker, which may be large. It may take turns."""
+        return await self._from_any(partial(self._ask_at, message, read))
+
+    async def _from_any(self, ask: Callable[[Address], Awaitable[T]]) -> T:
         errors: list[ConsumerError] = []
         for address in self._candidates():
             try:
-                return await self._ask(address, message)
+                return await ask(address)
             except ConsumerError as error:
                 # wrong credentials are wrong everywhere, and too many tries may lock an account;
                 # a certificate is one broker's
@@ -107,14 +138,49 @@ class Cluster:
             raise errors[0]
         raise NoBrokerAnswered(tuple(errors))
 
-    async def _ask(self, address: Address, message: Request) -> Response:
+    async def _ask(self, message: Request, address: Address) -> Response:
         try:
             async with asyncio.timeout(_PATIENCE):
                 return await self._brokers.request(
                     address, Traffic.CONTROL, message, timeout=_PATIENCE
                 )
         except TimeoutError as error:
-            raise RequestTimedOut(address, f"no answer within {_PATIENCE:g} s") from error
+            raise _late(address) from error
+
+    async def _ask_at(
+        self, message: Request, read: Callable[[Answered], Awaitable[T]], address: Address
+    ) -> T:
+        connection = await self._connection(address)
+        answered = await self._await_large(connection, message)
+        if (size := len(answered.raw.body)) > _MOST_BYTES:
+            raise FrameTooLarge(address, f"an answer of {size} bytes, allowed are {_MOST_BYTES}")
+        try:
+            return await read(answered)
+        except MalformedResponse as error:
+            connection.close(error)
+            raise
+
+    async def _connection(self, address: Address) -> Connection:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await self._brokers.connection(address, Traffic.CONTROL)
+        except TimeoutError as error:
+            raise _late(address) from error
+
+    async def _await_large(self, connection: Connection, message: Request) -> Answered:
+        """The answer, however long it takes, as long as bytes of it come."""
+        loop = asyncio.get_running_loop()
+        sent_at, answer = loop.time(), connection.send_raw(message)
+        try:
+            while not answer.done():
+                wait = max(sent_at, connection.last_heard) + _PATIENCE - loop.time()
+                if wait <= 0:
+                    connection.close(_late(connection.address))
+                else:
+                    await asyncio.wait({answer}, timeout=wait)
+            return Answered(await answer, sent_at)
+        finally:
+            answer.cancel()
 
     def _candidates(self) -> list[Address]:
         known = [broker.address for broker in self._metadata.brokers.values()]
@@ -132,15 +198,46 @@ class Cluster:
         self._last, self._next = self._next, None
         topics, self._wanted = self._wanted, set()
         try:
-            answer = await self.ask_any(MetadataRequest(sorted(topics)))
-            values = answer.to_object()
-            if code := values.get("error_code", 0):
-                return BrokerError.of(code, "the metadata of the cluster")
-            told = read_metadata(values, answer.API_VERSION).only(topics)
-            self._metadata = self._metadata.updated(told)
+            read = partial(_read, wanted=topics, known=self._metadata.topics)
+            reader = await self.read_any(MetadataRequest(sorted(topics)), read)
+            if reader.error_code:
+                return BrokerError.of(reader.error_code, "the metadata of the cluster")
+            forgotten = self._usage.forgotten(topics, asyncio.get_running_loop().time())
+            self._metadata = self._metadata.updated(reader.metadata, forgotten)
         except ConsumerError as error:
             return error
         return self._metadata
+
+
+async def _read(
+    answered: Answered, wanted: Collection[str] = (), known: Mapping[str, Topic] = _NOTHING
+) -> MetadataReader:
+    raw = answered.raw
+    reader = MetadataReader(bytes(raw.body), raw.version, wanted, known)
+    for _ in reader.steps():
+        await asyncio.sleep(0)
+    return reader
+
+
+def _late(address: Address) -> RequestTimedOut:
+    return RequestTimedOut(address, f"no answer within {_PATIENCE:g} s")
+
+
+class _Usage:
+    """When topics were last asked about."""
+
+    def __init__(self) -> None:
+        self._asked_at: dict[str, float] = {}  # the longest ago first
+
+    def forgotten(self, asked: Iterable[str], now: float) -> frozenset[str]:
+        """Topics that nobody has asked about for long, now that these are asked about."""
+        for topic in asked:
+            self._asked_at.pop(topic, None)
+            self._asked_at[topic] = now
+        old = list(takewhile(lambda one: one[1] < now - _KEPT_SECONDS, self._asked_at.items()))
+        for topic, _ in old:
+            del self._asked_at[topic]
+        return frozenset(topic for topic, _ in old)
 
 
 def _can_be_sent(topic: str) -> bool:

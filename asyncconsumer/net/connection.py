@@ -40,10 +40,11 @@ E = TypeVar("E", bound=ConsumerError)
 
 
 class RawAnswer(NamedTuple):
-    """The body of an answer, undecoded, and the version that it is in."""
+    """The body of an answer, undecoded, and the version and the API that it is of."""
 
     version: int
     body: memoryview
+    api: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -255,7 +256,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.popleft()
         pending.deadline.cancel()
         if not pending.answer.done():
-            _answer(pending, RawAnswer(pending.request.API_VERSION, frame[start:]))
+            request = pending.request
+            _answer(pending, RawAnswer(request.API_VERSION, frame[start:], request.API_KEY))
 
     def _skip_tags(self, request: RequestStruct, frame: memoryview, start: int) -> int:
         """Where the body begins, behind the header's tagged fields, of which there are none yet."""

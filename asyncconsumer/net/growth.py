@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import lru_cache
 from math import inf
 from typing import Final, TypeAlias
 
@@ -47,11 +48,17 @@ class Growth:
         """In which racks partitions have replicas, as `ask` last found them.
 
         A broker that is down has not left its rack: groups need not divide anew for a restart.
+        Nothing is told of a cluster without racks.
         """
+        if not any(self._homes.values()):
+            return {}
+
+        @lru_cache(maxsize=1_000)  # few sets of replicas are many partitions'
+        def racks_of(replicas: tuple[int, ...]) -> frozenset[str]:
+            return frozenset(rack for node in replicas if (rack := self._homes.get(node)))
+
         return {
-            TopicPartition(name, number): frozenset(
-                rack for node in one.replicas if (rack := self._homes.get(node)) is not None
-            )
+            TopicPartition(name, number): racks_of(one.replicas)
             for name in topics
             if name in self._seen
             for number, one in self._seen[name].partitions.items()
@@ -60,6 +67,8 @@ class Growth:
     async def _ask(self, wanted: Sequence[str]) -> None:
         metadata, before, self._seen = await self._cluster.refresh(wanted), self._seen, {}
         self._homes |= {node: broker.rack for node, broker in metadata.brokers.items()}
+        for name in self._denied.keys() - set(wanted):
+            del self._denied[name]
         for name in wanted:
             topic, known = metadata.topics.get(name), before.get(name)
             if topic is None or isinstance(topic.error, UnknownTopicOrPartition):

@@ -1,20 +1,13 @@
 """What a cluster looks like at one moment, as values that do not change."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Final, Self
 from uuid import UUID
 
-from asyncconsumer.errors import (
-    BrokerError,
-    LeaderNotAvailable,
-    MalformedResponse,
-    UnknownTopicOrPartition,
-)
+from asyncconsumer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition
 from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net.topic_names import legal_rows
-from asyncconsumer.wire.tables import Uuid
 
 NO_LEADER: Final = -1
 
@@ -46,6 +39,10 @@ class Topic:
     topic_id: UUID | None = None  # None from brokers before Kafka 2.8
     partitions: Mapping[int, Partition] = field(default_factory=dict)
     error: BrokerError | None = None
+
+    def lacks(self, partition: int) -> bool:
+        """Whether the topic is there, and has no such partition."""
+        return self.error is None and partition not in self.partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,59 +82,7 @@ class Metadata:
         except BrokerError:
             return False
 
-    def only(self, topics: Iterable[str]) -> Self:
-        """The same without topics that nobody asked for: they would be kept for ever."""
-        kept = {name: self.topics[name] for name in topics if name in self.topics}
-        return replace(self, topics=MappingProxyType(kept))
-
-    def updated(self, newer: Self) -> Self:
-        """What `newer` tells, without unlearning: epochs that are older are not taken over."""
-        topics = {name: self._newest(topic) for name, topic in newer.topics.items()}
-        return replace(newer, topics=MappingProxyType({**self.topics, **topics}))
-
-    def _newest(self, told: Topic) -> Topic:
-        known = self.topics.get(told.name)
-        if known is None or known.topic_id != told.topic_id:  # of another id: it was re-created
-            return told
-        kept = {
-            number: partition
-            for number, partition in known.partitions.items()
-            if number in told.partitions and told.partitions[number].epoch < partition.epoch
-        }
-        return replace(told, partitions=MappingProxyType({**told.partitions, **kept}))
-
-
-def read_metadata(answer: Mapping[str, Any], version: int) -> Metadata:
-    """The Metadata of a decoded answer; what makes no sense is a MalformedResponse."""
-    brokers = {row["node_id"]: _broker(row, version) for row in answer["brokers"] or ()}
-    topics = {row["name"]: _topic(row) for row in legal_rows(answer["topics"] or ())}
-    return Metadata(MappingProxyType(brokers), answer["controller_id"], MappingProxyType(topics))
-
-
-def _broker(row: Mapping[str, Any], version: int) -> Broker:
-    address = Address(row["host"], row["port"])
-    if not address.is_possible:
-        raise MalformedResponse("Metadata", version, 0, f"a broker at {tuple(address)}")
-    return Broker(row["node_id"], address, row["rack"])
-
-
-def _topic(row: Mapping[str, Any]) -> Topic:
-    name, code = row["name"], row["error_code"]
-    topic_id = row.get("topic_id", Uuid.NONE)
-    return Topic(
-        name,
-        None if topic_id == Uuid.NONE else topic_id,
-        MappingProxyType({one["partition"]: _partition(one) for one in row["partitions"] or ()}),
-        BrokerError.of(code, f"topic {name!r}") if code else None,
-    )
-
-
-def _partition(row: Mapping[str, Any]) -> Partition:
-    # an error here is a leader that is gone, or a replica that is: the leader field tells
-    return Partition(
-        row["leader"], row.get("leader_epoch", -1), _numbers(row["replicas"]), _numbers(row["isr"])
-    )
-
-
-def _numbers(values: Iterable[int] | None) -> tuple[int, ...]:
-    return tuple(values or ())
+    def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
+        """What `newer` tells, and what is known of other topics, without those to be forgotten."""
+        kept = {name: topic for name, topic in self.topics.items() if name not in forgotten}
+        return replace(newer, topics=MappingProxyType({**kept, **newer.topics}))

@@ -24,6 +24,7 @@ class Node:
     """One address. While it is not well, one tries for all, at a distance that grows."""
 
     def __init__(self, config: ConnectionConfig, randomness: Random) -> None:
+        self.used_at = -inf  # when somebody last wanted a connection
         self._config = config
         self._randomness = randomness
         self._waits = self._fresh_waits()

@@ -19,6 +19,7 @@ from asyncconsumer.errors import (
 from asyncconsumer.model import Address
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.login import Login
+from asyncconsumer.tasks.resolving import connect
 
 _WRONG_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
@@ -39,9 +40,9 @@ async def open_connection(address: Address, config: ConnectionConfig) -> Connect
 
 async def _connect(connection: Connection, config: ConnectionConfig) -> None:
     """TCP and TLS."""
-    loop, address = asyncio.get_running_loop(), connection.address
+    address = connection.address
     try:
-        await loop.create_connection(lambda: connection, *address, ssl=config.ssl_context)
+        await connect(lambda: connection, address, config.ssl_context)
     except ssl.SSLError as error:
         raise _tls_trouble(address, error) from error
     except (OSError, ValueError, OverflowError) as error:  # no host or port can be such a one

@@ -1,35 +1,117 @@
-"""Names of topics as brokers tell them: a name becomes part of paths, patterns and logs."""
+"""The names of all topics of a cluster, asked for as cheaply as its brokers allow."""
 
-import itertools
-import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from math import inf
+from struct import error
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from asyncconsumer.model import is_legal_topic
+from aiokafka.protocol.api import Request
 
-_log: Final = logging.getLogger(__name__)
-_dropped: Final = itertools.count(1)
+from asyncconsumer.errors import AccessDenied, BrokerError
+from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.net.legal_names import accepts
+from asyncconsumer.net.metadata_reader import MetadataReader
+from asyncconsumer.net.walk import CUT, Walk
+from asyncconsumer.wire.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest, MetadataRequest
+
+_A_PIECE: Final = 1_000  # names
+_PAUSE: Final = 10.0  # times what an answer took: so long names are not asked for again
+_LONGEST_PAUSE: Final = 60.0  # seconds
 
 
-def legal_rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
-    """Yield the rows of a Metadata answer whose topics Kafka allows.
+T = TypeVar("T")
 
-    Of an illegal name only an error is kept: that is the answer to whoever asked for the name.
+
+class Answered(NamedTuple):
+    """An answer, and when its request was sent, by the loop's clock."""
+
+    raw: RawAnswer
+    sent_at: float
+
+
+class AskAny(Protocol):
+    """Sends a request to brokers, until `read` makes something of an answer."""
+
+    async def __call__(self, message: Request, read: Callable[[Answered], Awaitable[T]], /) -> T:
+        """What `read` made of it."""
+
+
+class TopicNames:
+    """Asks for names alone where brokers can list them, else for the metadata of all topics.
+
+    Brokers from Kafka 4.1 on list names to clients that may describe the cluster's configuration.
     """
-    for row in rows:
-        if (name := row["name"]) and (row["error_code"] or is_legal_topic(name)):
-            yield row
-        elif name:
-            _warn(name)
+
+    def __init__(self, ask_any: AskAny) -> None:
+        self._ask_any = ask_any
+        self._may_list = True  # until a broker denies it
+        self._last: list[str] = []
+        self._due = -inf
+
+    async def ask(self) -> list[str]:
+        """All topics there are now, in any order. Some of them may be denied to us."""
+        if self._may_list:
+            names = await self._ask_any(ListTopicsRequest(), self._read)
+            if names is not None:
+                return names
+            self._may_list = False
+        return await self._ask_any(MetadataRequest(None), self._read) or []
+
+    async def _read(self, answered: Answered) -> list[str] | None:
+        """The names, or None if we may not list them."""
+        try:
+            names = await _names_in(answered.raw)
+        except AccessDenied:
+            return None
+        now = asyncio.get_running_loop().time()
+        pause = min(_PAUSE * (now - answered.sent_at), _LONGEST_PAUSE)
+        self._last, self._due = names, now + pause
+        return names
+
+    async def look(self) -> list[str]:
+        """The same for who asks again and again: the longer an answer takes, the longer it holds.
+
+        A cluster whose answers take a second is asked every ten seconds at most.
+        """
+        if asyncio.get_running_loop().time() < self._due:
+            return self._last
+        return await self.ask()
 
 
-def _warn(name: str) -> None:
-    """Log the first one, and then ever fewer: a broker may send thousands each time it is asked."""
-    count = next(_dropped)
-    if count & (count - 1) == 0:
-        _log.warning(
-            "a broker named the topic %.300r, which Kafka does not allow; it is ignored, the %d. "
-            "such answer. Check what answers at the brokers' addresses",
-            name,
-            count,
-        )
+async def _names_in(raw: RawAnswer) -> list[str]:
+    body = bytes(raw.body)
+    names: list[str]
+    if raw.api == LIST_CONFIG_RESOURCES.key:
+        names = []
+        for piece in _listed(body, raw.version):
+            names += piece
+            await asyncio.sleep(0)
+    else:
+        reader = MetadataReader(body, raw.version)
+        for _ in reader.steps():
+            await asyncio.sleep(0)
+        names = list(reader.names)
+    return names
+
+
+def _listed(body: bytes, version: int) -> Iterator[list[str]]:
+    """The names in an answer to ListConfigResources, in pieces."""
+    walk = Walk(LIST_CONFIG_RESOURCES.name, body, version, flexible=True)
+    try:
+        walk.int32()  # throttle time
+        if code := walk.int16():
+            raise BrokerError.of(code, "the names of all topics")
+        piece: list[str] = []
+        for _ in range(walk.count(3)):
+            name = walk.text()
+            walk.take(1)  # the type of resource, which is what we asked for
+            walk.skip_tags()
+            if name and accepts(name):
+                piece.append(name)
+            if len(piece) == _A_PIECE:
+                yield piece
+                piece = []
+        yield piece
+    except (IndexError, error):
+        walk.fail(CUT)

@@ -2,34 +2,26 @@
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
-from asyncconsumer.fetch.leader import Leaders
-from asyncconsumer.fetch.lookup import list_offset
+from asyncconsumer.errors import AccessDenied, ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.fetch.lookup import list_offsets
 from asyncconsumer.fetch.reader import PartitionReader, ReadPolicy
 from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import Address, OffsetRange, TopicPartition
-from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.model import OffsetRange, TopicPartition
 from asyncconsumer.spark.client_options import configs_of
 from asyncconsumer.spark.places import Assigned, Matching, Selection
 from asyncconsumer.tasks.many import each
 from asyncconsumer.tasks.patience import Patience
 from asyncconsumer.tasks.start import start_task
-from asyncconsumer.wire.messages import (
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    ListedOffset,
-    ListOffsetsRequest,
-)
+from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 T = TypeVar("T")
+
+_NOT_MATCHED: Final = (UnknownTopicOrPartition, AccessDenied)  # what a pattern leaves out
 
 _PATIENCE_MS: Final = 60_000
 _BYTES_A_RECORD: Final = 128  # a guess; larger ones take more than one fetch, each sent ahead
@@ -46,12 +38,6 @@ class Client:
         connection, self.fetch_config = configs_of(kafka)
         self._session = Session(connection, patience_ms=_PATIENCE_MS)
         self._lane = self._session.brokers.new_lane()
-        self._impatient = Leaders(
-            self._session.brokers,
-            self._session.cluster,
-            patience_ms=0,
-            randomness=self._session.randomness,
-        )
         self._closing = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
 
@@ -100,9 +86,7 @@ class Client:
             for name in topics:
                 topic = metadata.topics.get(name)
                 error = UnknownTopicOrPartition(f"topic {name!r}") if topic is None else topic.error
-                if error is not None and not (
-                    may_lack and isinstance(error, UnknownTopicOrPartition)
-                ):
+                if error is not None and not (may_lack and isinstance(error, _NOT_MATCHED)):
                     raise error
                 if topic is not None and error is None:
                     found.update(TopicPartition(name, number) for number in topic.partitions)
@@ -132,41 +116,10 @@ class Client:
         return await self.list_offsets(dict.fromkeys(partitions, LATEST))
 
     async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after each time, -1 if there is none; or at EARLIEST, LATEST.
-
-        One request for each leader. What it refuses is asked for again, one by one and patiently.
-        """
+        """The first offset at or after each time, -1 if there is none; or at EARLIEST, LATEST."""
         committed = self.fetch_config.committed_only
-        found: dict[TopicPartition, int] = {}
-        at_leaders: dict[Address, list[TopicPartition]] = {}
-        for one in sorted(asked):
-            place = await self._patiently(functools.partial(self._session.leaders.place, one))
-            at_leaders.setdefault(place.address, []).append(one)
-
-        async def ask_leader(address: Address) -> None:
-            rows: dict[str, list[ListedOffset]] = {}
-            for one in at_leaders[address]:
-                rows.setdefault(one.topic, []).append(ListedOffset(one.partition, asked[one]))
-            level = READ_COMMITTED if committed else READ_UNCOMMITTED
-            message = ListOffsetsRequest(rows, level)
-            try:
-                answer = await self._session.brokers.request(address, Traffic.CONTROL, message)
-            except ConsumerError:
-                return
-            for topic in answer.to_object()["topics"]:
-                for row in topic["partitions"]:
-                    if not row["error_code"]:
-                        found[TopicPartition(topic["name"], row["partition"])] = row["offset"]
-
-        async def ask_again(one: TopicPartition) -> None:
-            self._impatient.doubt(one)
-            ask = functools.partial(list_offset, self._impatient, one, asked[one])
-            listed = await self._patiently(functools.partial(ask, committed_only=committed))
-            found[one] = listed.offset
-
-        await each(at_leaders, ask_leader)
-        await each([one for one in asked if one not in found], ask_again)
-        return found
+        found = await list_offsets(self._session.leaders, asked, committed_only=committed)
+        return {one: listed.offset for one, listed in found.items()}
 
     def fetch_bytes(self, wanted: OffsetRange) -> int:
         """How much to ask for at once: a broker sends what it is asked for, wanted or not."""

@@ -10,7 +10,7 @@ from asyncconsumer.tasks.backoff import backoff
 class Patience:
     """Waits between tries that grow, for so many milliseconds in all. Make one for each thing."""
 
-    def __init__(self, milliseconds: int, randomness: Random) -> None:
+    def __init__(self, milliseconds: float, randomness: Random) -> None:
         self._seconds = milliseconds / 1000
         self._delays = backoff(0.05, 1.0, randomness)
         self._deadline: float | None = None

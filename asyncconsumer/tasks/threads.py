@@ -29,7 +29,7 @@ class _Job(NamedTuple):
 
 
 class DaemonThreads:
-    """At most so many, each started when it is needed. To be used from one thread.
+    """At most so many, each started when it is needed. One thread at a time may use it.
 
     Those of `concurrent.futures` are all waited for when the process ends: one that hangs would
     keep it for ever, after everybody gave that one up.

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.types import Boolean, Int8, Int16, Int32, Int64
 
 from asyncconsumer.wire.tables import RAW, Api, Field, Many, TableRequest, Text, Uuid
@@ -100,6 +101,38 @@ class MetadataRequest(TableRequest, api=METADATA):
             },
             least=12 if topic_ids else 0,
         )
+
+
+LIST_CONFIG_RESOURCES: Final = Api(
+    name="ListConfigResources",
+    key=74,
+    versions=range(1, 2),  # version 0, before Kafka 4.1, lists no topics
+    flexible_since=0,
+    request=(Field("resource_types", Many(Int8)),),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field("error_code", Int16),
+        Field(
+            "config_resources",
+            Many(Field("resource_name", Text), Field("resource_type", Int8)),
+        ),
+    ),
+)
+_TOPICS: Final = 2  # a type of resource
+
+
+class ListTopicsRequest(TableRequest, api=LIST_CONFIG_RESOURCES):
+    """The names of all topics, without their partitions. Needs DescribeConfigs on the cluster."""
+
+    def __init__(self) -> None:
+        super().__init__({"resource_types": [_TOPICS]})
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
+        """The request, or one for the metadata of all topics where a broker cannot list names."""
+        _, newest = versions.get(self.API_KEY, (-1, -1))
+        if newest < self.API.versions[0]:
+            return MetadataRequest(None).prepare(versions)
+        return super().prepare(versions)
 
 
 LIST_OFFSETS: Final = Api(

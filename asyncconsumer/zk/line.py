@@ -13,6 +13,7 @@ from aiozk import protocol
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import ServerUnusable
 from asyncconsumer.model import Address
+from asyncconsumer.tasks.resolving import connect
 from asyncconsumer.wire.frames import BadLength, Frames
 from asyncconsumer.zk.calls import Call, Event, read_event
 
@@ -211,9 +212,8 @@ class SocketLine(asyncio.BufferedProtocol):
 async def open_line(address: Address, config: ZooKeeperConfig, hello: Hello) -> SocketLine:
     """TCP, TLS and the handshake. Nothing is left of a failure."""
     line = SocketLine(address, config.max_frame_bytes)
-    loop = asyncio.get_running_loop()
     try:
-        await loop.create_connection(lambda: line, *address, ssl=config.ssl_context)
+        await connect(lambda: line, address, config.ssl_context)
     except ssl.SSLCertVerificationError as error:
         reason = f"we refuse its certificate: {error.verify_message}"
         raise ServerUnusable(address, reason) from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer import ConfigError, Consumer, TopicPartition
+from asyncconsumer import ConfigError, Consumer, OffsetAndTimestamp, TopicPartition
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from tests.consumer.on_fakes import consumer, outside
@@ -65,7 +65,9 @@ async def test_plain_pairs_are_partitions_as_well() -> None:
         async with one:
             assert (await anext(aiter(one))).offset == 0
             assert await one.end_offsets(plain) == {A: 1}
-            assert await one.offsets_for_times(dict.fromkeys(plain, 0)) == {A: 0}
+            assert await one.offsets_for_times(dict.fromkeys(plain, 0)) == {
+                A: OffsetAndTimestamp(0, 1_700_000_000_000)
+            }
 
 
 @simulated([1])

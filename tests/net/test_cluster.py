@@ -14,6 +14,7 @@ from asyncconsumer.errors import (
     AccessDenied,
     CertificateRefused,
     ClosedError,
+    ConnectFailed,
     InvalidTopic,
     LeaderNotAvailable,
     NoBrokerAnswered,
@@ -22,7 +23,7 @@ from asyncconsumer.errors import (
     WrongCredentials,
 )
 from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net.brokers import Brokers, Opener
+from asyncconsumer.net.brokers import Brokers, Opener, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.metadata import Leader
 from asyncconsumer.net.opening import open_connection
@@ -221,6 +222,51 @@ async def test_topics_that_nobody_asked_for_are_not_kept() -> None:
     async with joined(played, bootstrap_servers="a:1") as cluster:
         assert set((await cluster.refresh(["t"])).topics) == {"t"}
         assert set((await cluster.refresh(["u", "missing"])).topics) == {"t", "u"}
+
+
+@pytest.mark.fast
+@simulated(seeds=range(3))
+async def test_topics_that_nobody_asks_about_any_more_are_forgotten() -> None:
+    played = Played()
+    played.answers = lambda address, request: metadata_answer(
+        PLACES, {name: (None, 0, {}) for name in ("kept", *(f"t{n}" for n in range(50)))}
+    )
+    async with joined(played, bootstrap_servers="a:1") as cluster:
+        most = 0
+        for n in range(50):
+            await cluster.refresh(["kept", f"t{n}"])
+            most = max(most, len(cluster.metadata.topics))
+            await asyncio.sleep(60)
+        assert set(cluster.metadata.topics) == {"kept", *(f"t{n}" for n in range(39, 50))}
+        assert most == 12
+        assert len(cluster._usage._asked_at) == most
+        await cluster.refresh(["t3"])
+        assert "t3" in cluster.metadata.topics, "and asked for when somebody does again"
+
+
+@pytest.mark.fast
+@simulated(seeds=range(3))
+async def test_brokers_that_nobody_uses_any_more_are_forgotten() -> None:
+    opener = FakeOpener()
+    config = ConnectionConfig(bootstrap_servers="a:1", connections_max_idle_ms=60_000)
+    async with Brokers(config, randomness=Random(1), opener=opener) as brokers:
+        lasting = await brokers.connection(A, Traffic.CONTROL)
+        for n in range(100):
+            gone = Address(f"pod-{n}", 9092)
+            await brokers.connection(gone, Traffic.FETCH)
+            brokers.suspect(gone)
+            opener.wires[-1].connection.close()
+            opener.fails = unreachable
+            with pytest.raises(ConnectFailed):
+                await brokers.connection(gone, Traffic.FETCH)
+            opener.fails = reachable
+            await asyncio.sleep(60)
+            # an answer is on its way all the time, so that the connection is not idle
+            lasting.last_heard = asyncio.get_running_loop().time()
+        assert await brokers.connection(A, Traffic.CONTROL) is lasting
+        assert A in brokers._nodes, "a connection leads there"
+        assert len(brokers._nodes) <= 12
+        assert len(brokers._suspects) <= 1
 
 
 @pytest.mark.fast

@@ -1,21 +1,21 @@
 """Metadata as values: what is kept, what is replaced, what is refused."""
 
-import itertools
-from typing import Any, cast
+import struct
+from collections.abc import Collection
+from random import Random
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 import pytest
 
 from asyncconsumer.errors import (
     AccessDenied,
-    InvalidTopic,
     LeaderNotAvailable,
     MalformedResponse,
     TopicAccessDenied,
     UnknownTopicOrPartition,
 )
 from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net import topic_names
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import (
     NO_LEADER,
@@ -24,8 +24,10 @@ from asyncconsumer.net.metadata import (
     Metadata,
     Partition,
     Topic,
-    read_metadata,
 )
+from asyncconsumer.net.metadata_reader import MetadataReader
+from asyncconsumer.wire.messages import METADATA, MetadataRequest
+from tests.net.fakes import metadata_answer
 
 pytestmark = pytest.mark.fast
 
@@ -59,8 +61,32 @@ def test_without_a_leader_there_is_a_reason(metadata: Metadata, kind: type[Excep
         metadata.leader(T0)
 
 
+def read(
+    body: bytes, version: int, wanted: Collection[str] = ("t",), known: Metadata | None = None
+) -> MetadataReader:
+    """A reader that has come to its end."""
+    reader = MetadataReader(body, version, wanted, (known or Metadata()).topics)
+    for _ in reader.steps():
+        pass
+    return reader
+
+
+def told(
+    topic_id: UUID | None = FIRST, known: Metadata | None = None, **partitions: tuple[int, int]
+) -> Metadata:
+    """What a broker tells of topic t, as it is understood by one who knows something already."""
+    leaders = {int(name[1:]): place for name, place in partitions.items()}
+    body = metadata_answer({1: ("a", 1), 2: ("b", 2)}, {"t": (topic_id, 0, leaders)})
+    return read(body[1:], 12, known=known).metadata
+
+
+def leaders(metadata: Metadata) -> dict[int, tuple[int, int]]:
+    found = metadata.topics["t"].partitions
+    return {number: (one.leader, one.epoch) for number, one in found.items()}
+
+
 @pytest.mark.parametrize(
-    ("before", "told", "after"),
+    ("before", "answer", "after"),
     [
         ((1, 5), (2, 6), (2, 6)),
         ((1, 5), (2, 5), (2, 5)),  # the same epoch told again, perhaps without the leader
@@ -70,18 +96,28 @@ def test_without_a_leader_there_is_a_reason(metadata: Metadata, kind: type[Excep
     ],
 )
 def test_an_older_epoch_never_replaces_a_newer_one(
-    before: tuple[int, int], told: tuple[int, int], after: tuple[int, int]
+    before: tuple[int, int], answer: tuple[int, int], after: tuple[int, int]
 ) -> None:
-    assert seen(p0=before).updated(seen(p0=told)) == seen(p0=after)
+    for known in (seen(p0=before), told(p0=before)):
+        understood = told(known=known, p0=answer)
+        assert leaders(understood) == {0: after}
+        # also if the next broker is behind as well
+        assert leaders(told(known=understood, p0=(1, -1)))[0][1] == after[1]
 
 
 def test_a_topic_that_was_created_again_begins_again() -> None:
-    assert seen(p0=(1, 9)).updated(seen(SECOND, p0=(2, 0))) == seen(SECOND, p0=(2, 0))
+    assert leaders(told(SECOND, known=told(p0=(1, 9)), p0=(2, 0))) == {0: (2, 0)}
 
 
 def test_partitions_come_and_go_with_the_newest_answer() -> None:
-    before, told = seen(p0=(1, 5), p1=(1, 9)), seen(p0=(1, 6), p2=(2, 0))
-    assert before.updated(told) == told
+    before = told(p0=(1, 5), p1=(1, 9))
+    assert leaders(told(known=before, p0=(1, 6), p2=(2, 0))) == {0: (1, 6), 2: (2, 0)}
+
+
+def test_topics_to_be_forgotten_are_not_kept() -> None:
+    known = Metadata(topics={name: Topic(name) for name in ("t", "u", "v")})
+    newer = Metadata(topics={"v": Topic("v"), "w": Topic("w")})
+    assert set(known.updated(newer, {"t", "v"}).topics) == {"u", "v", "w"}
 
 
 def test_other_topics_and_the_newest_brokers_are_kept() -> None:
@@ -91,57 +127,148 @@ def test_other_topics_and_the_newest_brokers_are_kept() -> None:
     assert both.leader(T0).broker.address == Address("c", 3)
 
 
-def answer(**changes: Any) -> dict[str, Any]:
-    broker = {"node_id": 1, "host": "a", "port": 1, "rack": None}
-    return {"brokers": [broker | changes], "controller_id": 1, "topics": []}
+Nodes: TypeAlias = tuple[int, ...]
+ROWS: dict[
+    str, tuple[int, dict[int, tuple[int, int, Nodes, Nodes]]]
+] = {  # of each topic error code, and of each partition leader, epoch, replicas, isr
+    "t": (0, {0: (1, 7, (1, 2, 3), (1, 2)), 1: (-1, 300, (2,), ()), 2: (2, 0, (2, 1), (2, 1))}),
+    "other": (0, {0: (1, 1, (1,), (1,))}),
+    "empty": (0, {}),
+    "denied": (29, {}),
+    "wide": (0, {0: (5, 6, tuple(range(200)), tuple(range(150)))}),
+}
+
+
+def body_of(version: int, **changes: Any) -> bytes:
+    """An answer in any version, encoded from its table."""
+    response = MetadataRequest([]).prepare({3: (version, version)}).RESPONSE_TYPE
+    schema = response.SCHEMA
+
+    def row(fields: Any, values: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple({} if name == "tags" else values[name] for name in fields.names)
+
+    def inner(fields: Any, name: str) -> Any:
+        return fields.fields[fields.names.index(name)].array_of
+
+    topics = inner(schema, "topics")
+    values: dict[str, Any] = {
+        "throttle_time_ms": 5,
+        "brokers": [
+            row(
+                inner(schema, "brokers"),
+                {"node_id": node, "host": "a", "port": node, "rack": None} | changes,
+            )
+            for node in (1, 2)
+        ],
+        "cluster_id": None,
+        "controller_id": 2,
+        "topics": [
+            row(
+                topics,
+                {
+                    "error_code": code,
+                    "name": name,
+                    "topic_id": FIRST,
+                    "is_internal": False,
+                    "partitions": [
+                        row(
+                            inner(topics, "partitions"),
+                            {
+                                "error_code": 9,
+                                "partition": number,
+                                "leader": leader,
+                                "leader_epoch": epoch,
+                                "replicas": replicas,
+                                "isr": isr,
+                                "offline_replicas": [7],
+                            },
+                        )
+                        for number, (leader, epoch, replicas, isr) in partitions.items()
+                    ],
+                    "authorized_operations": 0,
+                },
+            )
+            for name, (code, partitions) in ROWS.items()
+        ],
+        "cluster_authorized_operations": 0,
+        "error_code": 3,
+    }
+    return bytes(response(*row(schema, values)).encode())
+
+
+VERSIONS = list(METADATA.versions)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_is_read(version: int) -> None:
+    reader = read(body_of(version), version, ROWS)
+    found = reader.metadata
+    assert found.brokers == {1: Broker(1, Address("a", 1)), 2: Broker(2, Address("a", 2))}
+    assert found.controller == 2
+    assert reader.error_code == (3 if version >= 13 else 0)
+    for name, (code, partitions) in ROWS.items():
+        topic = found.topics[name]
+        assert topic.topic_id == (FIRST if version >= 10 else None)
+        assert (topic.error.code if topic.error else 0) == code
+        assert topic.partitions == {
+            number: Partition(leader, epoch if version >= 7 else -1, replicas, isr)
+            for number, (leader, epoch, replicas, isr) in partitions.items()
+        }
+        assert len(topic.partitions) == len(partitions)
+        assert 99 not in topic.partitions
+        assert topic.partitions.get(99) is None
+    assert list(reader.names) == ["t", "other", "empty", "wide"]
+    assert set(read(body_of(version), version, ["t", "x"]).metadata.topics) == {"t"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_that_is_cut_anywhere_is_refused(version: int) -> None:
+    body = body_of(version)
+    for end in range(0, len(body), 3):
+        with pytest.raises(MalformedResponse, match="Metadata"):
+            read(body[:end], version, ROWS)
+    with pytest.raises(MalformedResponse, match="bytes after its end"):
+        read(body + b"\0", version, ROWS)
+
+
+@pytest.mark.parametrize("version", [4, 8, 9, 13])
+def test_damaged_answers_are_refused_or_read_and_nothing_else(version: int) -> None:
+    body, randomness = bytearray(body_of(version)), Random(version)
+    refused = 0
+    for _ in range(3_000):
+        damaged = bytearray(body)
+        for _ in range(randomness.randint(1, 3)):
+            damaged[randomness.randrange(len(body))] = randomness.choice((0, 1, 127, 128, 255))
+        try:
+            for topic in read(bytes(damaged), version, ROWS).metadata.topics.values():
+                assert len(dict(topic.partitions)) == len(topic.partitions)
+        except MalformedResponse:
+            refused += 1
+    assert 0 < refused < 3_000
+
+
+def test_tagged_fields_of_later_brokers_are_passed_over() -> None:
+    body = body_of(12)
+    at = body.index(struct.pack(">hiii", 9, 1, -1, 300))  # t[1], whose tags come last
+    end = at + 14 + (1 + 4) + 1 + (1 + 4)
+    assert body[end] == 0
+    tagged = body[:end] + b"\x02\x05\x03abc\x07\x00" + body[end + 1 :]
+    for name in ("t", "wide"):
+        expected = read(body, 12, ROWS).metadata.topics[name]
+        assert read(tagged, 12, ROWS).metadata.topics[name] == expected
 
 
 @pytest.mark.parametrize("wrong", [{"host": ""}, {"host": None}, {"port": -1}, {"port": 70_000}])
 def test_a_broker_that_cannot_be_reached_by_anyone_is_refused(wrong: dict[str, Any]) -> None:
-    assert read_metadata(answer(), 12).brokers == {1: ONE}
     with pytest.raises(MalformedResponse, match="a broker at"):
-        read_metadata(answer(**wrong), 12)
-
-
-def topic_row(name: str | None, error_code: int = 0) -> dict[str, Any]:
-    return {"name": name, "error_code": error_code, "topic_id": FIRST, "partitions": []}
-
-
-ILLEGAL = ["../../x", "..", ".", "a/b", "a b", "a\n", "a:b", "ü", "\0", "t" * 250, "started at {}"]
-
-
-@pytest.mark.parametrize("name", ILLEGAL)
-def test_a_topic_that_kafka_does_not_allow_is_left_out(name: str) -> None:
-    told = answer() | {"topics": [topic_row("t"), topic_row(name), topic_row(None)]}
-    assert list(read_metadata(told, 12).topics) == ["t"]
-    refused = answer() | {"topics": [topic_row(name, InvalidTopic.code)]}
-    with pytest.raises(InvalidTopic):  # who asked for that name is answered
-        read_metadata(refused, 12).leader(TopicPartition(name, 0))
-
-
-@pytest.mark.parametrize(
-    "name", ["t", "T-1_x.y", "t" * 249, "...", ".hidden", "__consumer_offsets"]
-)
-def test_a_topic_that_kafka_allows_is_kept(name: str) -> None:
-    told = answer() | {"topics": [topic_row(name)]}
-    assert list(read_metadata(told, 12).topics) == [name]
-
-
-def test_a_flood_of_illegal_names_is_logged_in_a_few_lines(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topic_names, "_dropped", itertools.count(1))
-    rows = [topic_row(f"../{number}") for number in range(1000)]
-    for _ in range(10):
-        read_metadata(answer() | {"topics": rows}, 12)
-    assert "'../0', which Kafka does not allow" in caplog.messages[0]
-    assert 1 <= len(caplog.messages) < 20
+        read(body_of(12, **wrong), 12)
 
 
 def test_metadata_cannot_be_changed() -> None:
-    brokers: Any = read_metadata(answer(), 12).brokers
-    with pytest.raises(TypeError):
-        brokers[2] = TWO
+    metadata: Any = read(body_of(12), 12).metadata
+    for change in (metadata.brokers, metadata.topics, metadata.topics["t"].partitions):
+        with pytest.raises(TypeError):
+            change[0] = TWO
 
 
 @pytest.mark.parametrize("place", [(None, 9092), ("", 9092), ("k", 0), ("k", -1), ("k", 2**16)])

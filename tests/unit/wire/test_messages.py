@@ -18,6 +18,7 @@ from asyncconsumer.wire.messages import (
     EARLIEST,
     FETCH,
     LATEST,
+    LIST_OFFSETS,
     MAX_TIMESTAMP,
     READ_COMMITTED,
     EpochAsked,
@@ -122,6 +123,34 @@ def test_packed_rows_are_the_bytes_that_aiokafka_makes_field_by_field(version: i
     ]
     assert rows.encode(asked) == rows._plain.encode(plain)
     assert rows.decode(BytesIO(rows.encode(asked))) == [tuple(row) for row in plain]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("version", LIST_OFFSETS.versions)
+@pytest.mark.parametrize("tags", [{}, {1: b"\x01a"}, {5: b"\x02ab"}])
+def test_rows_with_and_without_tagged_fields_are_read_alike(
+    version: int, tags: dict[int, bytes]
+) -> None:
+    answer = ListOffsetsRequest({}).prepare({2: (version, version)}).RESPONSE_TYPE
+    topics = answer.SCHEMA.fields[answer.SCHEMA.names.index("topics")].array_of
+    rows = topics.fields[topics.names.index("partitions")]
+    assert isinstance(rows, PackedRows)
+    told: list[tuple[Any, ...]] = [
+        tuple((tags if n == 2 else {}) if name == "tags" else n for name in rows.array_of.names)
+        for n in range(5)
+    ]
+    encoded, flexible = rows._plain.encode(told), version >= LIST_OFFSETS.flexible_since
+    data = BytesIO(encoded + b"more")
+    read = rows.decode(data)
+    # aiokafka writes a tag's value with its length, and reads it without
+    expected = [
+        (*row[:-1], {t: v[1:] for t, v in row[-1].items()}) if flexible else row for row in told
+    ]
+    assert read == expected
+    assert data.read() == b"more"
+    for end in range(len(encoded)):  # cut anywhere, it is an error like any other
+        with pytest.raises((ValueError, struct.error)):
+            rows.decode(BytesIO(encoded[:end]))
 
 
 @pytest.mark.fast

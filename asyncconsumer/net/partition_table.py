@@ -1,0 +1,64 @@
+"""The partitions of a topic, kept as the bytes in which a broker told them.
+
+A cluster may have hundreds of thousands of partitions. As objects they would take time to make, a
+multiple of the memory, and long passes of the garbage collector.
+"""
+
+from collections.abc import Iterator, Mapping
+from struct import Struct
+from typing import Final
+
+from asyncconsumer.net.metadata import Partition
+from asyncconsumer.net.walk import Walk
+
+_INT_32: Final = Struct(">i")
+_WITH_EPOCH: Final = 7  # versions of Metadata
+
+
+class PartitionTable(Mapping[int, Partition]):
+    """Partitions by their numbers. Each is decoded when it is looked at."""
+
+    __slots__ = ("_newer", "_places", "_walk")
+
+    def __init__(self, walk: Walk, places: dict[int, int], newer: dict[int, Partition]) -> None:
+        self._walk = walk  # over the bytes, in the version of the answer
+        self._places = places  # where in them a partition's leader is
+        self._newer = newer  # those that were known in a newer epoch
+
+    def __getitem__(self, number: int) -> Partition:
+        at = self._places[number]
+        if (newer := self._newer.get(number)) is not None:
+            return newer
+        walk = self._walk
+        (leader,) = _INT_32.unpack_from(walk.data, at)
+        at += 4 if walk.version < _WITH_EPOCH else 8
+        middle = walk.numbers_end(at)
+        end = walk.numbers_end(middle)
+        return Partition(
+            leader, self._epoch(number), walk.numbers(at, middle), walk.numbers(middle, end)
+        )
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._places
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __repr__(self) -> str:
+        return f"<PartitionTable of {len(self)} partitions>"
+
+    def epoch(self, number: int) -> int | None:
+        """The leader epoch of a partition, without the rest; None if there is no such partition."""
+        if number not in self._places:
+            return None
+        newer = self._newer.get(number)
+        return self._epoch(number) if newer is None else newer.epoch
+
+    def _epoch(self, number: int) -> int:
+        if self._walk.version < _WITH_EPOCH:
+            return -1
+        (epoch,) = _INT_32.unpack_from(self._walk.data, self._places[number] + 4)
+        return int(epoch)

@@ -1,0 +1,120 @@
+"""A cursor over the body of an answer that is too large to be decoded in one go."""
+
+from struct import Struct, unpack_from
+from typing import Final, NoReturn
+
+from asyncconsumer.errors import MalformedResponse
+
+_INT_16: Final = Struct(">h")
+_INT_32: Final = Struct(">i")
+CUT: Final = "it ends in the middle of a field"
+
+
+class Walk:
+    """Reads field by field, in the encoding of the answer's version.
+
+    A read beyond the end raises IndexError, struct.error or MalformedResponse.
+    """
+
+    __slots__ = ("_api", "_flexible", "at", "data", "version")
+
+    def __init__(self, api: str, data: bytes, version: int, *, flexible: bool) -> None:
+        self.data = data
+        self.version = version
+        self.at = 0
+        self._api = api
+        self._flexible = flexible
+
+    def part(self, start: int) -> "Walk":
+        """A walk over a copy of what lies between a place and here."""
+        part = self.data[start : self.at]
+        return Walk(self._api, part, self.version, flexible=self._flexible)
+
+    def fail(self, reason: str) -> NoReturn:
+        """Refuse the answer because of what is here."""
+        raise MalformedResponse(self._api, self.version, self.at, reason)
+
+    def int16(self) -> int:
+        """The next two bytes."""
+        (value,) = _INT_16.unpack_from(self.data, self.at)
+        self.at += 2
+        return int(value)
+
+    def int32(self) -> int:
+        """The next four bytes."""
+        (value,) = _INT_32.unpack_from(self.data, self.at)
+        self.at += 4
+        return int(value)
+
+    def take(self, length: int) -> bytes:
+        """The next bytes."""
+        taken = self.data[self.at : self.at + length]
+        if len(taken) < length:
+            self.fail(CUT)
+        self.at += length
+        return taken
+
+    def text(self) -> str | None:
+        """A string, or None for null."""
+        length = self._varint() - 1 if self._flexible else self.int16()
+        if length < -1:
+            self.fail("a negative length")
+        try:
+            return None if length < 0 else self.take(length).decode()
+        except UnicodeDecodeError:
+            self.fail("a text that is not UTF-8")
+
+    def count(self, least: int) -> int:
+        """The number of rows of an array, of at least `least` bytes each."""
+        count = self._varint() - 1 if self._flexible else self.int32()
+        if count < 0:
+            self.fail("an array that is null")
+        if count > (len(self.data) - self.at) // least:
+            self.fail("a length that goes beyond the end")
+        return count
+
+    def numbers_end(self, at: int) -> int:
+        """Where an array of int32 ends that begins there."""
+        if not self._flexible:
+            (count,) = _INT_32.unpack_from(self.data, at)
+            if count < -1:
+                self.fail("a negative length")
+            return at + 4 + 4 * max(int(count), 0)
+        if (count := self.data[at]) < 0x80:  # nearly always: one byte, which is 0 for null
+            return at + 4 * count - 3 if count else at + 1
+        self.at = at
+        count = self._varint()
+        return self.at + 4 * (count - 1)
+
+    def numbers(self, at: int, end: int) -> tuple[int, ...]:
+        """The array of int32 between two places."""
+        count = (end - at) // 4 - (0 if self._flexible else 1)
+        return unpack_from(f">{count}i", self.data, end - 4 * count)
+
+    def tags_end(self, at: int) -> int:
+        """Where the tagged fields of a row end that begin there."""
+        if not self._flexible:
+            return at
+        if self.data[at] == 0:
+            return at + 1
+        self.at = at
+        for _ in range(self._varint()):
+            self._varint()
+            self.take(self._varint())
+        return self.at
+
+    def skip_tags(self) -> None:
+        """Pass over the tagged fields of a row."""
+        self.at = self.tags_end(self.at)
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        else:
+            self.fail("a varint is longer than its type allows")
+        return value

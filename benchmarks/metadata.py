@@ -1,0 +1,102 @@
+"""Metadata of many partitions: for how long the event loop is blocked, against aiokafka.
+
+    python -m benchmarks.metadata [--quick] [--json] [--partitions 200000]
+
+The same answer, of topics with 100 partitions and three replicas each, is decoded and taken over on
+a running event loop. "longest" is the longest time for which nothing else could run, in CPU time of
+the thread; "all" is the whole work. "names" passes over partitions, as a pattern subscription does.
+"""
+
+import asyncio
+import gc
+import importlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Generator
+from io import BytesIO
+from typing import NamedTuple, TypeAlias
+
+from asyncconsumer.net.metadata_reader import MetadataReader
+from benchmarks._harness import arguments, note
+from tests.net.large import OLD, large_answer
+
+PER_TOPIC, BROKERS = 100, 50
+
+Steps: TypeAlias = Generator[None, None, None]
+"""Does the work; yields where the event loop runs something else."""
+
+
+class Row(NamedTuple):
+    """Milliseconds of one contender: the median of several rounds."""
+
+    who: str
+    longest: float
+    whole: float
+
+
+def ours(body: bytes, wanted: list[str]) -> Steps:
+    yield from MetadataReader(body, OLD, wanted).steps()
+
+
+def of_aiokafka(body: bytes) -> Steps:
+    """Decode it, and take it over into its view of the cluster. Version 5 is its newest."""
+    cluster = importlib.import_module("aiokafka.cluster")
+    messages = importlib.import_module("aiokafka.protocol.metadata")
+    response = messages.MetadataResponse_v5.decode(BytesIO(body))
+    cluster.ClusterMetadata().update_metadata(response)
+    yield
+
+
+async def run(steps: Steps) -> tuple[float, float]:
+    """The longest time between two turns of the loop, and the sum of all, in milliseconds."""
+    times, began = [], time.thread_time()
+    for _ in steps:
+        times.append(time.thread_time() - began)
+        await asyncio.sleep(0)
+        began = time.thread_time()
+    times.append(time.thread_time() - began)
+    return max(times) * 1000, sum(times) * 1000
+
+
+def measure(contenders: dict[str, Callable[[], Steps]], rounds: int) -> list[Row]:
+    taken: dict[str, list[tuple[float, float]]] = {who: [] for who in contenders}
+    with asyncio.Runner() as runner:
+        for _ in range(rounds):
+            for who, make in contenders.items():
+                gc.collect()
+                taken[who].append(runner.run(run(make())))
+    return [
+        Row(who, *(statistics.median(column) for column in zip(*times, strict=True)))
+        for who, times in taken.items()
+    ]
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--partitions", type=int, default=200_000)
+    options = parser.parse_args()
+    count: int = options.partitions
+    topics = {f"topic-{n:06}": PER_TOPIC for n in range(count // PER_TOPIC)}
+    brokers = {node: (f"broker-{node}", 9092) for node in range(BROKERS)}
+    body = large_answer(topics, brokers=brokers, version=OLD)
+    note(f"{count} partitions, {len(body) >> 10} KiB")
+    contenders: dict[str, Callable[[], Steps]] = {
+        "ours": lambda: ours(body, list(topics)),
+        "ours, names": lambda: ours(body, []),
+        "aiokafka": lambda: of_aiokafka(body),
+    }
+    rows = measure(contenders, 3 if options.quick else 7)
+    if options.json:
+        for row in rows:
+            found = {"bench": "metadata", "case": f"{count} partitions", "who": row.who}
+            for metric, value in (("longest_ms", row.longest), ("whole_ms", row.whole)):
+                print(json.dumps({**found, "metric": metric, "median": round(value, 1)}))
+        return
+    print(f"\n{count} partitions\n  {'':24}{'longest, ms':>14}{'all, ms':>12}")
+    for row in rows:
+        print(f"  {row.who:24}{row.longest:>14.1f}{row.whole:>12.1f}")
+
+
+if __name__ == "__main__":
+    main()

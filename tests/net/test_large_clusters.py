@@ -1,0 +1,298 @@
+"""Clusters with hundreds of thousands of partitions: what the event loop does meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import (
+    ClusterAccessDenied,
+    FrameTooLarge,
+    MalformedResponse,
+    NoBrokerAnswered,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from asyncconsumer.group.subscription import Pattern
+from asyncconsumer.group.wanted import WantedTopics
+from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.net import cluster as module
+from asyncconsumer.net.brokers import Brokers
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.wire.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest
+from tests.net.fakes import FakeOpener
+from tests.net.large import large_answer
+
+METADATA, LIST = 3, LIST_CONFIG_RESOURCES.key
+A, B = Address("a", 1), Address("b", 2)
+PLACES = {1: ("a", 1), 2: ("b", 2)}
+SHAPES = {
+    "one": {"t": 200_000},
+    "some": {f"t-{n}": 100 for n in range(2_000)},
+    "many": {f"t-{n}": 10 for n in range(20_000)},
+}
+
+
+class Large(FakeOpener):
+    """Brokers a:1 and b:2, which answer every request for metadata with the same body."""
+
+    def __init__(self, body: bytes, *, lists: bytes | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.lists = lists  # the answer to ListConfigResources; None: they do not know it
+        self.asked: list[tuple[Address, int]] = []
+        self.answers = self.reply
+
+    def reply(self, address: Address, request: bytes) -> bytes | None:
+        api = int.from_bytes(request[4:6], "big")
+        self.asked.append((address, api))
+        return b"\0" + (self.body if api == METADATA else self.lists or b"")
+
+    async def __call__(self, address: Address, config: ConnectionConfig) -> Any:
+        connection = await super().__call__(address, config)
+        if self.lists is not None:
+            connection.versions = connection.versions | {LIST: (0, 1)}
+        return connection
+
+
+def listed(*names: str, code: int = 0) -> bytes:
+    request = ListTopicsRequest().prepare({LIST: (0, 1)})
+    return bytes(request.RESPONSE_TYPE(0, code, [(name, 2, {}) for name in names], {}).encode())
+
+
+@asynccontextmanager
+async def joined(opener: FakeOpener) -> AsyncIterator[Cluster]:
+    config = ConnectionConfig(bootstrap_servers="a:1,b:2")
+    async with (
+        Brokers(config, randomness=Random(1), opener=opener) as brokers,
+        Cluster(brokers, randomness=Random(2)) as cluster,
+    ):
+        yield cluster
+
+
+async def turns_during(work: Callable[[], Awaitable[Any]]) -> int:
+    """How many turns others had while something was done."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(_awaited(work))
+        turns = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+    return turns
+
+
+async def _awaited(work: Callable[[], Awaitable[Any]]) -> Any:
+    return await work()
+
+
+# --- decoding in pieces ---------------------------------------------------------------------------
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_others_run_while_200_000_partitions_are_read(shape: str) -> None:
+    topics = SHAPES[shape]
+    opener = Large(large_answer(topics, brokers=PLACES))
+    async with joined(opener) as cluster:
+        assert await turns_during(partial(cluster.refresh, topics)) >= 200
+        found = cluster.metadata.topics
+        assert {name: len(topic.partitions) for name, topic in found.items()} == topics
+        for name in list(topics)[:: len(topics) // 10 or 1]:
+            last = TopicPartition(name, topics[name] - 1)
+            assert cluster.leader(last).epoch == 7
+        assert await turns_during(partial(cluster.refresh, topics)) >= 200, "also the second time"
+        assert await turns_during(cluster.topic_names) >= 200
+        assert await cluster.topic_names() == sorted(topics)
+
+
+@pytest.mark.fast
+async def test_an_answer_of_more_than_16_mib_is_read() -> None:
+    body = large_answer({"t": 300_000}, brokers=PLACES, replicas=6)
+    assert len(body) > 16 * 2**20
+    async with joined(Large(body)) as cluster:
+        metadata = await cluster.refresh(["t"])
+        assert len(metadata.topics["t"].partitions) == 300_000
+        assert metadata.topics["t"].partitions[299_999].replicas == (2, 1) * 3
+
+
+@pytest.mark.fast
+async def test_there_is_a_limit_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
+    async with joined(Large(large_answer({"t": 100}, brokers=PLACES))) as cluster:
+        with pytest.raises(FrameTooLarge, match="allowed are 1000"):
+            await cluster.refresh(["t"])
+
+
+@pytest.mark.fast
+async def test_topics_that_were_not_asked_for_cost_no_memory() -> None:
+    async with joined(Large(large_answer(SHAPES["some"], brokers=PLACES))) as cluster:
+        assert set((await cluster.refresh(["t-5"])).topics) == {"t-5"}
+
+
+@pytest.mark.fast
+async def test_what_one_broker_tells_in_nonsense_is_asked_of_another() -> None:
+    opener = Large(large_answer({"t": 5}, brokers=PLACES))
+    good, liar = opener.body, list[Address]()
+
+    def reply(address: Address, request: bytes) -> bytes | None:
+        opener.asked.append((address, METADATA))
+        liar[:] = liar or [address]
+        return b"\0" + (good[:-20] if liar == [address] else good)
+
+    opener.answers = reply
+    async with joined(opener) as cluster:
+        assert len((await cluster.refresh(["t"])).topics["t"].partitions) == 5
+        assert len(opener.asked) == 2
+    opener.answers = lambda address, request: b"\0" + good[:-20]
+    async with joined(opener) as cluster:
+        with pytest.raises(NoBrokerAnswered, match="malformed Metadata") as caught:
+            await cluster.refresh(["t"])
+        assert all(isinstance(error, MalformedResponse) for error in caught.value.errors)
+
+
+@pytest.mark.fast
+@simulated([1])
+async def test_a_large_answer_may_take_long_as_long_as_bytes_come() -> None:
+    opener = Large(b"")
+    body = large_answer({"t": 20_000}, brokers=PLACES)
+    opener.answers = lambda address, request: None
+
+    async def send_slowly(piece: int) -> None:
+        wire = opener.wires[-1]
+        frame = (len(body) + 5).to_bytes(4, "big") + wire.sent[0][8:12] + b"\0" + body
+        while frame and not wire.connection.gone:
+            await asyncio.sleep(1)
+            sent, frame = frame[:piece], frame[piece:]
+            while sent and not wire.connection.gone:
+                room = wire.connection.get_buffer(-1)
+                now, sent = sent[: len(room)], sent[len(room) :]
+                room[: len(now)] = now
+                wire.connection.buffer_updated(len(now))
+
+    async with joined(opener) as cluster, asyncio.TaskGroup() as group:
+        start = asyncio.get_running_loop().time()
+        answer = group.create_task(cluster.refresh(["t"]))
+        await asyncio.sleep(0.1)
+        await send_slowly(len(body) // 10)
+        assert len((await answer).topics["t"].partitions) == 20_000
+        assert asyncio.get_running_loop().time() - start >= 10
+    opener = Large(b"")
+    opener.answers = lambda address, request: None
+    async with joined(opener) as cluster:
+        start = asyncio.get_running_loop().time()
+        with pytest.raises(NoBrokerAnswered, match="no answer within 3 s"):
+            await cluster.refresh(["t"])
+        assert asyncio.get_running_loop().time() - start < 8  # two brokers, three seconds each
+        assert all(isinstance(wire.connection.ending, RequestTimedOut) for wire in opener.wires)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("count", [0, 3, 50_000])
+async def test_names_alone_are_asked_for_where_brokers_can(count: int) -> None:
+    names = [f"t-{n}" for n in range(count)]
+    opener = Large(b"", lists=listed(*names))
+    async with joined(opener) as cluster:
+        assert await turns_during(cluster.topic_names) >= count // 1000
+        assert await cluster.topic_names() == sorted(names)
+        assert {api for _, api in opener.asked} == {LIST}
+
+
+@pytest.mark.fast
+async def test_who_may_not_list_names_asks_for_metadata_from_then_on() -> None:
+    denied = listed(code=ClusterAccessDenied.code)
+    opener = Large(large_answer({"t": 5, "u": 1}, brokers=PLACES), lists=denied)
+    async with joined(opener) as cluster:
+        for _ in range(3):
+            assert await cluster.topic_names() == ["t", "u"]
+        assert [api for _, api in opener.asked] == [LIST, METADATA, METADATA, METADATA]
+
+
+@pytest.mark.fast
+async def test_a_list_of_names_that_makes_no_sense_is_refused() -> None:
+    whole = listed("first", "second")
+    for end in range(len(whole) - 2):
+        async with joined(Large(b"", lists=whole[:end])) as cluster:
+            with pytest.raises(NoBrokerAnswered, match="malformed ListConfigResources"):
+                await cluster.topic_names()
+
+
+@pytest.mark.fast
+@simulated([1])
+@pytest.mark.parametrize(("takes", "asked"), [(0.0, 20), (0.1, 20), (1.0, 9), (2.5, 4)])
+async def test_names_are_asked_for_less_often_the_longer_it_takes(takes: float, asked: int) -> None:
+    opener = Large(large_answer({"t": 1}, brokers=PLACES))
+    looks = list[float]()
+    loop = asyncio.get_running_loop()
+
+    def reply(address: Address, request: bytes) -> bytes | None:
+        wire = next(one for one in opener.wires if one.connection.address == address)
+        if request[-4:-2] != b"\0\x02":  # of all topics, not of those that are asked for by name
+            looks.append(loop.time())
+        correlation = int.from_bytes(request[8:12], "big")
+        loop.call_later(takes, wire.receive, correlation, b"\0" + opener.body)
+        return None
+
+    opener.answers = reply
+    async with joined(opener) as cluster:
+        for _ in range(20):  # as a member of a group does
+            await cluster.recent_topic_names()
+            await asyncio.sleep(5)
+        assert len(looks) <= asked + 1
+        assert len(looks) >= asked - 1
+        before = len(looks)
+        await cluster.topic_names()
+        await cluster.topic_names()
+        assert len(looks) == before + 2, "who asks once gets a fresh answer"
+
+
+@pytest.mark.fast
+async def test_a_pattern_asks_for_the_partitions_of_what_matches_alone() -> None:
+    lists = listed("orders-1", "orders-2", *(f"t-{n}" for n in range(5_000)))
+    opener = Large(large_answer({"orders-1": 2, "orders-2": 1}, brokers=PLACES), lists=lists)
+    async with joined(opener) as cluster:
+        wanted = WantedTopics(cluster, Pattern("orders-.*"), exclude_internal=True)
+        assert await wanted.names() == {"orders-1", "orders-2"}
+        assert set(cluster.metadata.topics) == {"orders-1", "orders-2"}
+        assert [api for _, api in opener.asked] == [LIST, METADATA]
+
+
+async def test_real_brokers_list_names(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
+    async with (
+        Brokers(config, randomness=Random(1)) as brokers,
+        Cluster(brokers, randomness=Random(2)) as cluster,
+    ):
+        names = await cluster.topic_names()
+        assert topic in names
+        connection = next(iter(brokers._opened.values())).connection
+        assert connection.versions[LIST][1] >= 1, "and without their partitions"
+        cluster._names._may_list = False
+        assert await cluster.topic_names() == names, "as the metadata of all topics says"
+        found = await cluster.refresh([topic])
+        topic_id = found.topics[topic].topic_id
+        assert topic_id is not None
+        assert await cluster.names_of([topic_id, UUID(int=5)]) == {topic_id: topic}
+        with pytest.raises(UnknownTopicOrPartition):
+            cluster.leader(TopicPartition(topic, 7))
+
+
+async def test_brokers_that_cannot_list_names_tell_their_metadata(kafka_zk: KafkaHandle) -> None:
+    topic = await kafka_zk.topic()
+    config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
+    async with (
+        Brokers(config, randomness=Random(1)) as brokers,
+        Cluster(brokers, randomness=Random(2)) as cluster,
+    ):
+        assert topic in await cluster.topic_names()
