@@ -7,6 +7,7 @@ from asyncconsumer.errors.connection import *  # noqa: F403
 from asyncconsumer.errors.feeding import *  # noqa: F403
 from asyncconsumer.errors.group import *  # noqa: F403
 from asyncconsumer.errors.handlers import *  # noqa: F403
+from asyncconsumer.errors.producing import *  # noqa: F403
 from asyncconsumer.errors.records import *  # noqa: F403
 from asyncconsumer.errors.schemas import *  # noqa: F403
 from asyncconsumer.errors.spark import *  # noqa: F403

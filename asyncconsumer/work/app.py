@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
+from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.checks import whole_number
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.dead_letters import DeadLetters
@@ -25,8 +26,10 @@ from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.fetch.events import Events, Heard
+from asyncconsumer.group.filters import INTERNAL_TOPICS
 from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.producer import Producer
 from asyncconsumer.outside import Outside
 from asyncconsumer.streams.routes import PerPartition
 from asyncconsumer.tasks.scope import Scope
@@ -184,7 +187,7 @@ class ConsumerApp(Embedded):
         config = consumer.config
         dead: dict[str, DeadLetters] = {}
         for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
-            letters = DeadLetters(topic, config.connection, randomness=outside.randomness)
+            letters = DeadLetters(topic, config.connection, **_network(outside))
             dead[topic] = await stack.enter_async_context(letters)
         self._running = [
             Running(
@@ -201,6 +204,7 @@ class ConsumerApp(Embedded):
         self._consumer = await stack.enter_async_context(consumer)
         for letters in dead.values():
             letters.reach_by(consumer.connection)
+            letters.check_topic()
         routes = consumer.by_partition(partial(Worked, self._lanes_of))
         for handler in self._handlers:
             await check_topics(handler, consumer)
@@ -329,6 +333,17 @@ class ConsumerApp(Embedded):
         topics = (one.handling.dead_letter_topic for one in self._handlers)
         return {topic for topic in topics if topic is not None}
 
+    def reads(self, topic: str) -> bool:
+        """Whether a handler is for this topic."""
+        by_pattern = topic not in INTERNAL_TOPICS
+        return any(
+            topic in one.topics or (by_pattern and one.handles(topic)) for one in self._handlers
+        )
+
+    def producer(self, connection: ConnectionConfig) -> Producer:
+        """Writes to the brokers that this app reads from."""
+        return Producer(connection, **_network(self._around.outside))
+
     def reader(self, suffix: str) -> Consumer:
         """A consumer for what is there now, by this app's options, of a group of another name."""
         theirs = ("listener", "interceptors", "offsets")  # made for what the app reads
@@ -353,6 +368,15 @@ class ConsumerApp(Embedded):
         reading = consumer.standing()
         reading = replace(reading, lag=with_in_hand(reading.lag, self._running))
         return standing_of(self.health(), reading, held_up)
+
+
+def _network(outside: Outside) -> dict[str, Any]:
+    """What those need who write."""
+    return {
+        "randomness": outside.randomness,
+        "opener": outside.open_broker,
+        "now_ms": outside.now_ms,
+    }
 
 
 def _companions(handlers: Sequence[Handler]) -> dict[str, str]:

@@ -90,7 +90,7 @@ async def test_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
                 await asyncio.sleep(120)
                 told = one.standing()
                 assert (told.ready, told.state) == (False, "handler_bound")
-                assert "1 records cannot be written to dead: KafkaConn" in (told.reason or "")
+                assert "1 records cannot be written to dead: ConnectFailed" in (told.reason or "")
                 producer.down = False
                 await asyncio.sleep(30)
                 assert (one.standing().ready, one.standing().reason) == (True, None)
