@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
 from asyncconsumer.net.brokers import Opener
 from asyncconsumer.net.opening import open_connection
 from asyncconsumer.net.partition_writer import ProducerRecord
@@ -268,7 +268,7 @@ def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "error.type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "error.message": str(error)[:_LONGEST_MESSAGE],
+        "error.message": _message(error)[:_LONGEST_MESSAGE],
         "attempts": failure.attempts,
         "group": failure.group,
         "handler": failure.handler,
@@ -277,6 +277,13 @@ def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
         (f"{PREFIX}{name}", str(text).encode(errors="backslashreplace"))
         for name, text in told.items()
     ]
+
+
+def _message(error: BaseException) -> str:
+    """All that is known: the record is beside it."""
+    if isinstance(error, DeserializationFailed) and error.__cause__ is not None:
+        return f"{error.__cause__!r} ({error})"
+    return str(error)
 
 
 def told_by(record: Record) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from typing import Final
 from asyncconsumer.apps.line import Line, tell_at_once
 from asyncconsumer.apps.loading import load
 from asyncconsumer.apps.process import GRACE_OF_APP
-from asyncconsumer.errors import ConfigError, ConsumerError
+from asyncconsumer.errors import ConfigError, ConsumerError, brief
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.app import ConsumerApp
 from asyncconsumer.work.signals import signals
@@ -84,7 +84,7 @@ async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> i
     except Exception as error:  # noqa: BLE001 - it is told, and this is the end
         if not isinstance(error, ConsumerError):  # those say it all in their words
             _log.exception("the worker ends")
-        line.tell(failed=str(error) or repr(error))
+        line.tell(failed=brief(error))
         return FAILED
     finally:
         await line.close()

@@ -28,7 +28,7 @@ from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.consumer.wishes import Wish, named, partitions_of, wish_of
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, brief
 from asyncconsumer.fetch.events import Heard, Stalled
 from asyncconsumer.fetch.manager import Progress
 from asyncconsumer.following import Following
@@ -342,7 +342,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         if self._joined is None:
             return Health(state=HealthState.IDLE, reason="nothing is subscribed")
         if (failure := self._following.failure) is not None:
-            return Health(state=HealthState.CLOSED, reason=str(failure))
+            return Health(state=HealthState.CLOSED, reason=brief(failure))
         return health_of(self._joined.membership, self._rebalancer, self._connected.manager)
 
     def standing(self) -> Standing:

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from asyncconsumer.embedding.pages import Asgi, asgi
 from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.errors import brief
 from asyncconsumer.tasks.scope import Scope
 
 _log: Final = logging.getLogger(__name__)
@@ -95,8 +96,7 @@ class Embedded(abc.ABC):
         """How it stands, for pages; also when it has died."""
         standing = self.standing()
         if (error := self._died_of) is not None:
-            why = str(error) or repr(error)
-            standing = replace(standing, live=False, ready=False, reason=why)
+            standing = replace(standing, live=False, ready=False, reason=brief(error))
         return {"": standing}
 
 

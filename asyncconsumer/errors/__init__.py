@@ -2,6 +2,7 @@
 
 from asyncconsumer.errors.assignment import *  # noqa: F403
 from asyncconsumer.errors.base import *  # noqa: F403 - one name for all of them, whatever the file
+from asyncconsumer.errors.brief import *  # noqa: F403
 from asyncconsumer.errors.broker import *  # noqa: F403
 from asyncconsumer.errors.connection import *  # noqa: F403
 from asyncconsumer.errors.feeding import *  # noqa: F403

@@ -11,7 +11,7 @@ asyncio.run(app.run())
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,13 +21,12 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.checks import whole_number
 from asyncconsumer.consumer import Consumer
+from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.dead_letters import DeadLetters
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.fetch.events import Events, Heard
-from asyncconsumer.group.filters import INTERNAL_TOPICS
-from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.producer import Producer
 from asyncconsumer.outside import Outside
@@ -50,7 +49,8 @@ from asyncconsumer.work.options import refuse_for_loops
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.running import Around, Running
 from asyncconsumer.work.signals import signals
-from asyncconsumer.work.stream import Worked
+from asyncconsumer.work.stream import OnConsume, Worked, on_consume
+from asyncconsumer.work.subscription import companions, reads, subscription
 from asyncconsumer.work.topics import check_topics
 from asyncconsumer.work.tracing import check_tracing
 
@@ -82,6 +82,8 @@ class ConsumerApp(Embedded):
         if tracing:
             check_tracing()
         self._around = Around(outside or Outside(), Events(), tracing)
+        if isinstance(given := options.get("interceptors"), Iterable):
+            options["interceptors"] = tuple(given)
         self._options = options
         refuse_for_loops(options)
         Consumer(outside=self._around.outside, **options)  # what is wrong with them is told now
@@ -176,12 +178,12 @@ class ConsumerApp(Embedded):
         return self
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        (topics, pattern), outside = _wanted(self._handlers), self._around.outside
+        (topics, pattern), outside = subscription(self._handlers), self._around.outside
         consumer: Consumer = Consumer(
             *topics,
             pattern=pattern,
             outside=outside,
-            companions=_companions(self._handlers),
+            companions=companions(self._handlers),
             **self._options,
         )
         config = consumer.config
@@ -205,12 +207,16 @@ class ConsumerApp(Embedded):
         for letters in dead.values():
             letters.reach_by(consumer.connection)
             letters.check_topic()
-        routes = consumer.by_partition(partial(Worked, self._lanes_of))
+        routes = consumer.by_partition(partial(Worked, self._lanes_of, self._seen_by()))
         for handler in self._handlers:
             await check_topics(handler, consumer)
         for one in self._running:
             one.start(self._start)
         self._start(self._follow(routes), "partitions")
+
+    def _seen_by(self) -> OnConsume | None:
+        interceptors = Interceptors(self._options.get("interceptors", ()))
+        return on_consume(interceptors, set(companions(self._handlers).values()))
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """In the background. What it raises ends the app."""
@@ -335,10 +341,7 @@ class ConsumerApp(Embedded):
 
     def reads(self, topic: str) -> bool:
         """Whether a handler is for this topic."""
-        by_pattern = topic not in INTERNAL_TOPICS
-        return any(
-            topic in one.topics or (by_pattern and one.handles(topic)) for one in self._handlers
-        )
+        return reads(self._handlers, topic)
 
     def producer(self, connection: ConnectionConfig) -> Producer:
         """Writes to the brokers that this app reads from."""
@@ -377,25 +380,3 @@ def _network(outside: Outside) -> dict[str, Any]:
         "opener": outside.open_broker,
         "now_ms": outside.now_ms,
     }
-
-
-def _companions(handlers: Sequence[Handler]) -> dict[str, str]:
-    """For each topic the one where its records wait before they are tried again."""
-    return {
-        topic: one.handling.retry_topic
-        for one in handlers
-        if one.handling.retry_topic is not None
-        for topic in one.topics
-    }
-
-
-def _wanted(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:
-    """What all of them read together; where one has a pattern, names are made part of one."""
-    topics = sorted({topic for one in handlers for topic in one.topics})
-    patterns = [one.pattern for one in handlers if one.pattern is not None]
-    if not patterns:
-        return topics, None
-    if len(patterns) == 1 and not topics:
-        return (), patterns[0]
-    each = [*map(re.escape, topics), *map(with_flags, patterns)]
-    return (), "|".join(f"(?:{one})" for one in each)

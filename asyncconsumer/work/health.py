@@ -8,6 +8,7 @@ from operator import add
 
 from asyncconsumer.consumer import HealthState
 from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.errors import brief
 from asyncconsumer.work.running import Running
 from asyncconsumer.work.share import State
 
@@ -60,7 +61,7 @@ def health_of(
     for one in handlers:
         name, mine = one.handler.name, _of(one)
         each[name] = each[name].with_that_of(mine) if name in each else mine
-    return AppHealth(state, None if error is None else str(error) or repr(error), each)
+    return AppHealth(state, None if error is None else brief(error), each)
 
 
 def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
