@@ -46,6 +46,7 @@ from asyncconsumer.work.health import (
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.options import refuse_for_loops
+from asyncconsumer.work.removal import remove_from
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.running import Around, Running
 from asyncconsumer.work.signals import signals
@@ -327,6 +328,10 @@ class ConsumerApp(Embedded):
         self._scope.check_open()
         assert self._consumer is not None
         return self._consumer
+
+    async def remove_member(self, member_id: str) -> None:
+        """Have the group go on without a member whose process died."""
+        await remove_from(self.group_id, member_id, self.consumer.connection, self._around.outside)
 
     @property
     def group_id(self) -> str:
