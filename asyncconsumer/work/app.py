@@ -371,7 +371,7 @@ class ConsumerApp(Embedded):
     def standing(self) -> Standing:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
         if (consumer := self._consumer) is None:
-            return standing_of(self.health(), None)
+            return replace(standing_of(self.health(), None), group=self.group_id)
         held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
         reading = consumer.standing()
         reading = replace(reading, lag=with_in_hand(reading.lag, self._running))
