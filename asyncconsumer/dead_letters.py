@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
-
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from typing import Final, Self, TypeAlias
 
 from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
+from asyncconsumer.net.brokers import Opener
+from asyncconsumer.net.opening import open_connection
+from asyncconsumer.net.partition_writer import ProducerRecord
+from asyncconsumer.net.producer import Producer
 from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.scope import Scope
@@ -24,8 +26,6 @@ PREFIX: Final = "dlt."
 
 _LONGEST_MESSAGE: Final = 1_000  # characters of an error
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
-_SECONDS_TO_CLOSE: Final = 5.0
-_LARGEST: Final = 1 << 30  # bytes of a request: the broker says what is too much
 
 _log: Final = logging.getLogger(__name__)
 
@@ -43,8 +43,7 @@ class Failure:
 @dataclass(slots=True, eq=False)
 class _Letter:
     record: Record
-    headers: list[tuple[str, bytes | None]]
-    partition: int | None = None
+    outgoing: ProducerRecord  # what is written in its place
     written: asyncio.Event = field(default_factory=asyncio.Event)
     offset: int = -1
     waiting: int = 0  # those who want to know that it is written
@@ -52,7 +51,7 @@ class _Letter:
     @property
     def is_parked(self) -> bool:
         """It is no dead letter: it comes again, to whoever has the partition of that number."""
-        return self.partition is not None
+        return self.outgoing.partition is not None
 
     def has(self, offset: int) -> None:
         """It is written, and has this offset there."""
@@ -83,18 +82,27 @@ class DeadLetters:
     record, so it is not committed. One task owns the producer; all others wait for it.
     """
 
-    def __init__(self, topic: str, connection: ConnectionConfig, *, randomness: Random) -> None:
+    def __init__(
+        self,
+        topic: str,
+        connection: ConnectionConfig,
+        *,
+        randomness: Random,
+        opener: Opener = open_connection,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
         self.topic: Final = topic
         self.written = 0
-        self.failures = 0  # of writes, each of which was tried again
         self.last_error: str | None = None  # since the last one that was written
         self._connection = connection
+        self._network = opener, now_ms
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
         # not written yet, or somebody waits for them: asked for again, they are not new ones
         self._letters: dict[_Same, _Letter] = {}
+        self._to_check = False  # whether the topic is there
         self._asked = asyncio.Event()
-        self._producer: AIOKafkaProducer | None = None
+        self._producer: Producer | None = None
         self._log = QuietLog(_log)
 
     async def __aenter__(self) -> Self:
@@ -108,22 +116,32 @@ class DeadLetters:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        try:
-            await self._scope.__aexit__(kind, error, where)
-        finally:
-            await self._close()
+        await self._scope.__aexit__(kind, error, where)
 
     @property
     def trouble(self) -> str | None:
-        """Why letters wait to be written, if some do."""
-        waiting = sum(not one.written.is_set() for one in self._letters.values())
-        if not waiting or self.last_error is None:
+        """Why letters cannot be written, if some wait for it or the topic is not there."""
+        if self.last_error is None:
             return None
-        return f"{waiting} records cannot be written to {self.topic}: {self.last_error}"
+        if waiting := self.waiting:
+            return f"{waiting} records cannot be written to {self.topic}: {self.last_error}"
+        if self._to_check:
+            return f"records could not be written to {self.topic}: {self.last_error}"
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """Records that are still to be written."""
+        return sum(not one.written.is_set() for one in self._letters.values())
 
     def reach_by(self, connection: ConnectionConfig) -> None:
         """From now on: where brokers are may be known only after this was made."""
         self._connection = connection
+
+    def check_topic(self) -> None:
+        """Look in the background whether the topic is there; if it is not, `trouble` says so."""
+        self._to_check = True
+        self._asked.set()
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
         """Return once the record is written, to all replicas in sync; however long that takes.
@@ -134,8 +152,9 @@ class DeadLetters:
         same = _same(record)
         letter = self._letters.get(same)
         if letter is None:
-            headers = [*_kept(record.headers), *told_of(record, failure)]
-            letter = self._letters[same] = _Letter(record, headers, partition)
+            headers = (*_kept(record.headers), *told_of(record, failure))
+            outgoing = ProducerRecord(self.topic, record.key, record.value, headers, partition)
+            letter = self._letters[same] = _Letter(record, outgoing)
             self._asked.set()
         try:
             await letter.heard()
@@ -149,24 +168,57 @@ class DeadLetters:
             self._letters.pop(_same(letter.record), None)
 
     async def _run(self) -> None:
-        delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
-        while True:
+        async with AsyncExitStack() as stack:
             await self._asked.wait()
-            self._asked.clear()
-            failed = await self._write(letters) if (letters := self._unwritten()) else []
-            if not failed:
-                delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
-                continue
-            self._asked.set()
-            self._log.warning(
-                "%d dead letters were not written to %s, the first of them %s: %s. They are tried "
-                "again, and not committed",
-                len(failed),
-                self.topic,
-                _place(failed[0].record),
-                self.last_error,
-            )
-            await asyncio.sleep(next(delays))
+            delays = self._delays()
+            producer = await self._opened(stack)
+            while True:
+                await self._asked.wait()
+                self._asked.clear()
+                letters = self._unwritten()
+                failed = await self._write(producer, letters) if letters else []
+                if not failed and await self._is_checked(producer):
+                    delays = self._delays()
+                    continue
+                self._asked.set()
+                if failed:
+                    self._warn(failed)
+                await asyncio.sleep(next(delays))
+
+    def _delays(self) -> Iterator[float]:
+        return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
+
+    async def _opened(self, stack: AsyncExitStack) -> Producer:
+        opener, now_ms = self._network
+        producer = Producer(
+            self._connection, randomness=self._randomness, opener=opener, now_ms=now_ms
+        )
+        return await stack.enter_async_context(producer)
+
+    async def _is_checked(self, producer: Producer) -> bool:
+        """Whether nothing is to be said of the topic, be it that nobody asked."""
+        if not self._to_check:
+            return True
+        try:
+            await producer.find_topic(self.topic)
+        except ConsumerError as error:
+            before = self.last_error
+            self._note(error)
+            if self.last_error != before:
+                self._log.warning("dead letters to %s: %s", self.topic, self.last_error)
+            return False
+        self._to_check, self.last_error = False, None
+        return True
+
+    def _warn(self, failed: list[_Letter]) -> None:
+        self._log.warning(
+            "%d dead letters were not written to %s, the first of them %s: %s. They are tried "
+            "again, and not committed",
+            len(failed),
+            self.topic,
+            _place(failed[0].record),
+            self.last_error,
+        )
 
     def _unwritten(self) -> list[_Letter]:
         """What is to be written. Not what was to wait for another try, if nobody waits any more.
@@ -178,126 +230,28 @@ class DeadLetters:
         }
         return [one for one in self._letters.values() if not one.written.is_set()]
 
-    async def _write(self, letters: list[_Letter]) -> list[_Letter]:
+    async def _write(self, producer: Producer, letters: list[_Letter]) -> list[_Letter]:
         """Those that could not be written."""
-        try:
-            producer = await self._opened()
-        except Exception as error:  # noqa: BLE001 - as below
-            self._note(error)
-            return letters
-        sent = [(letter, await self._send(producer, letter)) for letter in letters]
-        failed = [letter for letter, told in sent if not await self._is_written(letter, told)]
-        if failed:
-            await self._close()  # a producer whose sequence is broken does not get well again
+        outcomes = await producer.send([letter.outgoing for letter in letters])
+        failed = []
+        for letter in letters:
+            outcome = outcomes[letter.outgoing]
+            if isinstance(outcome, ConsumerError):
+                failed.append(letter)
+                self._note(outcome)
+                continue
+            letter.has(outcome)
+            self.written += 1
+            self._tidy(letter)  # who wanted it may have given up
+        if not failed:
+            self.last_error, self._to_check = None, False
         return failed
 
-    async def _send(
-        self, producer: AIOKafkaProducer, letter: _Letter
-    ) -> asyncio.Future[Any] | None:
-        key, value = letter.record.key, letter.record.value
-        if key is None and value is None:
-            value = b""  # aiokafka refuses a record of nothing; a header tells
-        try:
-            told: asyncio.Future[Any] = await producer.send(
-                self.topic, value, key=key, partition=letter.partition, headers=letter.headers
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is: it is tried again, and told
-            self._note(error)
-            return None
-        told.add_done_callback(_heard)
-        return told
-
-    async def _is_written(self, letter: _Letter, told: asyncio.Future[Any] | None) -> bool:
-        if told is None:
-            return False
-        try:
-            letter.has((await told).offset)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._note(error)
-            return False
-        self.written += 1
-        self.last_error = None
-        self._tidy(letter)  # who wanted it may have given up
-        return True
-
-    async def _opened(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            producer = AIOKafkaProducer(**_options(self._connection))
-            try:
-                await producer.start()
-            except BaseException:
-                await _stopped(producer)
-                raise
-            self._producer = producer
-        return self._producer
-
-    async def _close(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await _stopped(producer)
-
-    def _note(self, error: BaseException) -> None:
-        self.failures += 1
-        self.last_error = f"{type(error).__name__}: {error}"
-
-
-@asynccontextmanager
-async def producing(connection: ConnectionConfig) -> AsyncIterator[AIOKafkaProducer]:
-    """aiokafka's producer: what it has written is on all replicas in sync."""
-    producer = AIOKafkaProducer(**_options(connection))
-    try:
-        await producer.start()
-        yield producer
-    finally:
-        await _stopped(producer)
-
-
-async def _stopped(producer: AIOKafkaProducer) -> None:
-    """Close it; what it could not write is not waited for, for it is not committed.
-
-    aiokafka would flush first, for ever: what is sent in sequence never expires.
-    """
-    unsent = producer._message_accumulator  # noqa: SLF001 - nothing public ends it
-    unsent.fail_all(KafkaError("given up"))
-    for close in (producer.stop, producer.client.close):  # the first may break off
-        try:
-            async with asyncio.timeout(_SECONDS_TO_CLOSE):
-                await close()
-        except Exception as error:  # noqa: BLE001 - aiokafka's, of what we told it to fail
-            _log.debug("closing a producer: %r", error)
-
-
-def _heard(told: asyncio.Future[Any]) -> None:
-    """If nobody waits for it any more, it is no news that it failed."""
-    if not told.cancelled():
-        told.exception()
-
-
-def _options(connection: ConnectionConfig) -> dict[str, Any]:
-    """As aiokafka's producer calls them."""
-    options = {
-        name: getattr(connection, name)
-        for name in (
-            "client_id",
-            "security_protocol",
-            "ssl_context",
-            "sasl_plain_username",
-            "sasl_plain_password",
-            "sasl_oauth_token_provider",
-            "sasl_kerberos_service_name",
-            "sasl_kerberos_domain_name",
-            "request_timeout_ms",
-            "connections_max_idle_ms",
-        )
-    }
-    return {
-        **options,
-        "bootstrap_servers": [str(address) for address in connection.addresses],
-        "sasl_mechanism": connection.sasl_mechanism or "PLAIN",
-        "acks": "all",
-        "enable_idempotence": True,
-        "max_request_size": _LARGEST,
-    }
+    def _note(self, error: ConsumerError) -> None:
+        if isinstance(error, UnknownTopicOrPartition):
+            self.last_error = "the topic is not there, and the brokers do not create it: create it"
+        else:
+            self.last_error = f"{type(error).__name__}: {error}"
 
 
 def _kept(headers: Headers) -> Headers:
@@ -314,17 +268,22 @@ def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "error.type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "error.message": str(error)[:_LONGEST_MESSAGE],
+        "error.message": _message(error)[:_LONGEST_MESSAGE],
         "attempts": failure.attempts,
         "group": failure.group,
         "handler": failure.handler,
     }
-    if record.key is None and record.value is None:
-        told["no_value"] = "true"
     return [
         (f"{PREFIX}{name}", str(text).encode(errors="backslashreplace"))
         for name, text in told.items()
     ]
+
+
+def _message(error: BaseException) -> str:
+    """All that is known: the record is beside it."""
+    if isinstance(error, DeserializationFailed) and error.__cause__ is not None:
+        return f"{error.__cause__!r} ({error})"
+    return str(error)
 
 
 def told_by(record: Record) -> dict[str, bytes]:

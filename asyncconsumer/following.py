@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeAlias
 
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.group.membership import Membership
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import Identity, TopicPartition
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.tasks.quiet import QuietLog
@@ -57,6 +57,11 @@ class Following:
         """Wait for the first assignment, or raise what keeps it from coming."""
         await self.rebalancer.rebalanced.wait()
         self.check()
+
+    @property
+    def identity(self) -> Identity | None:
+        """As whom the group knows us; None while it does not, or where members have no ids."""
+        return getattr(self._membership, "identity", None)
 
     def check(self) -> None:
         """Raise what ended it, if something did."""

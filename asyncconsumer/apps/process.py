@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -13,6 +13,7 @@ from asyncconsumer.apps.line import Line
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.tasks.scope import Scope
 
+ENDED_WELL: Final = "exit code 0"  # as a reason
 GRACE_OF_APP: Final = "app"  # in place of milliseconds
 _SECONDS_FOR_LAST_WORDS: Final = 1.0
 _USUAL_GRACE: Final = 20.0  # seconds, as an app has it that says nothing else
@@ -52,11 +53,10 @@ class WorkerProcess:
         self.started: Final = asyncio.get_running_loop().time()
         self.up_or_ended = asyncio.Event()
         self.ended = asyncio.Event()
-        self._first_words: Mapping[str, Any] | None = None  # when it was up
+        self._told: dict[str, Any] = {}  # what it said of itself, apart from how it stands
         self.standing: Standing | None = None
         self.silent = 0  # seconds, as counted by who waits for it
         self.reason: str | None = None  # for its end
-        self.cut_short: str | None = None
         self._process = process
         self._line = line
         self._say = say
@@ -111,32 +111,42 @@ class WorkerProcess:
         self.silent = 0
         match told:
             case {"up": True}:
-                self._first_words = told
+                self._told.update(told)
                 self._say(f"worker {self.number} is up: process {self.pid}")
                 self.up_or_ended.set()
             case {"standing": dict(standing)}:
                 self.standing = Standing.from_dict(standing)
+            case {"member": _} | {"cut_short": _}:
+                self._told.update(told)
             case {"unusable": reason}:
                 self.reason = Unusable(reason)
             case {"failed": reason}:
                 self.reason = reason
-            case {"cut_short": records}:
-                self.cut_short = records
 
     @property
     def up(self) -> bool:
         """Whether it has come as far as to read something."""
-        return self._first_words is not None
+        return "up" in self._told
+
+    @property
+    def member_id(self) -> str | None:
+        """How its group knows it, as last told."""
+        return self._told.get("member")
+
+    @property
+    def cut_short(self) -> str | None:
+        """What it did not finish, if something."""
+        return self._told.get("cut_short")
 
     @property
     def static(self) -> bool:
         """Whether its name in the group is its own: there cannot be two of it at the same time."""
-        return self._first_words is not None and bool(self._first_words.get("static"))
+        return bool(self._told.get("static"))
 
     @property
     def grace(self) -> float:
         """Seconds that it takes for what it works on at the end."""
-        told = None if self._first_words is None else self._first_words.get("grace")
+        told = self._told.get("grace")
         return told if isinstance(told, int | float) else _USUAL_GRACE
 
     @property
@@ -147,7 +157,7 @@ class WorkerProcess:
     @property
     def drained(self) -> bool:
         """Whether it ended as it should, after it was up."""
-        return not self.up or self.reason == "exit code 0"
+        return not self.up or self.reason == ENDED_WELL
 
     @property
     def pid(self) -> int:
@@ -157,6 +167,10 @@ class WorkerProcess:
     async def let_go(self) -> None:
         """Hear no more of it: it ends as if its supervisor had died."""
         await self._line.close()
+
+    def remove(self, member_id: str) -> None:
+        """Have it remove a member of its group whose process is gone."""
+        self._line.tell(departed=member_id)
 
     def drain(self) -> None:
         """Ask it to end, with all the time that it may take."""

@@ -29,6 +29,7 @@ class Slot:
         self._say = say
         self._restarts = Restarts(randomness)
         self._trouble = "it has not said anything yet"
+        self._group: str | None = None  # as a worker told, also when it is gone
 
     async def keep(self) -> None:
         """See to it that there is a worker."""
@@ -91,8 +92,14 @@ class Slot:
         if worker is None or worker.standing is None:
             why = self._trouble if worker is None else worker.reason
             state = "starting" if worker is None or not worker.ended.is_set() else "ended"
-            live = not self._restarts.hopeless
-            return Standing(live=live, ready=False, state=state, reason=why or "it is starting")
+            return Standing(
+                live=not self._restarts.hopeless,
+                ready=False,
+                state=state,
+                reason=why or "it is starting",
+                group=self._group,
+            )
+        self._group = worker.standing.group
         if worker.silent < _SILENT:
             return worker.standing
         live, why = worker.silent < _FROZEN, f"no word for {worker.silent} s"

@@ -9,13 +9,14 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from asyncconsumer.apps.process import Job, Say, WorkerProcess
+from asyncconsumer.apps.process import ENDED_WELL, Job, Say, WorkerProcess
 from asyncconsumer.apps.slot import Slot
 from asyncconsumer.apps.worker import DRAINED, FAILED, UNUSABLE
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.tasks.scope import Scope
 
 _SECONDS_TO_COME_UP: Final = 60.0
+_ENOUGH_TO_REMOVE: Final = 2
 _SECONDS_TO_LEAVE: Final = 10.0  # after the grace: to commit, to leave the group, to end
 
 
@@ -35,6 +36,7 @@ class Supervisor:
         self._reload = asyncio.Event()
         self._ever_up = False  # one of them: then they can run, as they are
         self._code = DRAINED
+        self._departed: list[str] = []  # members of dead workers, for the next worker to remove
 
     async def run(self) -> int:
         """Until it is asked to end, or nothing can ever run; the exit code."""
@@ -91,6 +93,9 @@ class Supervisor:
     async def _start(self, number: int) -> WorkerProcess:
         worker = await WorkerProcess.start(number, self._job, self._mention)
         self._alive.add(worker)
+        for member_id in self._departed:
+            worker.remove(member_id)
+        self._departed.clear()
         self._watching.start(self._watch(worker), f"worker {number}")
         return worker
 
@@ -99,6 +104,8 @@ class Supervisor:
             await worker.watch()
         finally:
             self._alive.discard(worker)
+        if worker.member_id is not None and worker.reason != ENDED_WELL:
+            self._remove(worker.member_id)
         if worker.cut_short is not None:
             self._say(f"worker {worker.number} did not finish, and not commit, {worker.cut_short}")
             self._code = self._code or FAILED
@@ -110,6 +117,17 @@ class Supervisor:
             self._say(f"error: {worker.reason}")
             self._code = UNUSABLE
             self._over.set()
+
+    def _remove(self, member_id: str) -> None:
+        """Have a worker remove the member that one has left behind: the supervisor knows no broker.
+
+        Those that are up can do it at once; a few of them, for one may be dying as well.
+        """
+        able = sorted(self._alive, key=lambda one: not one.up)[:_ENOUGH_TO_REMOVE]
+        for one in able:
+            one.remove(member_id)
+        if not able:
+            self._departed.append(member_id)
 
     async def _end(self, workers: Collection[WorkerProcess]) -> None:
         for one in workers:

@@ -16,7 +16,7 @@ from asyncconsumer.apps.line import Line, tell_at_once
 from asyncconsumer.apps.loading import load
 from asyncconsumer.apps.process import GRACE_OF_APP
 from asyncconsumer.apps.system_signals import ignore_hangup
-from asyncconsumer.errors import ConfigError, ConsumerError
+from asyncconsumer.errors import ConfigError, ConsumerError, brief
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.work.app import ConsumerApp
 from asyncconsumer.work.signals import signals
@@ -35,18 +35,22 @@ class Worker:
         self._grace_ms = app.shutdown_grace_ms if grace_ms is None else grace_ms
         self._asked = asyncio.Event()
         self._opening: asyncio.Task[object] | None = None  # to be given up when asked to end
+        self._opened = asyncio.Event()
+        self._scope = Scope("worker")
 
     async def run(self) -> int:
         """Until asked to end; the exit code. Who asks while it is being opened cancels it."""
         self._opening = asyncio.current_task()
         with signals(self._stop):
-            async with Scope("worker") as scope:
+            async with self._scope as scope:
                 scope.start(self._obey(), "obey")
                 async with self._app as app:
+                    self._opened.set()
                     scope.start(self._report(), "report")
                     await app.consumer.assigned()
                     self._opening = None
                     static = app.consumer.config.member.group_instance_id is not None
+                    self._line.tell(member=app.consumer.member_id)
                     self._line.tell(up=True, static=static, grace=self._grace_ms / 1000)
                     await self._asked.wait()
                     drained = await app.drain(self._grace_ms)
@@ -62,14 +66,27 @@ class Worker:
 
     async def _obey(self) -> None:
         async for told in self._line.heard():
+            if "departed" in told:
+                self._scope.start(self._remove(str(told["departed"])), "remove a member")
+                continue
             self._stop()
             if "hurry" in told:
                 with suppress(ConsumerError):  # it is over already
                     await self._app.drain(0)
         self._stop()
 
+    async def _remove(self, member_id: str) -> None:
+        """Another worker has died: its partitions are not to wait for the end of its session."""
+        await self._opened.wait()
+        try:
+            await self._app.remove_member(member_id)
+        except ConsumerError as error:
+            _log.warning("member %s died, and stays in the group for now: %s", member_id, error)
+
     async def _report(self) -> None:
         while True:
+            if (member_id := self._app.consumer.member_id) is not None:
+                self._line.tell(member=member_id)
             self._line.tell(standing=self._app.look()[""].as_dict())
             await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
 
@@ -84,7 +101,7 @@ async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> i
     except Exception as error:  # noqa: BLE001 - it is told, and this is the end
         if not isinstance(error, ConsumerError):  # those say it all in their words
             _log.exception("the worker ends")
-        line.tell(failed=str(error) or repr(error))
+        line.tell(failed=brief(error))
         return FAILED
     finally:
         await line.close()

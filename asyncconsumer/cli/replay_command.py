@@ -46,4 +46,7 @@ def _show(done: Replayed) -> None:
             table.add_row(*map(screen.cell, (*kind, count)))
         screen.console().print(table)
     if done.others:
-        screen.say(f"{done.others} are no letters of this group, and stay where they are")
+        screen.say(
+            f"{done.others} are not of this group, or not of a partition that the app reads: they "
+            "stay where they are"
+        )

@@ -47,7 +47,13 @@ async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outsid
     letters = None
     if (topic := config.reading.dead_letter_topic) is not None:
         connection = config.connection_to(found)
-        letters = DeadLetters(topic, connection, randomness=outside.randomness)
+        letters = DeadLetters(
+            topic,
+            connection,
+            randomness=outside.randomness,
+            opener=outside.open_broker,
+            now_ms=outside.now_ms,
+        )
         await stack.enter_async_context(letters)
     return Connected(kafka, manager, zookeeper, letters)
 

@@ -28,7 +28,7 @@ from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.consumer.wishes import Wish, named, partitions_of, wish_of
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, brief
 from asyncconsumer.fetch.events import Heard, Stalled
 from asyncconsumer.fetch.manager import Progress
 from asyncconsumer.following import Following
@@ -92,6 +92,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         self._reading: Reading[K, V] | None = None  # of what is joined: a record may be in work
         self._limit = None if (most := self.config.reading.max_records) is None else Limit(most)
         self._changes = Changes()
+        self._was_open = False
 
     def _check(self, wish: Wish) -> None:
         if not isinstance(wish, frozenset) and self.config.member.group_id is None:
@@ -101,6 +102,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             )
 
     async def __aenter__(self) -> Self:
+        if self._scope.is_over and not self._was_open:
+            self._scope = Scope("consumer")  # it failed to open, and may be tried again
         async with AsyncExitStack() as stack:
             self._connected = await connect(stack, self.config, self._given.outside)
             await stack.enter_async_context(self._scope)
@@ -109,6 +112,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             if self._wish is not None:
                 await self._want(self._wish)
             self._stack = stack.pop_all()
+        self._was_open = True
         return self
 
     async def __aexit__(
@@ -344,12 +348,13 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         if self._joined is None:
             return Health(state=HealthState.IDLE, reason="nothing is subscribed")
         if (failure := self._following.failure) is not None:
-            return Health(state=HealthState.CLOSED, reason=str(failure))
+            return Health(state=HealthState.CLOSED, reason=brief(failure))
         return health_of(self._joined.membership, self._rebalancer, self._connected.manager)
 
     def standing(self) -> Standing:
         """The same as plain values: this is what the pages of `asgi` show."""
-        return standing_of(self.health(), self.counts if self._scope.is_open else {})
+        counts = self.counts if self._scope.is_open else {}
+        return standing_of(self.health(), counts, self.config.member.group_id)
 
     def events(self) -> Heard:
         """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""

@@ -134,13 +134,14 @@ def _ago(moment: float, now: float) -> float | None:
     return None if isinf(moment) else max(0.0, now - moment)
 
 
-def standing_of(health: Health, events: Mapping[str, int]) -> Standing:
+def standing_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Standing:
     """The same as plain values."""
     return Standing(
         live=health.live,
         ready=health.ready,
         state=health.state.value,
         reason=health.reason,
+        group=group,
         lag=lag_by_name(health.lag),
         seconds_since={
             "heartbeat": health.last_heartbeat,

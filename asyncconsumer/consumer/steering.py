@@ -57,6 +57,12 @@ class Steering(ABC):
         return self._lookups.connection
 
     @property
+    def member_id(self) -> str | None:
+        """How the coordinator knows us; None while it does not, and for static members."""
+        who = self._following.identity
+        return None if who is None or who.instance_id is not None else who.member_id or None
+
+    @property
     def commits(self) -> bool:
         """Whether there is a place to keep offsets: a group's, or a store of your own."""
         return self._given.commits(self.config)

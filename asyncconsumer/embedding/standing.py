@@ -20,6 +20,7 @@ class Standing:
     ready: bool
     state: str
     reason: str | None = None
+    group: str | None = None
     lag: Lag = field(default_factory=dict)
     seconds_since: Mapping[str, float | None] = field(default_factory=dict)
     handlers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -63,6 +64,7 @@ def together(parts: Mapping[str, Standing]) -> Standing:
         ready=bool(parts) and all(one.ready for one in parts.values()),
         state=_common(one.state for one in parts.values()),
         reason=next((f"{name}: {one.reason}" for name, one in parts.items() if _unwell(one)), None),
+        group=next((one.group for one in parts.values() if one.group is not None), None),
         lag=_united(one.lag for one in parts.values()),
     )
 

@@ -161,12 +161,13 @@ class DeserializationFailed(ConsumerError):
     """A key or value could not be deserialized. What the deserializer raised is the cause.
 
     If it may be tried again the record is not bad: a schema registry does not answer, or the like.
+    Its text and its repr show nothing of the record; the cause may.
     """
 
     def __init__(
         self, part: str, record: object, place: str, reason: str, *, retriable: bool = False
     ) -> None:
-        super().__init__(part, record, place, reason)
+        super().__init__(part, place, reason)  # without the record, which its repr would show
         self.part = part
         self.record = record
         self.place = place
@@ -176,8 +177,12 @@ class DeserializationFailed(ConsumerError):
     def __str__(self) -> str:
         return (
             f"the {self.part} of {self.place} cannot be deserialized: {self.reason}. The error's "
-            "`record` has its bytes"
+            "`record` has its bytes, and its `__cause__` says more"
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """What a copy is made from."""
+        return type(self), (self.part, self.record, self.place, self.reason), vars(self)
 
 
 class ConsumerProtocolUnsupported(ConsumerError):

@@ -38,19 +38,19 @@ class UnknownSchema(RegistryTrouble):
     advice = "Is it the registry that the producer uses?"
 
 
+class WrongBytes(ConsumerError, ValueError):
+    """The bytes are not what is read here. The text quotes none of them."""
+
+
 class NotFramed(ConsumerError):
     """The bytes do not begin as those of a registry's serializers do: a zero, and a schema's id."""
 
-    def __init__(self, start: bytes, reason: str) -> None:
-        super().__init__(start, reason)
-        self.start = start
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
         self.reason = reason
 
     def __str__(self) -> str:
-        return (
-            f"{self.reason} (they begin with {self.start.hex(' ') or 'nothing'}). Was this written "
-            "with a schema registry?"
-        )
+        return f"{self.reason}. Was this written with a schema registry?"
 
 
 class WrongSchema(ConsumerError):

@@ -30,6 +30,7 @@ class Traffic(enum.Enum):
     GROUP = "group"  # commits, which must not be late
     JOIN = "join"  # waits at the broker for the other members of a group
     HEARTBEAT = "heartbeat"  # nothing may be before it
+    PRODUCE = "produce"  # waits at the broker until replicas have the records
 
 
 class Opener(Protocol):

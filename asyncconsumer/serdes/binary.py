@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from asyncconsumer.errors import WrongBytes
 from asyncconsumer.serdes.models import named, package
 from asyncconsumer.serdes.shape import Deserializer
 
@@ -16,7 +17,7 @@ def _number(name: str, form: str) -> Callable[[bytes], Any]:
 
     def read(data: bytes) -> Any:  # noqa: ANN401 - what the form says
         if len(data) != layout.size:
-            raise ValueError(f"{len(data)} bytes are no {name}, which has {layout.size}")
+            raise WrongBytes(f"{len(data)} bytes are no {name}, which has {layout.size}")
         return layout.unpack(data)[0]
 
     return read

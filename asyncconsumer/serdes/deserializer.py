@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, overload
 from uuid import UUID
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, WrongBytes
 from asyncconsumer.serdes.models import model_of, named
 from asyncconsumer.serdes.shape import Deserializer, Deserializes, Loads, Made, T
 
@@ -28,7 +28,7 @@ def _json_that_is(kind: type) -> Deserializer[Any]:
 
     def read(data: bytes) -> object:
         if not isinstance(made := json.loads(data), kind):
-            raise TypeError(f"JSON of {type(made).__name__}, and {kind.__name__} is wanted")
+            raise WrongBytes(f"JSON of {type(made).__name__}, and {kind.__name__} is wanted")
         return made
 
     return Deserializer(read, kind.__name__)

@@ -34,9 +34,9 @@ class Framed(Generic[T]):
     async def _learnt(self, data: bytes) -> T:
         start = data[:START]
         if len(start) < START:
-            raise NotFramed(start, f"{len(data)} bytes are too few for the id of a schema")
+            raise NotFramed(f"{len(data)} bytes are too few for the id of a schema")
         if start[0] != 0:
-            raise NotFramed(start, "the bytes do not begin with a zero")
+            raise NotFramed("the bytes do not begin with a zero")
         schema = await self._schemas.get(int.from_bytes(start[1:], "big"))
         if schema.kind != self._kind:
             raise WrongSchema(schema.id, f"it is {schema.kind}, and {self._kind} is wanted")

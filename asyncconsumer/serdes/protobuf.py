@@ -52,7 +52,7 @@ def message_path(data: bytes) -> tuple[Path, int]:
         return _FIRST, START + 1
     depth, at = _number(data, START)
     if not 0 < depth <= _DEEPEST:
-        raise NotFramed(data[: START + 3], f"{depth} is no depth of a message in its schema")
+        raise NotFramed(f"{depth} is no depth of a message in its schema")
     path = []
     for _ in range(depth):
         index, at = _number(data, at)
@@ -71,7 +71,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
-    raise NotFramed(data[: START + 3], "the bytes do not tell which message of the schema it is")
+    raise NotFramed("the bytes do not tell which message of the schema it is")
 
 
 def message_names(schema: str) -> dict[Path, str]:

@@ -141,12 +141,15 @@ async def _waited(made: Coroutine[Any, Any, T], record: Record, part: Part) -> T
 
 
 def _fail(error: BaseException, record: Record, part: Part) -> NoReturn:
-    """What time may mend, such as a registry that is down, says so; the record is not bad."""
+    """What time may mend, such as a registry that is down, says so; the record is not bad.
+
+    Of other errors only the kind is told: their texts quote the record.
+    """
     if isinstance(error, _THE_END):
         raise error
     place = f"{record.topic}[{record.partition}]@{record.offset}"
     if isinstance(error, ConsumerError):
         reason, retriable = str(error), error.retriable
     else:
-        reason, retriable = repr(error), False
+        reason, retriable = type(error).__name__, False
     raise DeserializationFailed(part, record, place, reason, retriable=retriable) from error

@@ -17,7 +17,7 @@ class QuietLog:
         self._written: deque[float] = deque(maxlen=_LINES)  # when, the last ten
         self._left_out = 0
 
-    def warning(self, message: str, *args: object, error: Exception | None = None) -> None:
+    def warning(self, message: str, *args: object, error: BaseException | None = None) -> None:
         """Log a warning, or count it; with an error, where that was raised."""
         now = asyncio.get_running_loop().time()
         if len(self._written) == _LINES and now - self._written[0] < _SECONDS:

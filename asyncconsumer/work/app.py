@@ -11,22 +11,24 @@ asyncio.run(app.run())
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
+from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.checks import whole_number
 from asyncconsumer.consumer import Consumer
+from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.dead_letters import DeadLetters
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.fetch.events import Events, Heard
-from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.producer import Producer
 from asyncconsumer.outside import Outside
 from asyncconsumer.streams.routes import PerPartition
 from asyncconsumer.tasks.scope import Scope
@@ -44,10 +46,12 @@ from asyncconsumer.work.health import (
 from asyncconsumer.work.interruption import Interruption
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.options import refuse_for_loops
+from asyncconsumer.work.removal import remove_from
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.running import Around, Running
 from asyncconsumer.work.signals import signals
-from asyncconsumer.work.stream import Worked
+from asyncconsumer.work.stream import OnConsume, Worked, on_consume
+from asyncconsumer.work.subscription import companions, reads, subscription
 from asyncconsumer.work.topics import check_topics
 from asyncconsumer.work.tracing import check_tracing
 
@@ -79,6 +83,8 @@ class ConsumerApp(Embedded):
         if tracing:
             check_tracing()
         self._around = Around(outside or Outside(), Events(), tracing)
+        if isinstance(given := options.get("interceptors"), Iterable):
+            options["interceptors"] = tuple(given)
         self._options = options
         refuse_for_loops(options)
         Consumer(outside=self._around.outside, **options)  # what is wrong with them is told now
@@ -173,18 +179,18 @@ class ConsumerApp(Embedded):
         return self
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        (topics, pattern), outside = _wanted(self._handlers), self._around.outside
+        (topics, pattern), outside = subscription(self._handlers), self._around.outside
         consumer: Consumer = Consumer(
             *topics,
             pattern=pattern,
             outside=outside,
-            companions=_companions(self._handlers),
+            companions=companions(self._handlers),
             **self._options,
         )
         config = consumer.config
         dead: dict[str, DeadLetters] = {}
         for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
-            letters = DeadLetters(topic, config.connection, randomness=outside.randomness)
+            letters = DeadLetters(topic, config.connection, **_network(outside))
             dead[topic] = await stack.enter_async_context(letters)
         self._running = [
             Running(
@@ -201,12 +207,17 @@ class ConsumerApp(Embedded):
         self._consumer = await stack.enter_async_context(consumer)
         for letters in dead.values():
             letters.reach_by(consumer.connection)
-        routes = consumer.by_partition(partial(Worked, self._lanes_of))
+            letters.check_topic()
+        routes = consumer.by_partition(partial(Worked, self._lanes_of, self._seen_by()))
         for handler in self._handlers:
             await check_topics(handler, consumer)
         for one in self._running:
             one.start(self._start)
         self._start(self._follow(routes), "partitions")
+
+    def _seen_by(self) -> OnConsume | None:
+        interceptors = Interceptors(self._options.get("interceptors", ()))
+        return on_consume(interceptors, set(companions(self._handlers).values()))
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """In the background. What it raises ends the app."""
@@ -318,6 +329,10 @@ class ConsumerApp(Embedded):
         assert self._consumer is not None
         return self._consumer
 
+    async def remove_member(self, member_id: str) -> None:
+        """Have the group go on without a member whose process died."""
+        await remove_from(self.group_id, member_id, self.consumer.connection, self._around.outside)
+
     @property
     def group_id(self) -> str:
         """Of its group."""
@@ -328,6 +343,14 @@ class ConsumerApp(Embedded):
         """Where its handlers' dead letters go."""
         topics = (one.handling.dead_letter_topic for one in self._handlers)
         return {topic for topic in topics if topic is not None}
+
+    def reads(self, topic: str) -> bool:
+        """Whether a handler is for this topic."""
+        return reads(self._handlers, topic)
+
+    def producer(self, connection: ConnectionConfig) -> Producer:
+        """Writes to the brokers that this app reads from."""
+        return Producer(connection, **_network(self._around.outside))
 
     def reader(self, suffix: str) -> Consumer:
         """A consumer for what is there now, by this app's options, of a group of another name."""
@@ -348,30 +371,17 @@ class ConsumerApp(Embedded):
     def standing(self) -> Standing:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
         if (consumer := self._consumer) is None:
-            return standing_of(self.health(), None)
+            return replace(standing_of(self.health(), None), group=self.group_id)
         held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
         reading = consumer.standing()
         reading = replace(reading, lag=with_in_hand(reading.lag, self._running))
         return standing_of(self.health(), reading, held_up)
 
 
-def _companions(handlers: Sequence[Handler]) -> dict[str, str]:
-    """For each topic the one where its records wait before they are tried again."""
+def _network(outside: Outside) -> dict[str, Any]:
+    """What those need who write."""
     return {
-        topic: one.handling.retry_topic
-        for one in handlers
-        if one.handling.retry_topic is not None
-        for topic in one.topics
+        "randomness": outside.randomness,
+        "opener": outside.open_broker,
+        "now_ms": outside.now_ms,
     }
-
-
-def _wanted(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:
-    """What all of them read together; where one has a pattern, names are made part of one."""
-    topics = sorted({topic for one in handlers for topic in one.topics})
-    patterns = [one.pattern for one in handlers if one.pattern is not None]
-    if not patterns:
-        return topics, None
-    if len(patterns) == 1 and not topics:
-        return (), patterns[0]
-    each = [*map(re.escape, topics), *map(with_flags, patterns)]
-    return (), "|".join(f"(?:{one})" for one in each)

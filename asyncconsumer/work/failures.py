@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from asyncconsumer.dead_letters import DeadLetters, Failure, Foreign, original
-from asyncconsumer.errors import DeserializationFailed, HandlerFailed
+from asyncconsumer.errors import ConsumerError, DeserializationFailed, HandlerFailed
 from asyncconsumer.fetch.events import Events, GivenUp, Retried
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.quiet import QuietLog
@@ -16,6 +16,7 @@ from asyncconsumer.work.parking import NotYet, Parked, Parking, attempts_of
 from asyncconsumer.work.retry import Retry
 from asyncconsumer.work.share import Item, Share, Tried, first_of, records_of
 
+_log: Final = logging.getLogger(__name__)
 # What a deserializer needs is out of reach, such as a registry: that says nothing of the record.
 _SECONDS_UNTIL_IT_IS_MENDED: Final = 1.0
 
@@ -46,7 +47,8 @@ class Failures:
         self._randomness = randomness
         self._events = events
         self._parking = parking
-        self._log = QuietLog(logging.getLogger(__name__))
+        self._log = QuietLog(_log)
+        self._tracebacks = QuietLog(_log)
 
     async def deal_with(self, share: Share, item: Item, error: BaseException) -> bool:
         """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
@@ -82,10 +84,12 @@ class Failures:
                 return True
             if self._parking is not None:
                 wait = max(wait, self._parking.delay)
-            share.attempts[first.offset] = Tried(attempts, item)
+            # what the retry topic holds is safe there, and nothing that is left undone at the end
+            share.attempts[first.offset] = Tried(attempts, None if waited else item)
             self._tell_of_retry(original(first) if waited else first, attempts, wait, error)
             self._lanes.again(share, item, wait)
             return False
+        self._log_traceback(first, attempts, error)
         for record in records_of(item):
             if share.ledger.is_unfinished(record.offset):
                 await self.give_up(original(record) if waited else record, error, attempts)
@@ -113,21 +117,32 @@ class Failures:
             return
         if not self._skips:
             place = place_of(record)
-            raise HandlerFailed(self._handler, place, attempts, repr(error)) from error
+            raise HandlerFailed(self._handler, place, attempts, kind_of(error)) from error
         self.counts["skipped"] += 1
         self._tell_of_end(record, attempts, "skip", error)
+
+    def _log_traceback(self, first: Record, attempts: int, error: BaseException) -> None:
+        """Once for all attempts. Not that of a deserializer: its text quotes the record."""
+        if not isinstance(error, DeserializationFailed):
+            self._tracebacks.warning(
+                "handler %s failed with %s (attempt %d, the last one)",
+                self._handler,
+                place_of(first),
+                attempts,
+                error=error,
+            )
 
     def _tell_of_retry(
         self, record: Record, attempts: int, seconds: float, error: BaseException
     ) -> None:
         at, handler = TopicPartition(record.topic, record.partition), self._handler
-        self._events.tell(Retried(at, record.offset, handler, attempts, seconds, repr(error)))
+        self._events.tell(Retried(at, record.offset, handler, attempts, seconds, kind_of(error)))
 
     def _tell_of_end(
         self, record: Record, attempts: int, policy: str, error: BaseException
     ) -> None:
         at, handler = TopicPartition(record.topic, record.partition), self._handler
-        self._events.tell(GivenUp(at, record.offset, handler, attempts, policy, repr(error)))
+        self._events.tell(GivenUp(at, record.offset, handler, attempts, policy, kind_of(error)))
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:
         """Whether to go on behind bytes that cannot be read: no dead letter can be made of them."""
@@ -135,6 +150,11 @@ class Failures:
             self.counts["skipped"] += 1
             self._log.warning("handler %s skips corrupt records of %s", self._handler, partition)
         return self._skips
+
+
+def kind_of(error: BaseException) -> str:
+    """What logs and events tell of each attempt: not what a handler says of its record."""
+    return str(error) if isinstance(error, ConsumerError) else type(error).__name__
 
 
 def place_of(record: Record) -> str:

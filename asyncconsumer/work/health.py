@@ -8,6 +8,7 @@ from operator import add
 
 from asyncconsumer.consumer import HealthState
 from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.errors import brief
 from asyncconsumer.work.running import Running
 from asyncconsumer.work.share import State
 
@@ -34,6 +35,7 @@ class HandlerHealth:
     retried: int
     dead_letters: int
     skipped: int
+    parked: int  # written to the retry topic
 
     def with_that_of(self, other: "HandlerHealth") -> "HandlerHealth":
         """Both together."""
@@ -60,16 +62,20 @@ def health_of(
     for one in handlers:
         name, mine = one.handler.name, _of(one)
         each[name] = each[name].with_that_of(mine) if name in each else mine
-    return AppHealth(state, None if error is None else str(error) or repr(error), each)
+    return AppHealth(state, None if error is None else brief(error), each)
 
 
 def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
-    """Which handler was called and has come, or lately came, to no end for so long, if one has."""
+    """Which handler was called and has come, or lately came, to no end for so long, if one has.
+
+    That dead letters cannot be written is told at once: it holds up all that fails.
+    """
     now = asyncio.get_running_loop().time()
     for one in handlers:
+        if (trouble := one.trouble) is not None:
+            return f"handler {one.handler.name}: {trouble}"
         if one.lanes.running and (seconds := one.lanes.pace.longest(now)) >= timeout_ms / 1000:
-            why = "" if (trouble := one.trouble) is None else f": {trouble}"
-            return f"handler {one.handler.name} finished nothing for {seconds:.0f} s{why}"
+            return f"handler {one.handler.name} finished nothing for {seconds:.0f} s"
     return None
 
 
@@ -92,11 +98,11 @@ def standing_of(app: AppHealth, reading: Standing | None, stuck: str | None = No
     if reading is None:
         return Standing(live=True, ready=False, state=app.state, reason="it was not opened yet")
     handlers = {name: asdict(one) for name, one in app.handlers.items()}
-    if app and stuck is not None and reading.ready:
-        state = HealthState.HANDLER_BOUND.value
+    busy = any(one.in_flight for one in app.handlers.values())
+    if app and stuck is not None and (reading.ready or reading.state == HealthState.HANDLER_BOUND):
+        state = HealthState.HANDLER_BOUND.value if busy else reading.state
         return replace(reading, ready=False, state=state, reason=stuck, handlers=handlers)
     if app:
-        busy = any(one.in_flight for one in app.handlers.values())
         idle = reading.state == HealthState.IDLE
         state = HealthState.CONSUMING.value if idle and busy else reading.state
         return replace(reading, state=state, handlers=handlers)
@@ -121,4 +127,5 @@ def _of(one: Running) -> HandlerHealth:
         retried=counts["retried"],
         dead_letters=counts["dead letters"],
         skipped=counts["skipped"],
+        parked=counts["parked"],
     )

@@ -18,7 +18,7 @@ class Tried(NamedTuple):
     """How often something was tried, here or before it came here."""
 
     times: int
-    item: Item | None  # that failed here; None if it has only waited for its time
+    item: Item | None  # that failed here; None if it waits in the retry topic
 
 
 class State(enum.Enum):

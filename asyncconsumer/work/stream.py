@@ -6,6 +6,7 @@ from typing import Final
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Fence, Idle, Stream
@@ -16,12 +17,26 @@ from asyncconsumer.work.share import Share, size_of
 LanesOf = Callable[[str], Lanes]
 """The lanes of the handler that reads a topic."""
 
+OnConsume = Callable[[Record], Record]
+"""What interceptors make of a record."""
+
 SkipCorrupt = Callable[[TopicPartition], bool]
 """Whether to go on behind what is damaged."""
 Seek = Callable[[TopicPartition, int], None]
 """Has a partition read from another offset."""
 
 _MOST_AT_ONCE: Final = 256  # records that are taken in before others have a turn
+
+
+def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnConsume | None:
+    """What is done to each record that is taken in; None if that is nothing.
+
+    A record in a retry topic is as interceptors left it before: they do not see it again.
+    """
+    if not interceptors:
+        return None
+    see = interceptors.on_consume
+    return lambda record: record if record.topic in retry_topics else see(record)
 
 
 class Worked(Stream):
@@ -33,6 +48,7 @@ class Worked(Stream):
     def __init__(
         self,
         lanes_of: LanesOf,
+        on_consume: OnConsume | None,
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
@@ -40,6 +56,7 @@ class Worked(Stream):
     ) -> None:
         super().__init__(channel, fence, clock, idle)
         self._lanes_of = lanes_of
+        self._on_consume = on_consume
         self._shares: dict[TopicPartition, tuple[Lanes, Share]] = {}
 
     # --- for the rebalancer ----------------------------------------------------------------------
@@ -151,6 +168,9 @@ class Worked(Stream):
                 if len(taken) >= count or size >= most:
                     return True
         finally:
+            if taken and self._on_consume is not None:
+                taken = [self._on_consume(record) for record in taken]
+                size = sum(map(size_of, taken))
             if taken:
                 lanes.submit(share, taken, size)
                 share.ledger.reach(taken[-1].offset + 1, leader_epoch)

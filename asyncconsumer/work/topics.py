@@ -1,14 +1,12 @@
 """Whether the topics that a handler writes to are there, and can take what it writes."""
 
 import asyncio
-import logging
 from typing import Final
 
 from asyncconsumer.consumer import Consumer
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.work.handler import Handler
 
-_log: Final = logging.getLogger(__name__)
 _SECONDS_TO_APPEAR: Final = 5.0  # not every broker knows of a new topic at once
 _SECONDS_BETWEEN_LOOKS: Final = 0.2
 
@@ -16,21 +14,12 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.2
 async def check_topics(handler: Handler, consumer: Consumer) -> None:
     """Raise if records would wait for ever because of the retry topic.
 
-    A topic for dead letters may be made by the brokers when the first one is written.
+    Whether a topic for dead letters is there is looked at by who writes them, in the background.
     """
     how = handler.handling
     if how.retry_topic is not None:
         [source] = handler.topics
         await _check_retry_topic(handler.name, source, how.retry_topic, consumer)
-    if how.dead_letter_topic is not None and not await consumer.partitions_for(
-        how.dead_letter_topic
-    ):
-        _log.warning(
-            "handler %s: its dead_letter_topic %r is not there. If the brokers do not make topics "
-            "by themselves, create it: what fails is not committed before its letter is written",
-            handler.name,
-            how.dead_letter_topic,
-        )
 
 
 async def _check_retry_topic(name: str, source: str, waiting: str, consumer: Consumer) -> None:

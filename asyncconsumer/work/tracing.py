@@ -5,13 +5,14 @@ Only its API is used: without an SDK, which is the application's to choose, noth
 
 from typing import TYPE_CHECKING
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, DeserializationFailed
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.calling import Call
 from asyncconsumer.work.share import Item, first_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.trace import Span
 
 
 def check_tracing() -> None:
@@ -52,10 +53,28 @@ def traced(call: Call, group: str) -> Call:
             kind=trace.SpanKind.CONSUMER,
             attributes=attributes,
             links=links,
-        ):
-            await call(item)
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                await call(item)
+            except Exception as error:
+                _record(span, error)
+                raise
 
     return spanned
+
+
+def _record(span: "Span", error: Exception) -> None:
+    """As OpenTelemetry does; but the traceback of a deserializer's error quotes the record."""
+    from opentelemetry.trace import Status, StatusCode
+
+    if isinstance(error, DeserializationFailed):
+        kind = {"exception.type": type(error).__qualname__, "exception.message": str(error)}
+        span.add_event("exception", kind)
+    else:
+        span.record_exception(error)
+    span.set_status(Status(StatusCode.ERROR, type(error).__name__))
 
 
 def _attributes(group: str, first: Record) -> dict[str, str | int]:

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
 from asyncconsumer.wire.accel import Record
 from asyncconsumer.work.calling import Call
-from asyncconsumer.work.failures import Failures
+from asyncconsumer.work.failures import Failures, kind_of
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.share import Item, Share, State
 
@@ -102,7 +102,7 @@ class Workers:
         return task.cancelling() > 0
 
     def _be_cancelled(self, error: BaseException) -> NoReturn:
-        _log.warning("handler %s was cancelled, and raised %r", self._handler, error)
+        _log.warning("handler %s was cancelled, and raised %s", self._handler, kind_of(error))
         raise asyncio.CancelledError from error
 
     async def _go_on_without(

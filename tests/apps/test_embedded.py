@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,9 +14,14 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 
 from asyncconsumer import ClosedError, ConfigError, Consumer, ConsumerApp
+from asyncconsumer.consumer.wishes import wish_of
 from asyncconsumer.embedding.embedded import Embedded
+from asyncconsumer.embedding.pages import page
 from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered
+from asyncconsumer.outside import Outside
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.testing.cluster.groups import GroupCluster
 from asyncconsumer.work.health import AppHealth, AppState, standing_of
 from tests.helpers import until
 
@@ -61,6 +67,9 @@ class Thing(Embedded):
         if failure := self._error or self.worse_at_the_end:
             raise failure
 
+    def can_start(self, error: Exception | None = None) -> None:
+        self._cannot_start = error
+
     def die(self, error: Exception) -> None:
         assert self._task
         self._error = error
@@ -105,6 +114,93 @@ async def test_what_cannot_start_keeps_the_web_app_from_starting() -> None:
             pytest.fail("the web app started")
     with pytest.raises(ConfigError, match="no such option"):
         await anext(aiter(Thing(cannot_start=ConfigError("no such option")).cleanup_ctx()))
+
+
+def nobody() -> NoBrokerAnswered:
+    return NoBrokerAnswered((ConnectFailed("k:9092", "refused"),))
+
+
+async def test_without_kafka_the_web_app_starts_and_goes_on_trying(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    thing = Thing(cannot_start=nobody())
+    async with thing.lifespan(FastAPI()):
+        told = thing.look()[""]
+        assert (told.live, told.ready, told.state) == (True, False, "starting")
+        assert "no broker answered" in (told.reason or "")
+        assert [page("GET", path, thing.look).status for path in ("/live", "/ready")] == [200, 503]
+        with pytest.raises(ClosedError):
+            await thing.current()
+        thing.can_start()
+        await until(lambda: thing.told == ["open"])
+        assert thing.look() == {"": WELL}
+        assert await thing.current() is thing
+    assert thing.told[-1] == "closed"
+    assert "Thing is not started yet, next try in 0." in caplog.text
+
+
+async def test_a_web_app_that_ends_before_kafka_is_there_does_not_wait() -> None:
+    thing = Thing(cannot_start=nobody())
+    async with asyncio.timeout(5), thing.lifespan():
+        pass
+    assert (thing.told, thing.look()[""].live) == ([], False)
+
+
+async def test_what_is_wrong_for_good_is_told_also_later() -> None:
+    thing = Thing(cannot_start=nobody())
+    async with thing.lifespan():
+        thing.can_start(ConfigError("no such option"))
+        await until(lambda: not thing.look()[""].live)
+        assert thing.look()[""].reason == "no such option"
+
+
+async def test_a_web_app_may_require_kafka() -> None:
+    @asynccontextmanager
+    async def existing(web_app: object) -> AsyncIterator[None]:
+        yield
+
+    async def in_aiohttp() -> None:
+        await anext(aiter(Thing(cannot_start=nobody()).cleanup_ctx(None, require_kafka=True)))
+
+    with pytest.raises(NoBrokerAnswered):
+        await in_aiohttp()
+    one, other = Thing(cannot_start=nobody()), Thing(cannot_start=nobody())
+    for span in (
+        one.lifespan(FastAPI(), require_kafka=True),
+        other.lifespan_with(existing, require_kafka=True)(None),
+    ):
+        with pytest.raises(NoBrokerAnswered):
+            async with span:
+                pytest.fail("the web app started")
+
+
+@pytest.mark.parametrize("kind", [ConsumerApp, Consumer])
+async def test_what_failed_to_open_can_be_opened_again(kind: Any) -> None:
+    """Wherever it failed: with its connections, or with what it was to read."""
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        outside = Outside(open_broker=cluster.open, randomness=Random(1))
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g"}
+        one = kind(outside=outside, heartbeat_thread=False, **options)
+        if kind is ConsumerApp:
+
+            @one.handler("t")  # type: ignore[untyped-decorator]
+            async def handle(value: bytes) -> None: ...
+
+        else:
+            one._wish = wish_of(["t"], None, None)
+        for _ in range(2):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Consumer, "_change_to", failing)
+                with pytest.raises(NoBrokerAnswered):
+                    async with one:
+                        pytest.fail("it was opened")
+        async with asyncio.timeout(20), one.lifespan():
+            await until(lambda: one.look()[""].ready)
+
+
+async def failing(*_: object) -> None:
+    raise nobody()
 
 
 async def test_what_dies_is_told_and_the_web_app_goes_on(caplog: pytest.LogCaptureFixture) -> None:

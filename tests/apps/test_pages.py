@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient as AsgiClient
 
 from asyncconsumer.apps.aiohttp import health_pages
-from asyncconsumer.embedding.metrics import metrics
+from asyncconsumer.consumer import HealthState
+from asyncconsumer.embedding.metrics import STATES, metrics
 from asyncconsumer.embedding.pages import asgi, page
 from asyncconsumer.embedding.standing import Standing, together
+from asyncconsumer.work.health import AppState, HandlerHealth
 from tests.apps.test_embedded import WELL, Thing
 
 pytestmark = pytest.mark.fast
@@ -93,7 +96,7 @@ def test_prometheus_can_read_the_metrics() -> None:
     assert samples({"": BUSY}) == {
         "asyncconsumer_live": [({}, 1)],
         "asyncconsumer_ready": [({}, 1)],
-        "asyncconsumer_state": [({"state": "consuming"}, 1)],
+        "asyncconsumer_state": [({"state": one}, one == "consuming") for one in STATES],
         "asyncconsumer_lag_records": [
             ({"topic": "orders", "partition": "0"}, 7),
             ({"topic": 'a"b\\', "partition": "0"}, 1),
@@ -114,6 +117,38 @@ def test_what_only_grows_is_a_counter() -> None:
 def test_metrics_of_several_workers_are_told_apart() -> None:
     live = samples({"1": BUSY, "2": DEAD})["asyncconsumer_live"]
     assert live == [({"worker": "1"}, 1), ({"worker": "2"}, 0)]
+
+
+def test_a_state_that_was_left_is_0_and_no_series_goes_away() -> None:
+    idle = replace(BUSY, state="idle")
+    before, after = (samples({"": one})["asyncconsumer_state"] for one in (BUSY, idle))
+    assert [labels for labels, _ in before] == [labels for labels, _ in after]
+    assert [labels["state"] for labels, value in after if value] == ["idle"]
+    assert sum(value for _, value in after) == 1
+
+
+def test_every_state_has_a_series() -> None:
+    assert {*AppState, *HealthState} <= set(STATES)
+    odd = samples({"": replace(BUSY, state="of a newer version")})["asyncconsumer_state"]
+    assert odd[-1] == ({"state": "of a newer version"}, 1)
+
+
+def test_every_metric_is_explained() -> None:
+    health = HandlerHealth(*range(9))
+    seconds = {"heartbeat": 1.0, "fetch": 1.0, "progress": 1.0}
+    full = replace(BUSY, handlers={"bill": asdict(health)}, seconds_since=seconds)
+    text = metrics({"1": full, "2": full})
+    families = list(text_string_to_metric_families(text))
+    assert all(one.documentation for one in families)
+    assert text.count("# HELP ") == text.count("# TYPE ") == len(families)
+    assert "asyncconsumer_handler_parked_total" in text
+
+
+def test_metrics_have_the_group() -> None:
+    parts = {"1": replace(BUSY, group="billing"), "2": replace(STALLED, group="billing")}
+    for name, rows in samples(parts).items():
+        assert {labels.get("group") for labels, _ in rows} == {"billing"}, name
+    assert together(parts).group == "billing"
 
 
 def test_pages_are_mounted_into_fastapi() -> None:

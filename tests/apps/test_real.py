@@ -24,7 +24,10 @@ async def test_a_handler_that_fails_is_told_by_live(
         await until(lambda: page("GET", "/ready", app.look).status == 200)
         await send(kafka, topic, [1])
         await until(lambda: page("GET", "/live", app.look).status == 503)
-        assert b"no such customer" in page("GET", "/live", app.look).body
+        body = page("GET", "/live", app.look).body.decode()
+        assert f"failed with {topic}[0]@0: ValueError" in body
+        for path in ("/live", "/ready", "/status", "/metrics"):
+            assert b"no such customer" not in page("GET", path, app.look).body
         await until(lambda: "the web app goes on without it" in caplog.text)
     assert "no such customer" in caplog.text
 

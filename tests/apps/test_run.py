@@ -1,11 +1,13 @@
 """`asyncconsumer run` as its user sees it: workers, what is told of them, how it ends."""
 
+import asyncio
 import signal
 import sys
 from contextlib import aclosing
 from pathlib import Path
 
 import psutil
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from asyncconsumer.testing.handles import KafkaHandle
@@ -69,6 +71,42 @@ async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_pat
         assert await one.ends_in_the_midst() == 0, one.told
         assert "draining, within 20 s" in one.told
         await has_the_rest_kept(one)
+
+
+PATIENT = """
+from asyncconsumer import ConsumerApp
+from examples import worker
+
+app = ConsumerApp(
+    bootstrap_servers=worker.BROKERS,
+    group_id=worker.GROUP,
+    auto_offset_reset="earliest",
+    group_protocol={protocol!r},
+    {session}
+)
+app.handler(worker.TOPIC, concurrency=4)(worker.keep)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_the_group_does_not_wait_for_a_worker_that_was_killed(
+    kafka: KafkaHandle, tmp_path: Path, protocol: str, count: int
+) -> None:
+    """Its session would last for minutes, or, as the broker has it, for 45 s."""
+    session = "session_timeout_ms=600_000" if protocol == "classic" else ""
+    module = PATIENT.format(protocol=protocol, session=session)
+    (tmp_path / "orders_app.py").write_text(module)
+    async with service(kafka, tmp_path) as one:
+        one.start(*RUN, "orders_app:app", "--workers", str(count), "--port", str(one.port))
+        await one.tells(" is up: process ", times=count)
+        await one.says("/ready", 200)
+        await asyncio.sleep(1.5)  # each tells its member id once a second
+        for child in psutil.Process(one.process.pid).children()[:1]:
+            child.kill()
+        await one.send(50)
+        await until(lambda: len(one.kept()) == one.sent, seconds=35)
+        assert await one.ends() == 0, one.told
 
 
 async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path) -> None:

@@ -228,10 +228,10 @@ async def failure(wanted: Any, bad: Record) -> DeserializationFailed:
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (raising(ValueError("no")), r"ValueError\('no'\)"),
-        (raising_later(ValueError("no")), r"ValueError\('no'\)"),
-        (RaisingWithPlace(), r"ValueError\('no'\)"),
-        (PydanticOrder, "validation error"),
+        (raising(ValueError("no")), "deserialized: ValueError\\."),
+        (raising_later(ValueError("no")), "deserialized: ValueError\\."),
+        (RaisingWithPlace(), "deserialized: ValueError\\."),
+        (PydanticOrder, "ValidationError"),
         (MsgspecOrder, "ValidationError|DecodeError"),
         (str, "UnicodeDecodeError"),
         (
@@ -262,7 +262,7 @@ class Panic(BaseException):
 async def test_a_panic_is_a_failure_too_and_a_cancellation_is_none(
     how: Callable[[BaseException], Any],
 ) -> None:
-    assert "Panic('no')" in str(await failure(how(Panic("no")), record()))
+    assert "Panic" in str(await failure(how(Panic("no")), record()))
     with pytest.raises(asyncio.CancelledError):
         await failure(how(asyncio.CancelledError()), record())
 

@@ -144,7 +144,7 @@ async def test_json_is_checked_by_its_schema(writer: Writer, registry: SchemaReg
     assert await made(checked, data) == PLAIN
     assert await made(unchecked, data) == PLAIN
     bad = data[:5] + b'{"item": 5}'
-    with pytest.raises(Exception, match="'id' is a required property"):
+    with pytest.raises(Exception, match="ValidationError"):
         checked.reader("value")(record(bad))
     assert unchecked.reader("value")(record(bad)) == {"item": 5}
 
@@ -163,7 +163,7 @@ async def test_json_schemas_refer_to_others(writer: Writer, registry: SchemaRegi
     _, several = await writer.register("orders", orders, "JSON", ("order.json", of_order))
     checked = registry.json_schema()
     assert await made(checked, framed(several, b'[{"id": 1}]')) == [{"id": 1}]
-    with pytest.raises(Exception, match="'id' is a required property"):
+    with pytest.raises(Exception, match="ValidationError"):
         checked.reader("value")(record(framed(several, b"[{}]")))
 
 

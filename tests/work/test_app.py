@@ -20,6 +20,7 @@ from asyncconsumer import (
     Record,
     Retry,
     TopicPartition,
+    Value,
 )
 from asyncconsumer.errors import HandlerFailed, NoBrokerAnswered
 from asyncconsumer.serdes import deserializer_of
@@ -173,7 +174,10 @@ async def test_values_become_what_is_annotated_also_by_asking_first(kafka: Kafka
 
     class Handler:
         async def __call__(
-            self, order: Order, length: Annotated[int, deserializer_of(asks)], key: bytes
+            self,
+            order: Annotated[Order, Value],
+            length: Annotated[int, deserializer_of(asks)],
+            key: bytes,
         ) -> None:
             seen.append((order.id, length, key))
 
@@ -298,7 +302,7 @@ async def test_a_handler_that_fails_ends_the_block_and_is_raised(kafka: KafkaHan
             raise ValueError("four")
         seen.append(int(value))
 
-    with pytest.raises(HandlerFailed, match=r"four.*on_error='skip'") as caught:
+    with pytest.raises(HandlerFailed, match=r"\[0\]@4: ValueError.*on_error='skip'") as caught:
         async with one:
             await asyncio.Event().wait()
     assert isinstance(caught.value.__cause__, ValueError)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from asyncconsumer import ConfigError, Key, Record, Value
+from asyncconsumer import ConfigError, ConsumerApp, Key, Record, Value
+from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.wire.record import Headers
 from asyncconsumer.work.arguments import arguments_of
 
@@ -79,3 +80,81 @@ def test_names_of_a_record_are_not_given_its_value() -> None:
 def test_a_method_of_no_object_is_refused() -> None:
     with pytest.raises(ConfigError, match="of which object"):
         given(Shop.sell)
+
+
+class Depends:
+    """As web frameworks have it."""
+
+    def __init__(self, dependency: Callable[[], object]) -> None:
+        self.dependency = dependency
+
+
+def get_db() -> str:
+    return "db"
+
+
+Db = Annotated[str, Depends(get_db)]
+INJECTED = Depends(get_db)
+AVRO = deserializer_of(Order)
+
+
+def annotated(db: Annotated[str, Depends(get_db)]) -> None: ...
+def second(order: Order, db: Db) -> None: ...
+def optional(order: Order, db: Db | None) -> None: ...
+def doubly(db: Annotated[Db, "of the shop"]) -> None: ...
+def with_default(order: Order, db: Db = "") -> None: ...
+def by_default(order: Order, db: Any = INJECTED) -> None: ...
+def constrained(order: Annotated[Order, Field(description="sold")]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function", [annotated, second, optional, doubly, with_default, by_default, constrained]
+)
+def test_what_nobody_injects_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match=r"parameter '(db|order)'.*Dependencies are not injected"):
+        given(function)
+
+
+def test_in_a_batch_it_is_refused_as_well() -> None:
+    def inside(orders: list[Order], dbs: list[Db]) -> None: ...
+    def outside(dbs: Annotated[list[str], Depends(get_db)]) -> None: ...
+    def meant(numbers: list[Annotated[list[int], Value]]) -> None: ...
+
+    for function in (inside, outside):
+        with pytest.raises(ConfigError, match="Dependencies are not injected"):
+            arguments_of("h", function, batch=True)
+    assert len(arguments_of("h", meant, batch=True)) == 1
+
+
+def test_what_belongs_to_the_type_of_the_value_is_left_to_it() -> None:
+    def numbers(values: list[Annotated[int, Field(gt=0)]], record: Record) -> None: ...
+    def meant(order: Annotated[Order, Depends(get_db), Value]) -> None: ...
+
+    assert len(arguments_of("h", numbers, batch=False)) == 2
+    assert given(meant) == [ORDER]
+
+
+def test_a_second_parameter_is_not_given_the_value_silently() -> None:
+    def same(order: dict[str, Any], other: dict[str, Any]) -> None: ...
+    def bare(order: Order, db) -> None: ...  # type: ignore[no-untyped-def] # noqa: ANN001
+    def beside(order: Annotated[Order, Value], db: str) -> None: ...
+    def deserialized(db: str, order: Annotated[Order, AVRO]) -> None: ...
+    def three(record: Record, key: str, order: Order, db: str) -> None: ...
+
+    for function in (same, bare, beside, deserialized, three):
+        with pytest.raises(ConfigError, match=r"'(other|db)' would be given the value, and so"):
+            given(function)
+
+
+def test_the_value_is_given_twice_to_whoever_says_so() -> None:
+    def twice(order: Annotated[Order, Value], text: Annotated[str, Value]) -> None: ...
+    def others(key: str, again: Annotated[str, Key], record: Record, headers: Headers) -> None: ...
+
+    assert given(twice) == [ORDER, '{"id": 7}']
+    assert given(others) == ["k", "k", RECORD, RECORD.headers]
+
+
+def test_it_is_told_when_the_handler_is_registered() -> None:
+    app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
+    with pytest.raises(ConfigError, match="handler second, parameter 'db'"):
+        app.handler("t")(second)

@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from random import Random
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
 from asyncconsumer import ClosedError, Record, TopicPartition, dead_letters
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
+from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered, RecordTooLarge
+from asyncconsumer.model import Address
+from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.members import admin_of
@@ -24,60 +25,59 @@ WRONG = Failure(ValueError("wrong"), 3, "g", "h")
 
 
 class Producer:
-    """Aiokafka's, as far as it is used; a test says what goes wrong."""
+    """Ours, as far as it is used; a test says what goes wrong."""
 
     down = False
     too_large: frozenset[bytes] = frozenset()
     written: list[bytes]
+    reached: list[tuple[Address, ...]]
     open = 0
 
-    def __init__(self, **options: Any) -> None:
-        self._message_accumulator = self.client = self
-        assert (options["acks"], options["enable_idempotence"]) == ("all", True)
+    def __init__(self, config: ConnectionConfig, **options: Any) -> None:
+        assert isinstance(options["randomness"], Random)
+        Producer.reached.append(config.addresses)
 
-    async def start(self) -> None:
-        if Producer.down:
-            raise KafkaConnectionError("nobody there")
+    async def __aenter__(self) -> Self:
         Producer.open += 1
+        return self
 
-    async def close(self) -> None: ...
+    async def __aexit__(self, *_: object) -> None:
+        Producer.open -= 1
 
-    async def stop(self) -> None:
-        Producer.open = max(0, Producer.open - 1)
-
-    def fail_all(self, error: Exception) -> None: ...
-
-    async def send(
-        self, topic: str, value: bytes, *, key: Any, partition: Any, headers: Any
-    ) -> Any:
-        told = asyncio.get_running_loop().create_future()
+    async def find_topic(self, topic: str) -> None:
         if Producer.down:
-            told.set_exception(KafkaConnectionError("gone"))
-        elif value in Producer.too_large:
-            told.set_exception(MessageSizeTooLargeError())
-        else:
-            Producer.written.append(value)
-            told.set_result(SimpleNamespace(offset=len(Producer.written)))
-        return told
+            raise NoBrokerAnswered(())
+
+    async def send(self, records: list[ProducerRecord]) -> dict[ProducerRecord, Outcome]:
+        return {one: self._sent(one) for one in records}
+
+    def _sent(self, record: ProducerRecord) -> Outcome:
+        value = record.value or b""
+        if Producer.down:
+            return ConnectFailed("k:1", "nobody there")
+        if value in Producer.too_large:
+            return RecordTooLarge(record.topic)
+        Producer.written.append(value)
+        return len(Producer.written)
 
 
 @contextmanager
 def producers() -> Iterator[type[Producer]]:
     """Those of all letters are such."""
-    Producer.down, Producer.too_large, Producer.written, Producer.open = False, frozenset(), [], 0
+    Producer.down, Producer.too_large, Producer.open = False, frozenset(), 0
+    Producer.written, Producer.reached = [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dead_letters, "AIOKafkaProducer", Producer)
+        patch.setattr(dead_letters, "Producer", Producer)
         yield Producer
+    assert Producer.open == 0
 
 
 @asynccontextmanager
-async def letters(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DeadLetters]:
-    monkeypatch.setattr(dead_letters, "AIOKafkaProducer", Producer)
-    Producer.down, Producer.too_large, Producer.written, Producer.open = False, frozenset(), [], 0
+async def letters() -> AsyncIterator[DeadLetters]:
     config = ConnectionConfig(bootstrap_servers="k:1")
-    async with DeadLetters("dead", config, randomness=Random(1)) as one:
-        yield one
-    assert Producer.open == 0
+    with producers():
+        async with DeadLetters("dead", config, randomness=Random(1)) as one:
+            yield one
 
 
 def letter(value: bytes, offset: int = 7) -> Record:
@@ -89,98 +89,92 @@ def letter(value: bytes, offset: int = 7) -> Record:
 @pytest.mark.fast
 @simulated(seeds=range(5))
 async def test_a_write_is_tried_until_it_succeeds() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        async with letters(patch) as one, asyncio.TaskGroup() as group:
-            Producer.down = True
-            writing = [group.create_task(one.write(letter(b"%d" % n, n), WRONG)) for n in range(3)]
-            await asyncio.sleep(3600)
-            assert not any(task.done() for task in writing)
-            assert "nobody there" in (one.last_error or "")
-            Producer.down = False
-            await asyncio.wait(writing)
-            assert sorted(Producer.written) == [b"0", b"1", b"2"]
-            assert one.written == 3
+    async with letters() as one, asyncio.TaskGroup() as group:
+        Producer.down = True
+        writing = [group.create_task(one.write(letter(b"%d" % n, n), WRONG)) for n in range(3)]
+        await asyncio.sleep(3600)
+        assert not any(task.done() for task in writing)
+        assert "nobody there" in (one.last_error or "")
+        Producer.down = False
+        await asyncio.wait(writing)
+        assert sorted(Producer.written) == [b"0", b"1", b"2"]
+        assert one.written == 3
 
 
 @pytest.mark.fast
 @simulated(seeds=range(5))
 async def test_one_that_is_refused_holds_up_no_other() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        async with letters(patch) as one, asyncio.TaskGroup() as group:
-            Producer.too_large = frozenset({b"large"})
-            large = group.create_task(one.write(letter(b"large"), WRONG))
-            await asyncio.sleep(60)
-            await one.write(letter(b"small", 8), WRONG)
-            assert not large.done()
-            Producer.too_large = frozenset()  # somebody changed the topic
-            await large
-            assert Producer.written == [b"small", b"large"]
+    async with letters() as one, asyncio.TaskGroup() as group:
+        Producer.too_large = frozenset({b"large"})
+        large = group.create_task(one.write(letter(b"large"), WRONG))
+        await asyncio.sleep(60)
+        await one.write(letter(b"small", 8), WRONG)
+        assert not large.done()
+        Producer.too_large = frozenset()  # somebody changed the topic
+        await large
+        assert Producer.written == [b"small", b"large"]
 
 
 @pytest.mark.fast
 @simulated(seeds=range(5))
 async def test_closing_does_not_wait_for_what_cannot_be_written() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        async with asyncio.TaskGroup() as group:
-            async with letters(patch) as one:
-                Producer.down = True
-                writing = group.create_task(one.write(letter(b"x"), WRONG))
-                await asyncio.sleep(60)
-            writing.cancel()
-        with pytest.raises(ClosedError):
-            await one.write(letter(b"y"), WRONG)
+    async with asyncio.TaskGroup() as group:
+        async with letters() as one:
+            Producer.down = True
+            writing = group.create_task(one.write(letter(b"x"), WRONG))
+            await asyncio.sleep(60)
+        writing.cancel()
+    with pytest.raises(ClosedError):
+        await one.write(letter(b"y"), WRONG)
 
 
 @pytest.mark.fast
 @simulated(seeds=range(2))
 async def test_letters_that_nobody_waits_for_any_more_are_written_and_forgotten() -> None:
     """Their partition was taken away. Later another topic of that name has others there."""
-    with pytest.MonkeyPatch.context() as patch:
-        async with letters(patch) as one:
-            Producer.down = True
-            for _ in range(2):
-                for n in range(3):
-                    with pytest.raises(TimeoutError):
-                        async with asyncio.timeout(1):
-                            await one.write(letter(b"%d" % n, n), WRONG)
-            Producer.down = False
-            await asyncio.sleep(60)
-            assert sorted(Producer.written) == [b"0", b"1", b"2"]
-            assert not one._letters
-            await one.write(letter(b"another", 1), WRONG)
-            assert Producer.written[3:] == [b"another"]
-            assert not one._letters
+    async with letters() as one:
+        Producer.down = True
+        for _ in range(2):
+            for n in range(3):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await one.write(letter(b"%d" % n, n), WRONG)
+        Producer.down = False
+        await asyncio.sleep(60)
+        assert sorted(Producer.written) == [b"0", b"1", b"2"]
+        assert not one._letters
+        await one.write(letter(b"another", 1), WRONG)
+        assert Producer.written[3:] == [b"another"]
+        assert not one._letters
 
 
 @pytest.mark.fast
 @simulated(seeds=range(2))
 async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it() -> None:
     """Whoever has its partition now would try it again, after what followed it was done."""
-    with pytest.MonkeyPatch.context() as patch:
-        async with letters(patch) as one:
-            Producer.down = True
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(30):
-                    await one.write(letter(b"parked"), WRONG, partition=0)
-            Producer.down = False
-            await asyncio.sleep(60)
-            assert (Producer.written, one._letters) == ([], {})
-            await one.write(letter(b"parked"), WRONG, partition=0)
-            assert Producer.written == [b"parked"]
+    async with letters() as one:
+        Producer.down = True
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(30):
+                await one.write(letter(b"parked"), WRONG, partition=0)
+        Producer.down = False
+        await asyncio.sleep(60)
+        assert (Producer.written, one._letters) == ([], {})
+        await one.write(letter(b"parked"), WRONG, partition=0)
+        assert Producer.written == [b"parked"]
 
 
 @pytest.mark.fast
 @simulated(seeds=range(2))
 async def test_two_records_of_one_place_are_two_letters() -> None:
     """The topic was made anew while the letter of the first was not written yet."""
-    with pytest.MonkeyPatch.context() as patch:
-        async with letters(patch) as one, asyncio.TaskGroup() as group:
-            Producer.down = True
-            for value in (b"old", b"new", b"new"):
-                group.create_task(one.write(letter(value), WRONG))
-            await asyncio.sleep(1)
-            Producer.down = False
-        assert Producer.written == [b"old", b"new"]
+    async with letters() as one, asyncio.TaskGroup() as group:
+        Producer.down = True
+        for value in (b"old", b"new", b"new"):
+            group.create_task(one.write(letter(value), WRONG))
+        await asyncio.sleep(1)
+        Producer.down = False
+    assert Producer.written == [b"old", b"new"]
 
 
 @pytest.mark.fast
@@ -202,8 +196,7 @@ async def test_a_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) ->
     assert first.headers[0] == ("mine", b"1")
     assert [text for name, text in first.headers if name == "dlt.topic"] == [b"t"]
     assert dict(first.headers)["dlt.attempts"] == b"3"
-    assert (second.key, second.value, second.headers[0]) == (None, b"", ("empty", None))
-    assert dict(second.headers)["dlt.no_value"] == b"true"
+    assert (second.key, second.value, second.headers[0]) == (None, None, ("empty", None))
     assert len(dict(second.headers)["dlt.error.message"]) == 1000
 
 

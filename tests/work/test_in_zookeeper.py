@@ -3,28 +3,17 @@
 import pytest
 
 from asyncconsumer import ConsumerApp, Record
-from asyncconsumer import dead_letters as module
 from asyncconsumer.testing.clock import simulated
 from tests.group.test_seeds import world
 from tests.helpers import until
-from tests.work.test_dead_letters import Producer
+from tests.work.test_dead_letters import producers
 
 pytestmark = pytest.mark.fast
 
 
 @simulated(seeds=range(2))
 async def test_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
-    told: list[set[str]] = []
-
-    def producer(**options: object) -> Producer:
-        servers = options["bootstrap_servers"]
-        assert isinstance(servers, list)
-        told.append(set(servers))
-        return Producer(**options)
-
-    Producer.down, Producer.too_large, Producer.written, Producer.open = False, frozenset(), [], 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "AIOKafkaProducer", producer)
+    with producers() as producer:
         async with world() as (cluster, zookeeper, controller, outside):
             await controller.register()
             for topic in ("t", "dead"):
@@ -44,5 +33,6 @@ async def test_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
                     raise ValueError("no")
 
             async with one:
-                await until(lambda: len(Producer.written) == 1)
-            assert told == [set(cluster.bootstrap_servers.split(","))]
+                await until(lambda: len(producer.written) == 1)
+            known = {str(one) for one in producer.reached[0]}
+            assert (len(producer.reached), known) == (1, {*cluster.bootstrap_servers.split(",")})

@@ -249,7 +249,11 @@ async def test_what_is_no_exception_is_a_failure_like_any_other(on_error: Any) -
                 raise Panic("at the disco")
 
         began = asyncio.get_running_loop().time()
-        with pytest.raises(HandlerFailed, match="disco") if on_error == "stop" else nullcontext():
+        with (
+            pytest.raises(HandlerFailed, match=r"t\[0\]@1: Panic\.")
+            if on_error == "stop"
+            else nullcontext()
+        ):
             async with one:
                 await until(lambda: one.consumer._rebalancer.finished().get(A) == 3)
         assert asyncio.get_running_loop().time() - began < 5
@@ -447,6 +451,39 @@ async def test_an_app_can_be_opened_again() -> None:
                     await one.failed()
             assert "failed with t[0]@3" in (one.health().reason or "")
     assert seen == [0, 1, 2]
+
+
+@simulated(seeds=range(3))
+async def test_a_handler_that_does_not_end_holds_up_only_its_own_process() -> None:
+    """The group goes on within the grace: another member gets the record at once."""
+    async with cluster_of() as cluster:
+        cluster.append("t", 0, 1)
+        one, other = app(cluster, shutdown_grace_ms=100), app(cluster, seed=3)
+        begun, enough, taken = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        @one.handler("t")
+        async def stubborn(record: Record) -> None:
+            begun.set()
+            while not enough.is_set():
+                with suppress(asyncio.CancelledError):
+                    await enough.wait()
+
+        @other.handler("t")
+        async def take(record: Record) -> None:
+            taken.set()
+
+        async def leave() -> None:
+            async with one:
+                await begun.wait()
+
+        async with asyncio.TaskGroup() as group:
+            leaving = group.create_task(leave())
+            await begun.wait()
+            async with other:
+                await taken.wait()
+                assert not leaving.done()  # its block ends when its handler does
+                enough.set()
+        assert cluster.shelf.offsets["g"][A]["offset"] == 1
 
 
 def test_a_handler_that_does_not_end_is_named(caplog: pytest.LogCaptureFixture) -> None:

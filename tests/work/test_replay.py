@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from asyncconsumer import ConfigError, ConsumerApp, Record
+from asyncconsumer import ConfigError, ConsumerApp, Record, TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.work.replay import Kind, Replayed, replay
 from tests.helpers import until
@@ -77,6 +78,50 @@ async def test_what_is_sent_back_is_handled_and_not_sent_again(shop: Shop) -> No
 async def test_letters_of_others_stay_where_they_are(shop: Shop) -> None:
     shop.group = shop.kafka.group()
     assert await replay(shop.app(), send=True) == Replayed(Counter(), 2)
+
+
+async def forge(shop: Shop, **told: object) -> None:
+    """A letter that somebody wrote who may write to the topic of the letters."""
+    true = {"topic": shop.topic, "partition": 0, "offset": 1, "timestamp": 1, "group": shop.group}
+    texts = {
+        f"dlt.{name}": text if isinstance(text, bytes) else str(text).encode()
+        for name, text in {**true, **told}.items()
+    }
+    servers = shop.kafka.bootstrap_servers
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        await producer.send_and_wait(shop.dead, b"pay mallory", headers=list(texts.items()))
+
+
+async def test_only_partitions_that_the_app_reads_are_written_to(shop: Shop) -> None:
+    """Who may write letters must not write elsewhere with the rights of whoever sends them back."""
+    payments = await shop.kafka.topic()
+    await forge(shop, topic=payments)
+    await forge(shop, topic=shop.dead)
+    await forge(shop, topic="__consumer_offsets")
+    await forge(shop, partition=2)
+    await forge(shop, partition=-1)
+    await forge(shop, topic=b"\xff")
+    await forge(shop, handler=b"\xff", partition=1)  # odd, and meant for us
+    done = await replay(shop.app(), send=True)
+    assert (done.found.total(), done.others) == (3, 6)
+    async with AIOKafkaConsumer(bootstrap_servers=shop.kafka.bootstrap_servers) as consumer:
+        ends = await consumer.end_offsets([TopicPartition(payments, 0)])
+    assert list(ends.values()) == [0]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("topic", "reads"),
+    [("named", True), ("shop.eu", True), ("a.shop", False), ("__consumer_offsets", False)],
+)
+def test_which_topics_an_app_reads(topic: str, reads: bool) -> None:
+    one = ConsumerApp(bootstrap_servers="k:1", group_id="g")
+
+    async def handle(record: Record) -> None: ...
+
+    one.handler("named")(handle)
+    one.handler(pattern=r"shop\..*|__.*")(handle)
+    assert one.reads(topic) is reads
 
 
 async def test_on_the_command_line(shop: Shop, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry
 from asyncconsumer.testing.clock import run, simulated
 from tests.work.test_dead_letters import producers
-from tests.work.world import app, cluster_of
+from tests.work.world import app, cluster_of, until
 
 pytestmark = pytest.mark.fast
 
@@ -56,21 +56,44 @@ async def test_a_retry_topic_that_was_just_made_is_waited_for() -> None:
             assert await one.consumer.partitions_for("nowhere") == frozenset()
 
 
-def test_a_topic_for_letters_that_is_not_there_is_mentioned(
+def test_a_topic_for_letters_that_is_not_there_is_mentioned_and_told_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def start(dead: str) -> None:
+    told: list[tuple[bool, str, str | None]] = []
+
+    async def start(dead: str, fails: bool) -> None:
         async with cluster_of() as cluster:
             cluster.add_topic("dead", 1)
-            one = app(cluster)
-            handling(one, dead_letter_topic=dead)
-            async with one:
-                assert one.health()
+            one = app(cluster, shutdown_grace_ms=100)
 
-    run(lambda: start("dead"), seed=1)
-    assert "is not there" not in caplog.text
-    run(lambda: start("gone"), seed=1)
-    assert "its dead_letter_topic 'gone' is not there" in caplog.text
+            @one.handler("t", dead_letter_topic=dead)
+            async def handle(record: Record) -> None:
+                raise ValueError("no")
+
+            if fails:
+                cluster.append("t", 0, 5)
+            async with one:
+                await until(lambda: one.consumer.health().ready)
+                await asyncio.sleep(2)
+                standing = one.standing()
+                told.append((standing.ready, standing.state, standing.reason))
+                await asyncio.sleep(600)
+                standing = one.standing()
+                told.append((standing.ready, standing.state, standing.reason))
+
+    run(lambda: start("dead", False), seed=1)
+    assert ([one[0] for one in told], "is not there" in caplog.text) == ([True, True], False)
+    told.clear()
+    run(lambda: start("gone", False), seed=1)
+    reason = "the topic is not there, and the brokers do not create it: create it"
+    assert caplog.text.count(f"dead letters to gone: {reason}") == 1
+    assert [(ready, reason in (why or "")) for ready, _, why in told] == [(False, True)] * 2
+    told.clear()
+    caplog.clear()
+    run(lambda: start("gone", True), seed=1)
+    assert [one[:2] for one in told] == [(False, "handler_bound")] * 2
+    assert all(reason in (why or "") for _, _, why in told)
+    assert len(caplog.records) < 120  # in ten minutes: at most ten a minute
 
 
 @simulated(seeds=range(2))
@@ -90,7 +113,7 @@ async def test_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
                 await asyncio.sleep(120)
                 told = one.standing()
                 assert (told.ready, told.state) == (False, "handler_bound")
-                assert "1 records cannot be written to dead: KafkaConn" in (told.reason or "")
+                assert "1 records cannot be written to dead: ConnectFailed" in (told.reason or "")
                 producer.down = False
                 await asyncio.sleep(30)
                 assert (one.standing().ready, one.standing().reason) == (True, None)

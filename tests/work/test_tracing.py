@@ -2,10 +2,11 @@
 
 import asyncio
 import builtins
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import pytest
 from opentelemetry import trace
@@ -13,6 +14,7 @@ from opentelemetry import trace
 from asyncconsumer import Batch, ConfigError, ConsumerApp, Record
 from asyncconsumer.fetch.events import Events
 from asyncconsumer.outside import Outside
+from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.work.handler import Handler, Handling
 from asyncconsumer.work.running import Around, Running
@@ -24,11 +26,29 @@ TRACE, SENDER = 0xABC, 0x123
 HEADERS = [("traceparent", b"00-%032x-%016x-01" % (TRACE, SENDER)), ("odd", b"\xff"), ("no", None)]
 
 
-class Span(NamedTuple):
-    name: str
-    parent: int  # the id of its trace
-    links: list[int]
-    attributes: dict[str, Any]
+class Span(trace.NonRecordingSpan):
+    def __init__(self, name: str, parent: int, links: list[int], attributes: Any) -> None:
+        super().__init__(trace.INVALID_SPAN_CONTEXT)
+        self.name = name
+        self.parent = parent  # the id of its trace
+        self.links = links
+        self.attributes: dict[str, Any] = attributes
+        self.told: list[str] = []
+
+    def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
+        self.told.append(f"{name} {attributes}")
+
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: Any = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        self.told += traceback.format_exception(exception)
+
+    def set_status(self, status: Any, description: str | None = None) -> None:
+        self.told.append(f"{status.status_code} {status.description}")
 
 
 class Tracer:
@@ -37,13 +57,14 @@ class Tracer:
 
     @contextmanager
     def start_as_current_span(
-        self, name: str, *, context: Any, kind: Any, attributes: Any, links: Any
-    ) -> Iterator[None]:
+        self, name: str, *, context: Any, kind: Any, attributes: Any, links: Any, **exceptions: bool
+    ) -> Iterator[Span]:
         assert kind is trace.SpanKind.CONSUMER
+        assert exceptions == {"record_exception": False, "set_status_on_exception": False}
         sender = trace.get_current_span(context).get_span_context()
         linked = [link.context.span_id for link in links]
         self.spans.append(Span(name, sender.trace_id, linked, attributes))
-        yield
+        yield self.spans[-1]
 
 
 @contextmanager
@@ -52,6 +73,13 @@ def tracer() -> Iterator[Tracer]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace, "get_tracer", lambda _: one)
         yield one
+
+
+def quotes(data: bytes) -> int:
+    raise ValueError(data)
+
+
+own = deserializer_of(quotes)
 
 
 async def handled(function: Any, records: list[Record], **how: Any) -> None:
@@ -91,6 +119,23 @@ async def test_a_batch_has_links_to_the_traces_of_its_records() -> None:
     [span] = one.spans
     assert (span.parent, span.links) == (0, [SENDER, SENDER])
     assert span.attributes["messaging.batch.message_count"] == 3
+
+
+@simulated(seeds=range(2))
+async def test_a_failure_is_told_without_what_a_deserializer_quotes() -> None:
+    async def fails(record: Record) -> None:
+        raise ValueError("mine")
+
+    async def takes(number: Annotated[int, own]) -> None: ...
+
+    for handle, told in ((fails, "ValueError: mine"), (takes, "cannot be deserialized")):
+        with tracer() as one:
+            await handled(handle, [Record("t", 0, 5, value=b"4111")], on_error="skip")
+        [span] = one.spans
+        text = "".join(span.told)
+        assert told in text
+        assert "StatusCode.ERROR" in text
+        assert "4111" not in text
 
 
 def test_without_the_package_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

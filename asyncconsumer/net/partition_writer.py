@@ -1,0 +1,199 @@
+"""Writes records to one partition, so that the broker recognises what it has already."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from asyncconsumer.errors import (
+    BrokerError,
+    ClusterAccessDenied,
+    ConfigError,
+    ConsumerError,
+    InvalidRecord,
+    MalformedResponse,
+    RecordListTooLarge,
+    RecordTooLarge,
+    UnsupportedBroker,
+)
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.brokers import Brokers, Traffic
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.wire.produce_messages import (
+    BatchProducer,
+    BatchRecord,
+    InitProducerIdRequest,
+    ProduceRequest,
+    encode_batch,
+)
+from asyncconsumer.wire.record import Headers
+
+_BATCH_BYTES: Final = 500_000  # half of what topics take by default
+_RECORD_OVERHEAD: Final = 100
+# A broker that waits for replicas gives up, and says so, before we close the connection.
+_SHARE_OF_TIMEOUT: Final = 0.7
+_ABOUT_RECORDS: Final = (RecordTooLarge, RecordListTooLarge, InvalidRecord)
+_NOT_IDEMPOTENT: Final = BatchProducer()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProducerRecord:
+    """A record to be written. Without a partition its key chooses one, as Java's producer does.
+
+    The same object, sent again after a failure, is the same record.
+    """
+
+    topic: str
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: Headers = field(default=(), repr=False)
+    partition: int | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in a batch."""
+        size = _RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
+        return size + sum(len(name) + len(text or b"") for name, text in self.headers)
+
+
+Outcome: TypeAlias = int | ConsumerError
+"""The offset that a record has, or why it is not certain that it was written."""
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Records that are written together or not at all; sent again, it is the same bytes."""
+
+    records: Sequence[ProducerRecord]
+    data: bytes = field(default=b"", repr=False)
+
+
+class PartitionWriter:
+    """The idempotent producer of one partition. One task at a time may `write`.
+
+    A batch whose answer was lost is in doubt. Sent again, it is the same batch of the same
+    producer, and the broker writes it once. If that is impossible, it begins as another producer:
+    then records may be written twice, and none is taken for another one.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, brokers: Brokers, cluster: Cluster, now_ms: Callable[[], int]
+    ) -> None:
+        self._tp = tp
+        self._brokers = brokers
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._producer: BatchProducer | None = None  # with the sequence of the next record
+        self._in_doubt: _Batch | None = None
+
+    def doubts(self, record: ProducerRecord) -> bool:
+        """Whether it may have written this record."""
+        return self._in_doubt is not None and record in self._in_doubt.records
+
+    async def write(
+        self, records: Sequence[ProducerRecord], outcomes: dict[ProducerRecord, Outcome]
+    ) -> None:
+        """Write records, in their order; one that the broker refuses holds up no other."""
+        batches = self._batches(records)
+        while batches:
+            batch = batches.popleft()
+            try:
+                first = await self._produce(batch)
+            except _ABOUT_RECORDS as error:
+                self._begin_anew()
+                if len(batch.records) == 1:
+                    outcomes[batch.records[0]] = error
+                else:  # one of them is to blame
+                    batches.extendleft(_Batch([one]) for one in reversed(batch.records))
+            except ConsumerError as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    self._begin_anew()
+                outcomes |= {one: error for each in (batch, *batches) for one in each.records}
+                return
+            else:
+                outcomes |= {one: first + n for n, one in enumerate(batch.records)}
+
+    def _batches(self, records: Sequence[ProducerRecord]) -> deque[_Batch]:
+        """What is in doubt goes first, if all of it is still to be written."""
+        doubt = self._in_doubt
+        if doubt is None:
+            return deque(_cut(records))
+        known = set(doubt.records)
+        if not known <= set(records):
+            self._begin_anew()
+            return deque(_cut(records))
+        return deque([doubt, *_cut([one for one in records if one not in known])])
+
+    async def _produce(self, batch: _Batch) -> int:
+        """The offset of its first record."""
+        if self._producer is None:
+            self._producer = await self._identified()
+        leader = self._cluster.leader(self._tp).broker.address
+        connection = await self._brokers.connection(leader, Traffic.PRODUCE)
+        if not batch.data:
+            batch.data = self._encoded(batch, self._producer)
+        timeout_ms = int(self._brokers.config.request_timeout_ms * _SHARE_OF_TIMEOUT)
+        self._in_doubt = batch
+        answer = await connection.request(
+            ProduceRequest(*self._tp, batch.data, timeout_ms=timeout_ms)
+        )
+        offset = _offset_of(answer.to_object(), self._tp, answer.API_VERSION)
+        self._in_doubt = None
+        if self._producer is not _NOT_IDEMPOTENT:
+            following = (self._producer.sequence + len(batch.records)) % 2**31
+            self._producer = self._producer._replace(sequence=following)
+        return offset
+
+    async def _identified(self) -> BatchProducer:
+        """An id from any broker. Without one a record whose answer is lost is written twice."""
+        try:
+            answer = await self._cluster.ask_any(InitProducerIdRequest())
+        except UnsupportedBroker:
+            return _NOT_IDEMPOTENT
+        told = answer.to_object()
+        if code := told["error_code"]:
+            error = BrokerError.of(code, "an id for a producer")
+            if isinstance(error, ClusterAccessDenied):  # brokers before Kafka 2.8 ask for a right
+                return _NOT_IDEMPOTENT
+            raise error
+        return BatchProducer(told["producer_id"], told["producer_epoch"], 0)
+
+    def _encoded(self, batch: _Batch, producer: BatchProducer) -> bytes:
+        rows = [BatchRecord(one.key, one.value, one.headers) for one in batch.records]
+        try:
+            return encode_batch(rows, self._now_ms(), producer)
+        except (TypeError, ValueError) as error:
+            reason = f"a record for {self._tp} cannot be encoded: {type(error).__name__}"
+            raise ConfigError(reason) from error
+
+    def _begin_anew(self) -> None:
+        self._producer = self._in_doubt = None
+
+
+def _cut(records: Iterable[ProducerRecord]) -> Iterable[_Batch]:
+    """Batches of records that are not too large together."""
+    batch: list[ProducerRecord] = []
+    size = 0
+    for record in records:
+        if batch and size + record.size > _BATCH_BYTES:
+            yield _Batch(batch)
+            batch, size = [], 0
+        batch.append(record)
+        size += record.size
+    if batch:
+        yield _Batch(batch)
+
+
+def _offset_of(answer: dict[str, Any], tp: TopicPartition, version: int) -> int:
+    """Where the first record of a batch is, or the BrokerError that says why it is nowhere."""
+    rows = [
+        row
+        for topic in answer["topics"]
+        for row in topic["partitions"]
+        if (topic["name"], row["partition"]) == tp
+    ]
+    if len(rows) != 1:
+        raise MalformedResponse("Produce", version, 0, f"{len(rows)} rows for {tp}")
+    if code := rows[0]["error_code"]:
+        raise BrokerError.of(code, f"a record for {tp}")
+    return int(rows[0]["base_offset"])

@@ -1,0 +1,146 @@
+"""Writes records to topics, over the same connections as everything else here."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from aiokafka.partitioner import murmur2
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import BrokerError, ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.net.brokers import Brokers, Opener
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.metadata import Topic
+from asyncconsumer.net.opening import open_connection
+from asyncconsumer.net.partition_writer import Outcome, PartitionWriter, ProducerRecord
+from asyncconsumer.wire.messages import MetadataRequest
+
+
+class Producer:
+    """An idempotent producer, within its ``async with`` block. One task at a time may `send`.
+
+    A record that fails is not tried again here: send the same object again.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        randomness: Random,
+        opener: Opener = open_connection,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._brokers = Brokers(config, randomness=randomness, opener=opener)
+        self._cluster = Cluster(self._brokers, randomness=randomness)
+        self._randomness = randomness
+        self._now_ms = now_ms or _now_ms
+        self._writers: dict[TopicPartition, PartitionWriter] = {}
+        self._stale: set[str] = set()  # topics whose leaders may have changed
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._brokers)
+            await stack.enter_async_context(self._cluster)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, where)
+
+    async def send(self, records: Collection[ProducerRecord]) -> dict[ProducerRecord, Outcome]:
+        """Write records. What became of each is its offset, or an error.
+
+        A record that has an offset is on all replicas in sync.
+        """
+        outcomes: dict[ProducerRecord, Outcome] = {}
+        placed: dict[TopicPartition, list[ProducerRecord]] = {}
+        try:
+            await self._learn({one.topic for one in records})
+        except ConsumerError as error:
+            return dict.fromkeys(records, error)
+        for record in records:
+            try:
+                placed.setdefault(self._placed(record), []).append(record)
+            except ConsumerError as error:
+                outcomes[record] = error
+        async with asyncio.TaskGroup() as group:
+            for tp, some in placed.items():
+                work = self._writer(tp).write(some, outcomes)
+                group.create_task(work, name=f"produce to {tp}")
+        self._stale |= {one.topic for one in records if isinstance(outcomes[one], ConsumerError)}
+        return outcomes
+
+    async def find_topic(self, topic: str) -> None:
+        """Return if a topic is there, or raise. Brokers that create topics create it now."""
+        self._stale.add(topic)
+        await self._learn({topic})
+        self._topic(topic)
+
+    def _writer(self, tp: TopicPartition) -> PartitionWriter:
+        if tp not in self._writers:
+            self._writers[tp] = PartitionWriter(tp, self._brokers, self._cluster, self._now_ms)
+        return self._writers[tp]
+
+    async def _learn(self, topics: set[str]) -> None:
+        """Who leads their partitions, if that is not known or in doubt."""
+        known = self._cluster.metadata.topics
+        wanted = {
+            one
+            for one in topics
+            if one in self._stale or one not in known or known[one].error is not None
+        }
+        if not wanted:
+            return
+        await self._cluster.refresh(wanted)
+        if missing := [one for one in sorted(wanted) if self._is_missing(one)]:
+            await self._cluster.ask_any(MetadataRequest(missing, create=True))
+            await self._cluster.refresh(missing)
+        self._stale -= wanted
+
+    def _is_missing(self, topic: str) -> bool:
+        try:
+            self._topic(topic)
+        except BrokerError as error:
+            return isinstance(error, UnknownTopicOrPartition)
+        return False
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._cluster.metadata.topics.get(name)
+        if topic is None or (topic.error is None and not topic.partitions):
+            raise UnknownTopicOrPartition(f"topic {name!r}")
+        if topic.error is not None:
+            raise BrokerError.of(topic.error.code, topic.error.about)
+        return topic
+
+    def _placed(self, record: ProducerRecord) -> TopicPartition:
+        topic = self._topic(record.topic)
+        if record.partition is not None:
+            return TopicPartition(record.topic, record.partition)
+        doubted = (tp for tp, writer in self._writers.items() if writer.doubts(record))
+        number = self._chosen(topic, record.key)
+        return next(doubted, TopicPartition(record.topic, number))
+
+    def _chosen(self, topic: Topic, key: bytes | None) -> int:
+        """By its key, as Java's producer does; without a key any that has a leader."""
+        everyone = sorted(topic.partitions)
+        if key is not None:
+            hashed: int = murmur2(key) & 0x7FFFFFFF
+            return everyone[hashed % len(everyone)]
+        brokers = self._cluster.metadata.brokers
+        led = [number for number in everyone if topic.partitions[number].leader in brokers]
+        return self._randomness.choice(led or everyone)
+
+
+def _now_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
