@@ -63,9 +63,14 @@ class Following:
         if self.failure is not None:
             raise self.failure
 
+    @property
+    def is_within(self) -> bool:
+        """Whether one of our own tasks asks, as on behalf of a listener."""
+        return asyncio.current_task() in self._tasks
+
     def check_not_within(self) -> None:
         """Raise if it is one of our own tasks that asks, for `end` would wait for it."""
-        if asyncio.current_task() in self._tasks:
+        if self.is_within:
             raise ConfigError(
                 f"{self._who}: a listener cannot end what it is told of, which waits for it: "
                 "have the task that reads records do that"

@@ -44,7 +44,7 @@ class Worker:
                 scope.start(self._obey(), "obey")
                 async with self._app as app:
                     scope.start(self._report(), "report")
-                    await app.consumer.assigned()
+                    await app.consumer.wait_joined()
                     self._opening = None
                     static = app.consumer.config.member.group_instance_id is not None
                     self._line.tell(up=True, static=static, grace=self._grace_ms / 1000)

@@ -39,6 +39,20 @@ class ConsumerRebalanceListener:
         return None
 
 
+class ListenerList(list[object]):
+    """The listeners of a consumer, in the order in which they are told."""
+
+    def __init__(self, main: object = None) -> None:
+        super().__init__(() if main is None else (main,))
+        self._main = main  # what the constructor or `subscribe` was given
+
+    def replace(self, listener: object) -> None:
+        """Have this one in place of the one that was given before, if that is still there."""
+        at = self.index(self._main) if self._main in self else len(self)
+        self[at : at + 1] = [listener]
+        self._main = listener
+
+
 def checked(listener: object) -> object:
     """It, if it can be told of anything: one that cannot would never be missed."""
     if not any(callable(getattr(listener, name, None)) for name in _METHODS):

@@ -97,7 +97,7 @@ class NotAssigned(ConsumerError):
 
 
 class NoCommittedOffset(ConsumerError):
-    """The group has no offset of a partition, and auto_offset_reset is none."""
+    """A partition has no committed offset, and auto_offset_reset is "none". A seek mends it."""
 
     def __init__(self, partition: object) -> None:
         super().__init__(partition)
@@ -105,8 +105,9 @@ class NoCommittedOffset(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"{self.partition}: the group has committed no offset there, and auto_offset_reset is "
-            "'none'. Commit one, or take 'earliest' or 'latest'"
+            f"{self.partition} has no committed offset, and auto_offset_reset is 'none', so it is "
+            "not read. Call seek(), seek_to_beginning() or seek_to_end() for it and read on, or "
+            "set auto_offset_reset to 'earliest' or 'latest'"
         )
 
 
