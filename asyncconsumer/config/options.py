@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncconsumer.config.checks import refuse_unknown
 from asyncconsumer.config.connection import ConnectionConfig
@@ -11,6 +11,13 @@ from asyncconsumer.errors import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+_CONTEXT: Final = "give ssl_context, e.g. ssl.create_default_context(cafile='authority.pem')"
+IN_SSL_CONTEXT: Final = dict.fromkeys(
+    ("ssl_cafile", "ssl_capath", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_crlfile"),
+    _CONTEXT,
+) | {"ssl_check_hostname": "set check_hostname of the ssl_context"}
+"""Options of other clients in whose place there is an ssl_context, each with what to do."""
 
 Config = TypeVar("Config", bound="DataclassInstance")
 
@@ -36,11 +43,24 @@ def split(
 
     Raises for an option that none of them has, and for options that do not go together.
     """
-    left = dict(options)
+    for name in IN_SSL_CONTEXT.keys() & options.keys():
+        raise ConfigError(f"there is no {name}: {IN_SSL_CONTEXT[name]}")
+    refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
+    left = given(options)
     connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
     check_together(connection, fetch)
-    refuse_unknown(left, ConnectionConfig, FetchConfig, also=own)
     return connection, fetch
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that have a value: None stands for the default, as with other clients.
+
+    Raises if there are no servers.
+    """
+    left = {name: value for name, value in options.items() if value is not None}
+    if not left.get("bootstrap_servers"):
+        raise ConfigError("bootstrap_servers is missing: name at least one as 'host:port'")
+    return left
 
 
 def take(options: dict[str, Any], kind: type[Config]) -> Config:

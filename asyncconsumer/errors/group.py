@@ -50,7 +50,9 @@ class ConsumerTimeout(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"no record within {self.timeout_ms} ms (consumer_timeout_ms); go on reading to wait on"
+            f"no record came within {self.timeout_ms} ms (consumer_timeout_ms). Go on reading to "
+            "wait on, or leave the option out, which waits for ever; idle_timeout_ms ends the loop "
+            "instead. aiokafka has another option of this name, which is not needed here"
         )
 
 

@@ -53,26 +53,24 @@ async def take(reader: Consumer[Any, Any], count: int) -> list[tuple[int, int]]:
 
 @simulated([1, 2, 3])
 async def test_partitions_given_to_the_constructor_are_assigned_when_the_block_begins() -> None:
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, (), partitions=[A, B]) as one:
-            assert one.assignment == {A, B}
-            one.seek(A, 5)
-            one.pause(B)
-            assert await one.position(A) == 5
-            assert one.paused == {B}
-            assert await take(one, 2) == [(0, 5), (0, 6)]
+    async with cluster_of_ten() as cluster, consumer(cluster, (), partitions=[A, B]) as one:
+        assert one.assignment == {A, B}
+        one.seek(A, 5)
+        one.pause(B)
+        assert await one.position(A) == 5
+        assert one.paused == {B}
+        assert await take(one, 2) == [(0, 5), (0, 6)]
 
 
 @simulated([1, 2, 3])
 async def test_partitions_are_assigned_when_assign_returns() -> None:
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, (), partitions=[A]) as one:
-            await one.assign([OTHER])
-            assert one.assignment == {OTHER}
-            one.seek(OTHER, 8)
-            assert await take(one, 1) == [(0, 8)]
-            await one.assign([])
-            assert one.assignment == frozenset()
+    async with cluster_of_ten() as cluster, consumer(cluster, (), partitions=[A]) as one:
+        await one.assign([OTHER])
+        assert one.assignment == {OTHER}
+        one.seek(OTHER, 8)
+        assert await take(one, 1) == [(0, 8)]
+        await one.assign([])
+        assert one.assignment == frozenset()
 
 
 @simulated([1, 2])
@@ -116,11 +114,10 @@ async def test_a_listener_may_assign_and_is_not_waited_for_by_itself() -> None:
             if A in partitions:
                 await one.assign([OTHER])
 
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, (), listener=Assigns()) as one:
-            await one.assign([A])
-            async with asyncio.timeout(5):
-                assert await one.wait_assigned() == {OTHER}
+    async with cluster_of_ten() as cluster, consumer(cluster, (), listener=Assigns()) as one:
+        await one.assign([A])
+        async with asyncio.timeout(5):
+            assert await one.wait_assigned() == {OTHER}
 
 
 # --- K2: no reset --------------------------------------------------------------------------------
@@ -267,10 +264,9 @@ async def test_wait_assigned_raises_what_keeps_the_assignment_from_coming() -> N
         def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
             raise OSError("disk full")
 
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, listener=Fails()) as one:
-            with pytest.raises(ListenerFailed):
-                await one.wait_assigned()
+    async with cluster_of_ten() as cluster, consumer(cluster, listener=Fails()) as one:
+        with pytest.raises(ListenerFailed):
+            await one.wait_assigned()
 
 
 @simulated([1, 2, 3])
@@ -285,12 +281,11 @@ async def test_a_second_subscribe_waits_for_the_first() -> None:
 
 @simulated([1])
 async def test_topics_and_partitions_do_not_mix() -> None:
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster) as one:
-            with pytest.raises(SubscriptionConflict):
-                await one.assign([A])
-            await one.subscribe(pattern="u")  # but a pattern takes the place of topics
-            assert await one.wait_assigned() == {OTHER}
+    async with cluster_of_ten() as cluster, consumer(cluster) as one:
+        with pytest.raises(SubscriptionConflict):
+            await one.assign([A])
+        await one.subscribe(pattern="u")  # but a pattern takes the place of topics
+        assert await one.wait_assigned() == {OTHER}
 
 
 # --- without a group -----------------------------------------------------------------------------

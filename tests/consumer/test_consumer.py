@@ -393,11 +393,13 @@ async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
         ({"group_id": ""}, "group_id must be a name"),
         ({"group_id": "g", "max_poll_interval_ms": 1}, "the session lives"),
         ({"group_idd": "g"}, "did you mean group_id"),
+        ({"group_id": "g", "retry_backoff_ms": 100}, "refresh_leader_backoff_ms"),
+        ({"group_id": "g", "ssl_cafile": "a.pem"}, "give ssl_context"),
+        ({"topics": ["t"]}, "one by one"),
         ({"group_id": "g", "group_protocol": "clasic"}, "did you mean classic"),
         ({"group_id": "g", "partition_assignment_strategy": "rang"}, "did you mean range"),
         ({"group_id": "g", "session_timeout_ms": 1000}, "at most a third"),
         ({"group_instance_id": "a"}, "group_id is not"),
-        ({}, "without a group_id"),
     ],
 )
 def test_wrong_options_are_told_at_once(options: dict[str, Any], reason: str) -> None:
