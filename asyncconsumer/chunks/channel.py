@@ -159,7 +159,7 @@ class Channel:
             if isinstance(self._ending, ClosedError) and not (finished and self._keeps_back()):
                 return None
             if self._ending is not None and not finished:
-                raise copy.copy(self._ending) from self._ending
+                raise copy.copy(self._ending) from self._ending.__cause__ or self._ending
             self._readable.clear()
             await self._readable.wait()
             self._since_breath = 0

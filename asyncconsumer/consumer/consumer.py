@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
 from asyncconsumer.consumer.connected import connect
-from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of
+from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.joined import Given, S, StreamKind
 from asyncconsumer.consumer.listener import ListenerList, checked
@@ -256,7 +256,8 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
             return Health(state=HealthState.IDLE, reason="nothing is subscribed")
         if (failure := self._following.failure) is not None:
             return Health(state=HealthState.CLOSED, reason=str(failure))
-        return health_of(self._joined.membership, self._rebalancer, self._connected.manager)
+        found = health_of(self._joined.membership, self._rebalancer, self._connected.manager)
+        return with_topics(found, self._joined.topics)
 
     def standing(self) -> Standing:
         """The same as plain values: this is what the pages of `asgi` show."""

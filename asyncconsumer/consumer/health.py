@@ -3,10 +3,11 @@
 import asyncio
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import Final, Protocol
 
+from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.embedding.standing import Standing, lag_by_name
 from asyncconsumer.errors import NoCommittedOffset
 from asyncconsumer.fetch.manager import FetchManager, Progress
@@ -78,6 +79,17 @@ def health_of(membership: Member, rebalancer: Rebalancer, manager: FetchManager)
         last_fetch=_ago(manager.last_heard, now),
         last_progress=_ago(manager.vitals.last_moved, now),
     )
+
+
+def with_topics(health: Health, topics: TopicCheck) -> Health:
+    """The same, unless topics are missing that it would have to read."""
+    if not health.ready:
+        return health
+    if (reason := topics.reason) is not None:
+        return replace(health, state=HealthState.STALLED, reason=reason)
+    if topics.unmatched is not None and not health.assignment:
+        return replace(health, reason=topics.unmatched)
+    return health
 
 
 def _state(

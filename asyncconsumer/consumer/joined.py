@@ -15,6 +15,7 @@ from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import ListenerList, listeners
 from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
 from asyncconsumer.consumer.progress_bar import Bar
+from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
 from asyncconsumer.consumer.wishes import ManualPartitions, Wish, named
@@ -94,7 +95,8 @@ class Joined(NamedTuple):
     transactions: Transactions
     open_stream: OpenStream
     kind: StreamKind[Batched]  # of its streams, by how they are committed
-    bar: asyncio.Task[None] | None  # that shows the progress
+    topics: TopicCheck
+    onlookers: list[asyncio.Task[None]]  # they only look, and end first
     stack: AsyncExitStack  # of what must be closed in the end
 
     def takes(self, wish: Wish) -> bool:
@@ -127,17 +129,18 @@ class Joined(NamedTuple):
     async def end(self) -> None:
         """Stop reading, commit, leave."""
         try:
-            if self.bar is not None:
-                await _ended(self.bar)  # while there is something to see
+            for task in self.onlookers:
+                await _ended(task)  # while there is something to see
             await self.following.end()
         finally:
             await self.stack.aclose()
 
 
 async def join(
-    wish: Wish, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
+    topics: TopicCheck, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
 ) -> Joined:
     """Begin to read what is wished for, with tasks of that scope."""
+    wish = topics.wish
     kafka, manager = connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(wish, config, given, coordinator, connected, scope)
@@ -168,9 +171,9 @@ async def join(
             if config.member.heartbeat_thread:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
-        bar = None
+        onlookers = [scope.start(topics.run(lambda: bool(rebalancer.reading)), "check topics")]
         if config.reading.progress:
-            bar = scope.start(Bar(named(wish), rebalancer, manager).run(), "progress")
+            onlookers.append(scope.start(Bar(named(wish), rebalancer, manager).run(), "progress"))
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
         return Joined(
             wish,
@@ -180,7 +183,8 @@ async def join(
             transactions,
             open_stream,
             kind,
-            bar,
+            topics,
+            onlookers,
             stack.pop_all(),
         )
 

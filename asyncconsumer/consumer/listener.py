@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, ConsumerError, ListenerFailed
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Listeners
@@ -89,12 +89,15 @@ async def _tell(
     method: Callable[[set[TopicPartition]], Any] | None = getattr(listener, name, None)
     if method is None:
         return
+    callback = f"{type(listener).__name__}.{name}"
     try:
         async with asyncio.timeout(seconds) as timeout:
             told = method(set(partitions))
             if inspect.isawaitable(told):
                 await told
-    except TimeoutError:
-        if not timeout.expired():
-            raise
-        _log.error("%s took more than %g s and was cancelled; the group goes on", name, seconds)
+    except ConsumerError:
+        raise
+    except Exception as error:
+        if not (isinstance(error, TimeoutError) and timeout.expired()):
+            raise ListenerFailed(callback, repr(error)) from error
+        _log.error("%s took more than %g s and was cancelled; the group goes on", callback, seconds)

@@ -4,14 +4,14 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.changes import Changes
-from asyncconsumer.consumer.connected import Connected, check_topics
 from asyncconsumer.consumer.joined import Given, Joined, join
 from asyncconsumer.consumer.listener import checked
 from asyncconsumer.consumer.steering import Steering
+from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.consumer.wishes import (
     ManualPartitions,
     ToAssign,
@@ -26,6 +26,9 @@ from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.tasks.scope import Scope
+
+if TYPE_CHECKING:
+    from asyncconsumer.consumer.connected import Connected
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.01
 
@@ -162,18 +165,19 @@ class Subscribing(Steering):
 
     async def _change_to(self, wish: Wish) -> None:
         self._scope.check_open()
-        if isinstance(wish, Topics):
-            await check_topics(self._connected.kafka, wish)
         there = self._joined
         if there is not None and there.following.failure is None and there.takes(wish):
+            await there.topics.look(wish)
             if isinstance(wish, ManualPartitions):
                 kept = wish.starts.keys() & self.assignment
                 self._go_to({one: wish.starts[one] for one in kept})
             self._joined = there.wanting(wish)
             await there.following.rebalancer.load_missing_offsets()
             return
+        topics = TopicCheck(self._connected.kafka.cluster, self.config, wish)
+        await topics.look()
         await self._leave()
-        self._joined = await join(wish, self.config, self._given, self._connected, self._scope)
+        self._joined = await join(topics, self.config, self._given, self._connected, self._scope)
         self._read_from(self._joined.stream)
 
     async def _leave(self) -> None:

@@ -82,10 +82,17 @@ METADATA: Final = Api(
 
 
 class MetadataRequest(TableRequest, api=METADATA):
-    """Brokers, and the topics asked for, by name or by id; of None all. Never creates a topic."""
+    """Brokers, and the topics asked for, by name or by id; of None all.
+
+    With `create` a broker may create topics that do not exist, if it is configured to.
+    """
 
     def __init__(
-        self, topics: Iterable[str] | None = (), *, topic_ids: Collection[UUID] = ()
+        self,
+        topics: Iterable[str] | None = (),
+        *,
+        topic_ids: Collection[UUID] = (),
+        create: bool = False,
     ) -> None:
         rows: list[Mapping[str, object]] | None = None
         if topics is not None:
@@ -94,7 +101,7 @@ class MetadataRequest(TableRequest, api=METADATA):
         super().__init__(
             {
                 "topics": rows,
-                "allow_auto_topic_creation": False,
+                "allow_auto_topic_creation": create,
                 "include_cluster_authorized_operations": False,
                 "include_topic_authorized_operations": False,
             },

@@ -370,6 +370,6 @@ def test_a_topic_that_is_not_there_is_mentioned(caplog: pytest.LogCaptureFixture
             await one.wait_assigned()
 
     run(lambda: read("t"), seed=1)
-    assert "is not there" not in caplog.text
+    assert "does not exist" not in caplog.text
     run(lambda: read("t", "tt"), seed=1)
-    assert "topic 'tt' is not there" in caplog.text
+    assert "topic 'tt' does not exist" in caplog.text
