@@ -93,6 +93,17 @@ class Following:
         self.committer.drop(len(wanted) - len(ours))
         return await self.committer.commit(ours, rewind=rewind and offsets is not None)
 
+    async def abandon(self, error: ConsumerError) -> None:
+        """Commit what is finished and leave the group, though nobody asked for it.
+
+        The error is raised where users wait.
+        """
+        _log.error("leaving %s: %s", self._who, error)
+        self._fail(error)
+        await self._stop_following()
+        self.rebalancer.streams.close(error)
+        await self._in_turn(*self._farewell)
+
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""
         self._fail(ClosedError(f"{self._who} was closed"))

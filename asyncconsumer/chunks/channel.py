@@ -199,6 +199,14 @@ class Channel:
         return bool(self._turns)
 
     @property
+    def is_due(self) -> bool:
+        """Whether its reader has something in hand, or could take something, and has not asked."""
+        in_hand = (
+            wanted and chunk.partition not in self._held for chunk, wanted in self._in_hand.items()
+        )
+        return bool(self._turns) or any(in_hand)
+
+    @property
     def motion(self) -> tuple[int, int]:
         """What changes whenever its reader takes something, be it one record of many."""
         return self.pops, sum(chunk.records.next_offset for chunk in self._in_hand)

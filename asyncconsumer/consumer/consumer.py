@@ -6,6 +6,7 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
 """
 
 import re
+import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
@@ -39,6 +40,7 @@ from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.routes import PerPartition, Routes, Spread
 from asyncconsumer.streams.taking import Taking
+from asyncconsumer.tasks.weakly import weakly
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
@@ -105,6 +107,16 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
             await self._leave()
         finally:
             await self._stack.__aexit__(kind, error, where)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_scope") and self._scope.is_open:  # what was refused has none
+            warnings.warn(
+                f"unclosed {self!r}: it was opened and its `async with` block was never left, so "
+                "its group waits for a session timeout",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
 
     @property
     def is_open(self) -> bool:
@@ -208,13 +220,13 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
             Poison(
                 reading.on_poison,
                 self._connected.manager.events,
-                self._skip_to,
+                weakly(self._skip_to),
                 self._connected.letters,
                 self.config.member.group_id or "",
             ),
-            self.commit if reading.commit_policy == "manual" else None,
+            weakly(self.commit) if reading.commit_policy == "manual" else None,
             self._limit,
-            read_again=self._read_again,
+            read_again=weakly(self._read_again),
         )
         return Reading(stream, how, partition)
 
@@ -280,9 +292,22 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         return self._connected.manager.stalled()
 
     def progress(self) -> Mapping[TopicPartition, Progress]:
-        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        """How far each partition of ours is fetched, the ends of its log, its broker, and when."""
         self._scope.check_open()
         return self._connected.manager.progress()
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the log as a fetch last told it; None until then."""
+        return self._end_of(partition, "high_watermark")
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """Up to where no transaction is open, as a fetch last told it; None until then."""
+        return self._end_of(partition, "last_stable_offset")
+
+    def _end_of(self, partition: TopicPartition, which: str) -> int | None:
+        known = self.progress().get(partition)
+        found: int = -1 if known is None else getattr(known, which)
+        return found if found >= 0 else None
 
     @property
     def _lookups(self) -> Lookups:

@@ -14,6 +14,7 @@ from asyncconsumer.consumer.health import HealthState, health_of
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
 from asyncconsumer.consumer.listener import ListenerList, listeners
 from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
+from asyncconsumer.consumer.poll_interval import leave_when_exceeded
 from asyncconsumer.consumer.progress_bar import Bar
 from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.consumer.transactions import Transactions
@@ -172,6 +173,10 @@ async def join(
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
         onlookers = [scope.start(topics.run(lambda: bool(rebalancer.reading)), "check topics")]
+        most = config.member.max_poll_interval_ms
+        if most is not None and not isinstance(membership, GrouplessMembership):
+            limit = leave_when_exceeded(following, coordinator.group_id, most)
+            onlookers.append(scope.start(limit, "poll interval"))
         if config.reading.progress:
             onlookers.append(scope.start(Bar(named(wish), rebalancer, manager).run(), "progress"))
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
@@ -187,6 +192,16 @@ async def join(
             onlookers,
             stack.pop_all(),
         )
+
+
+def store_without_members(
+    config: ConsumerConfig, given: Given, connected: Connected
+) -> OffsetStore:
+    """Where the offsets of the group are, for who is no member of it."""
+    kafka = connected.kafka
+    coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
+    store = _store(config, given, coordinator, ManualMembership(()), connected)
+    return ToldStore(store, given.interceptors) if given.interceptors else store
 
 
 def _early(config: ConsumerConfig) -> bool:

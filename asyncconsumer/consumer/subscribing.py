@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.changes import Changes
-from asyncconsumer.consumer.joined import Given, Joined, join
+from asyncconsumer.consumer.direct_offsets import DirectOffsets
+from asyncconsumer.consumer.joined import Given, Joined, join, store_without_members
 from asyncconsumer.consumer.listener import checked
 from asyncconsumer.consumer.steering import Steering
 from asyncconsumer.consumer.topic_check import TopicCheck
@@ -192,6 +193,13 @@ class Subscribing(Steering):
         finally:
             self._joined = None
             self._read_from(None)
+
+    @property
+    def _direct_offsets(self) -> DirectOffsets | None:
+        if self._joined is not None or self.config.zookeeper is not None:
+            return None
+        self._scope.check_open()
+        return DirectOffsets(store_without_members(self.config, self._given, self._connected))
 
     @property
     def _there(self) -> Joined:

@@ -56,6 +56,22 @@ class ConsumerTimeout(ConsumerError):
         )
 
 
+class PollIntervalExceeded(ConsumerError):
+    """A reader did not ask for the next record within max_poll_interval_ms: it left the group."""
+
+    def __init__(self, group: str, interval_ms: int) -> None:
+        super().__init__(group, interval_ms)
+        self.group = group
+        self.interval_ms = interval_ms
+
+    def __str__(self) -> str:
+        return (
+            f"no record was asked for within {self.interval_ms} ms (max_poll_interval_ms), so this "
+            f"consumer left group {self.group!r}, and others read its partitions. Call subscribe() "
+            "to join again; raise the option, or leave it out, if the work takes longer"
+        )
+
+
 class StreamsExist(ConsumerError):
     """A connector makes its streams once."""
 

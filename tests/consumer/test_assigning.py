@@ -126,30 +126,32 @@ async def test_a_listener_may_assign_and_is_not_waited_for_by_itself() -> None:
 @simulated([1, 2, 3])
 @pytest.mark.parametrize("way", ["seek", "seek_to_beginning", "seek_to_end", "commit"])
 async def test_a_partition_without_an_offset_goes_on_after_a_seek(way: str) -> None:
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, ("u",), auto_offset_reset="none") as one:
-            with pytest.raises(NoCommittedOffset, match=r"u\[0\].*seek"):
-                await take(one, 1)
-            assert one.assignment == {OTHER}
-            health = one.health()
-            assert (health.state, health.ready) == (HealthState.STALLED, False)
-            assert "u[0]" in (health.reason or "")
-            with pytest.raises(NoCommittedOffset):
-                await one.position(OTHER)
-            match way:
-                case "seek":
-                    one.seek(OTHER, 6)
-                case "seek_to_beginning":
-                    one.seek_to_beginning(OTHER)
-                case "seek_to_end":
-                    one.seek_to_end(OTHER)
-                    assert await one.position(OTHER) == 10
-                    cluster.append(*OTHER, 1)
-                case "commit":
-                    await one.commit({OTHER: 9})
-                    await one.subscribe("u")
-            first = {"seek": 6, "seek_to_beginning": 0, "seek_to_end": 10, "commit": 9}[way]
-            assert await take(one, 1) == [(0, first)]
+    async with (
+        cluster_of_ten() as cluster,
+        consumer(cluster, ("u",), auto_offset_reset="none") as one,
+    ):
+        with pytest.raises(NoCommittedOffset, match=r"u\[0\].*seek"):
+            await take(one, 1)
+        assert one.assignment == {OTHER}
+        health = one.health()
+        assert (health.state, health.ready) == (HealthState.STALLED, False)
+        assert "u[0]" in (health.reason or "")
+        with pytest.raises(NoCommittedOffset):
+            await one.position(OTHER)
+        match way:
+            case "seek":
+                one.seek(OTHER, 6)
+            case "seek_to_beginning":
+                one.seek_to_beginning(OTHER)
+            case "seek_to_end":
+                one.seek_to_end(OTHER)
+                assert await one.position(OTHER) == 10
+                cluster.append(*OTHER, 1)
+            case "commit":
+                await one.commit({OTHER: 9})
+                await one.subscribe("u")
+        first = {"seek": 6, "seek_to_beginning": 0, "seek_to_end": 10, "commit": 9}[way]
+        assert await take(one, 1) == [(0, first)]
 
 
 @simulated([1, 2])
@@ -173,25 +175,29 @@ async def test_other_partitions_are_read_while_one_has_no_offset() -> None:
 
 @simulated([1])
 async def test_a_partition_without_an_offset_raises_in_its_own_stream() -> None:
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, (), partitions={A: 2, B: None}, auto_offset_reset="none") as a:
-            async for stream in a.partitions():
-                if stream.partition == A:
-                    assert (await anext(aiter(stream))).offset == 2
-                else:
-                    with pytest.raises(NoCommittedOffset):
-                        await anext(aiter(stream))
-                    a.seek(B, 3)
-                    assert (await anext(aiter(stream))).offset == 3
-                    break
+    async with (
+        cluster_of_ten() as cluster,
+        consumer(cluster, (), partitions={A: 2, B: None}, auto_offset_reset="none") as a,
+    ):
+        async for stream in a.partitions():
+            if stream.partition == A:
+                assert (await anext(aiter(stream))).offset == 2
+            else:
+                with pytest.raises(NoCommittedOffset):
+                    await anext(aiter(stream))
+                a.seek(B, 3)
+                assert (await anext(aiter(stream))).offset == 3
+                break
 
 
 @simulated([1])
 async def test_the_error_of_a_partition_that_is_revoked_is_not_raised() -> None:
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, (), partitions=[A], auto_offset_reset="none") as one:
-            await one.assign({B: 0})
-            assert await take(one, 1) == [(1, 0)]
+    async with (
+        cluster_of_ten() as cluster,
+        consumer(cluster, (), partitions=[A], auto_offset_reset="none") as one,
+    ):
+        await one.assign({B: 0})
+        assert await take(one, 1) == [(1, 0)]
 
 
 @simulated([1])
@@ -271,12 +277,15 @@ async def test_wait_assigned_raises_what_keeps_the_assignment_from_coming() -> N
 
 @simulated([1, 2, 3])
 async def test_a_second_subscribe_waits_for_the_first() -> None:
-    async with cluster_of_ten() as cluster:
-        async with consumer(cluster, ()) as one, asyncio.TaskGroup() as group:
-            group.create_task(one.subscribe("t"))
-            await asyncio.sleep(0)
-            await one.subscribe("u")
-            assert await one.wait_assigned() == {OTHER}
+    async with (
+        cluster_of_ten() as cluster,
+        consumer(cluster, ()) as one,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(one.subscribe("t"))
+        await asyncio.sleep(0)
+        await one.subscribe("u")
+        assert await one.wait_assigned() == {OTHER}
 
 
 @simulated([1])

@@ -47,11 +47,13 @@ async def test_health_names_a_topic_that_does_not_exist(
 @simulated([1])
 @pytest.mark.fast
 async def test_health_names_the_topic_of_a_partition_that_does_not_exist() -> None:
-    async with GroupCluster(Random(1)) as cluster:
-        async with consumer(cluster, (), partitions=[TopicPartition("tpyo", 0)]) as one:
-            health = one.health()
-            assert not health.ready
-            assert "tpyo" in (health.reason or "")
+    async with (
+        GroupCluster(Random(1)) as cluster,
+        consumer(cluster, (), partitions=[TopicPartition("tpyo", 0)]) as one,
+    ):
+        health = one.health()
+        assert not health.ready
+        assert "tpyo" in (health.reason or "")
 
 
 @simulated([1])
