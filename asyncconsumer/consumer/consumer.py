@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
 from asyncconsumer.consumer.connected import connect
+from asyncconsumer.consumer.damage import Refetching
 from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.joined import Given, S, StreamKind
@@ -213,14 +214,15 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
     def _reading_of(
         self, stream: Batched, partition: TopicPartition | None = None
     ) -> Reading[K, V]:
-        reading = self.config.reading
+        reading, skip_to = self.config.reading, weakly(self._skip_to)
+        aiter(stream).recover = Refetching(stream.position, skip_to).recover
         how = How(
             *self._deserializers,
             self._given.interceptors,
             Poison(
                 reading.on_poison,
                 self._connected.manager.events,
-                weakly(self._skip_to),
+                skip_to,
                 self._connected.letters,
                 self.config.member.group_id or "",
             ),
