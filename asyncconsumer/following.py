@@ -68,9 +68,14 @@ class Following:
         if self.failure is not None:
             raise self.failure
 
+    @property
+    def is_within(self) -> bool:
+        """Whether one of our own tasks asks, as on behalf of a listener."""
+        return asyncio.current_task() in self._tasks
+
     def check_not_within(self) -> None:
         """Raise if it is one of our own tasks that asks, for `end` would wait for it."""
-        if asyncio.current_task() in self._tasks:
+        if self.is_within:
             raise ConfigError(
                 f"{self._who}: a listener cannot end what it is told of, which waits for it: "
                 "have the task that reads records do that"
@@ -100,6 +105,17 @@ class Following:
         """Acknowledge what was handed out, because the block was left without an error."""
         for stream in self.rebalancer.streams.all():
             stream.acknowledge_at_exit()
+
+    async def abandon(self, error: ConsumerError) -> None:
+        """Commit what is finished and leave the group, though nobody asked for it.
+
+        The error is raised where users wait.
+        """
+        _log.error("leaving %s: %s", self._who, error)
+        self._fail(error)
+        await self._stop_following()
+        self.rebalancer.streams.close(error)
+        await self._in_turn(*self._farewell)
 
     async def end(self) -> None:
         """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""

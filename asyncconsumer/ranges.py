@@ -35,7 +35,7 @@ class RangeReader:
 
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str],
+        bootstrap_servers: str | Sequence[str] = "",
         *,
         retry_timeout_ms: int = 60_000,
         max_buffered_bytes: int = 32 * 2**20,

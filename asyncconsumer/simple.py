@@ -63,7 +63,7 @@ class SimpleConsumer:
 
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str],
+        bootstrap_servers: str | Sequence[str] = "",
         *,
         auto_offset_reset: str = "none",
         on_skip: Callable[[Skipped], None] | None = None,

@@ -78,7 +78,7 @@ async def read_as_member(servers: str, topic: str, *, partitions: int, count: in
         auto_offset_reset="earliest",
         auto_commit_interval_ms=1000,
     ) as consumer:
-        assert len(await consumer.assigned()) == partitions
+        assert len(await consumer.wait_assigned()) == partitions
         watch = Watch()
         seen = 0
         async for _record in consumer:

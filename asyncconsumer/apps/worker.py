@@ -47,7 +47,7 @@ class Worker:
                 async with self._app as app:
                     self._opened.set()
                     scope.start(self._report(), "report")
-                    await app.consumer.assigned()
+                    await app.consumer.wait_joined()
                     self._opening = None
                     static = app.consumer.config.member.group_instance_id is not None
                     self._line.tell(member=app.consumer.member_id)

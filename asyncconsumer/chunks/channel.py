@@ -159,7 +159,7 @@ class Channel:
             if isinstance(self._ending, ClosedError) and not (finished and self._keeps_back()):
                 return None
             if self._ending is not None and not finished:
-                raise copy.copy(self._ending) from self._ending
+                raise copy.copy(self._ending) from self._ending.__cause__ or self._ending
             self._readable.clear()
             await self._readable.wait()
             self._since_breath = 0
@@ -197,6 +197,14 @@ class Channel:
     def readable(self) -> bool:
         """Whether its reader could take something at once."""
         return bool(self._turns)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its reader has something in hand, or could take something, and has not asked."""
+        in_hand = (
+            wanted and chunk.partition not in self._held for chunk, wanted in self._in_hand.items()
+        )
+        return bool(self._turns) or any(in_hand)
 
     @property
     def motion(self) -> tuple[int, int]:

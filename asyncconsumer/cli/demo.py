@@ -102,7 +102,7 @@ async def _share_by_kafka(console: Console, kafka: Kafka) -> None:
         for name in ("alice", "bob")
     )
     async with first:
-        await first.assigned()
+        await first.wait_assigned()
         joined = time.monotonic()
         async with second:
             while not second.assignment:  # noqa: ASYNC110 - a demo may look

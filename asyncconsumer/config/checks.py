@@ -2,7 +2,7 @@
 
 import difflib
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -10,6 +10,21 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.model import Address
 
 DEFAULT_PORT: Final = 9092
+_SERVERS: Final = "bootstrap_servers"
+_OTHERWISE_CALLED: Final[Mapping[str, str]] = {
+    "bootstrap": _SERVERS,
+    "broker": _SERVERS,
+    "broker_list": _SERVERS,
+    "brokers": _SERVERS,
+    "hosts": _SERVERS,
+    "metadata_broker_list": _SERVERS,
+    "servers": _SERVERS,
+    "auto_commit": "enable_auto_commit",
+    "consumer_group": "group_id",
+    "deserializer": "value_deserializer",
+    "group": "group_id",
+    "offset_reset": "auto_offset_reset",
+}
 
 
 def whole_number(name: str, value: object, least: int) -> None:
@@ -47,17 +62,31 @@ def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
 def refuse_unknown(
     options: Iterable[str], *kinds: type[object], also: Iterable[str] = (), prefix: str = ""
 ) -> None:
-    """Raise for the first option left that nobody took, with the nearest right name in any case.
+    """Raise for the first option of which there is none, with the nearest name that there is.
 
     All names have the prefix for their users, and it makes none of them more alike.
     """
-    known = [*also, *(field.name for kind in kinds for field in fields(kind))]  # type: ignore[arg-type] # dataclasses
-    spelled = {name.lower(): f"{prefix}{name}" for name in known}
+    known = {*also, *(field.name for kind in kinds for field in fields(kind))}  # type: ignore[arg-type] # dataclasses
+    spelled = {_plain(name): f"{prefix}{name}" for name in sorted(known)}
     for name in options:
-        near = difflib.get_close_matches(name.lower(), spelled, 1, 0.6)
-        right = spelled[near[0]] if near else ", ".join(sorted(spelled.values()))
-        hint = f"did you mean {right}?" if near else f"there are {right}"
+        if name in known:
+            continue
+        right = _nearest(_plain(name), spelled)
+        hint = f"did you mean {right}?" if right else f"there are {', '.join(spelled.values())}"
         raise ConfigError(f"unknown option {prefix + name!r}: {hint}")
+
+
+def _plain(name: str) -> str:
+    """A name without what differs between the spellings of clients."""
+    return name.lower().replace(".", "_").replace("-", "_")
+
+
+def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
+    """The option that is meant, if one is like enough, or other clients call it so."""
+    if (meant := _OTHERWISE_CALLED.get(name, name)) in spelled:
+        return spelled[meant]
+    near = difflib.get_close_matches(name, spelled, 1, 0.6)
+    return spelled[near[0]] if near else None
 
 
 def parse_servers(

@@ -99,6 +99,8 @@ class ConnectionConfig:
     def _check_login(self) -> None:
         mechanism = self.sasl_mechanism
         if not self.logs_in:
+            if mechanism is not None:
+                one_of("sasl_mechanism", mechanism, SASL_MECHANISMS)
             for given in fields(self):
                 if given.name in _LOGIN_ONLY and getattr(self, given.name) is not None:
                     raise ConfigError(
@@ -130,8 +132,7 @@ class ConnectionConfig:
         object.__setattr__(self, "sasl_oauth_token_provider", provider)
 
 
-_LOGIN_ONLY: Final = {
-    "sasl_mechanism",
+_LOGIN_ONLY: Final = {  # a mechanism alone does no harm, and others have one by default
     "sasl_plain_username",
     "sasl_plain_password",
     "sasl_oauth_token_provider",

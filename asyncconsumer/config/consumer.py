@@ -8,22 +8,40 @@ from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
-from asyncconsumer.config.options import check_together, take
+from asyncconsumer.config.options import check_together, given, take
 from asyncconsumer.config.reading import ReadingConfig
 from asyncconsumer.config.tls_options import refuse_tls_options
 from asyncconsumer.errors import ConfigError
 
 GROUP_PROTOCOLS: Final = ("classic", "consumer", "zookeeper")
 _NOT_NEEDED: Final = {
-    "max_poll_interval_ms": "work on a record as long as you like, the session lives; "
-    "revoke_grace_ms is how long it may keep its partition in a rebalance",
     "max_poll_records": "records come one by one; max_buffered_bytes bounds what is read ahead",
     "default_api_timeout_ms": "commits and offsets have commit_timeout_ms",
     "metadata_max_age_ms": "topics are looked at every metadata_refresh_ms",
-    "allow_auto_create_topics": "consumers create no topics",
+    "retry_backoff_ms": "requests are retried after waits that grow; refresh_leader_backoff_ms is "
+    "the wait for a partition's leader, reconnect_backoff_ms the wait for a connection",
+    "topic": "name topics one by one, as Consumer('orders', ...)",
+    "topics": "name topics one by one, as Consumer('orders', 'payments', ...)",
     "consumer_id": "give a client_id, or a group_instance_id for a static member; it names members "
     "of groups in ZooKeeper",
 }
+_OF_CONSTRUCTOR: Final = (
+    "pattern",
+    "partitions",
+    "listener",
+    "key_deserializer",
+    "value_deserializer",
+    "interceptors",
+    "offsets",
+)
+_DEPENDS: Final[Any] = None  # a default that depends on other options
+_REVOKE_GRACE_MS: Final = 10_000  # unless the group waits for less
+_SWITCHES: Final = (
+    "enable_auto_commit",
+    "exclude_internal_topics",
+    "heartbeat_thread",
+    "allow_auto_create_topics",
+)
 _TOLD_BY_ZOOKEEPER: Final = "told-by-zookeeper"
 _IN_ZOOKEEPER: Final = (
     "zookeeper_connect",
@@ -64,9 +82,16 @@ class MemberConfig:
     """How a consumer is a member of its group, and what it commits there.
 
     ``revoke_grace_ms`` is how long a record that is being worked on may keep its partition from
-    being given up; ``listener_timeout_ms`` how long a listener may. With ``heartbeat_thread`` a
+    being given up: 10 s, or ``rebalance_timeout_ms`` if that is less. So a record that a task
+    pulled and does not finish holds up a rebalance for that long. ``listener_timeout_ms`` is how
+    long a listener may. With ``heartbeat_thread`` a
     thread keeps the session while the event loop is blocked, for ``max_blocked_ms`` at the most.
     ``commit_timeout_ms`` is how long offsets are tried to be committed or loaded.
+
+    Work on a record may take as long as it likes. With ``max_poll_interval_ms``, which is off by
+    default, a reader that does not ask for the next record for so long leaves the group. With
+    ``allow_auto_create_topics`` brokers may create topics that are subscribed and do not exist.
+    ``consumer_timeout_ms`` raises ConsumerTimeout where no record came for so long.
 
     A member learns of a rebalance by the answer to a heartbeat: with one a second it does so within
     half a second on average. Other clients send one every three.
@@ -84,8 +109,10 @@ class MemberConfig:
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     commit_timeout_ms: int = 60_000
-    revoke_grace_ms: int = 10_000
+    revoke_grace_ms: int = _DEPENDS
     listener_timeout_ms: int = 60_000
+    max_poll_interval_ms: int | None = None
+    allow_auto_create_topics: bool = False
     consumer_timeout_ms: int | None = None
     heartbeat_thread: bool = True
     max_blocked_ms: int = 300_000
@@ -98,10 +125,14 @@ class MemberConfig:
                 raise ConfigError(f"{name} must be a name, or left out, got {given!r}")
         for name in _FROM_1:
             whole_number(name, getattr(self, name), 1)
+        if self.revoke_grace_ms is _DEPENDS:
+            longest = min(_REVOKE_GRACE_MS, self.rebalance_timeout_ms)
+            object.__setattr__(self, "revoke_grace_ms", longest)
         whole_number("revoke_grace_ms", self.revoke_grace_ms, 0)
-        if self.consumer_timeout_ms is not None:
-            whole_number("consumer_timeout_ms", self.consumer_timeout_ms, 1)
-        for name in ("enable_auto_commit", "exclude_internal_topics", "heartbeat_thread"):
+        for name in ("consumer_timeout_ms", "max_poll_interval_ms"):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), 1)
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be True or False, got {getattr(self, name)!r}")
         self._check_together()
@@ -149,24 +180,18 @@ class ConsumerConfig:
     def of(cls, options: Mapping[str, Any]) -> Self:
         """Of options by their names. Raises for an unknown one, and for what does not match."""
         refuse_tls_options(options)
-        left = dict(options)
-        in_zookeeper = left.get("group_protocol") == "zookeeper"
+        in_zookeeper = options.get("group_protocol") == "zookeeper"
+        _check_names(options, in_zookeeper=in_zookeeper)
+        if in_zookeeper and options.get("bootstrap_servers") is None:
+            options = {**options, "bootstrap_servers": _TOLD_BY_ZOOKEEPER}
+        left = given(options)
         if in_zookeeper:
             _refuse_coordinators(left)
-            left.setdefault("bootstrap_servers", _TOLD_BY_ZOOKEEPER)
             left.setdefault("partition_assignment_strategy", "range")
-        if "bootstrap_servers" not in left:
-            raise ConfigError("bootstrap_servers is missing: name at least one as 'host:port'")
         connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
         engine, reading = take(left, EngineConfig), take(left, ReadingConfig)
         member = take(left, MemberConfig)
         zookeeper = _zookeeper(left, member, connection) if in_zookeeper else None
-        for name in _NOT_NEEDED.keys() & left.keys():
-            raise ConfigError(f"there is no {name}: {_NOT_NEEDED[name]}")
-        for name in [name for name in _IN_ZOOKEEPER if name in left]:
-            raise ConfigError(f"{name} is for group_protocol='zookeeper'")
-        kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig, ReadingConfig
-        refuse_unknown(left, *kinds)
         check_together(connection, fetch)
         _check_policy(member, reading)
         return cls(connection, fetch, engine, member, reading, zookeeper)
@@ -179,6 +204,20 @@ class ConsumerConfig:
     def auto_commit(self) -> bool:
         """Whether what is finished is committed unasked."""
         return self.reading.commit_policy == "auto" and self.member.enable_auto_commit
+
+
+def _check_names(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
+    """Raise for names of which there is no option. One without a value matters to nobody."""
+    set_ones = [name for name, value in options.items() if value is not None]
+    own = set(_IN_ZOOKEEPER if in_zookeeper else ())
+    for name in set_ones:
+        if name in _NOT_NEEDED and name not in own:
+            raise ConfigError(f"there is no {name}: {_NOT_NEEDED[name]}")
+        if name in _IN_ZOOKEEPER and not in_zookeeper:
+            raise ConfigError(f"{name} is for group_protocol='zookeeper'")
+    kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig, ReadingConfig
+    unknown = [name for name in options if name not in _NOT_NEEDED and name not in _IN_ZOOKEEPER]
+    refuse_unknown(unknown, *kinds, also=_OF_CONSTRUCTOR)
 
 
 def _refuse_coordinators(options: Mapping[str, Any]) -> None:

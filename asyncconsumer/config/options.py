@@ -38,11 +38,22 @@ def split(
     Raises for an option that none of them has, and for options that do not go together.
     """
     refuse_tls_options(options)
-    left = dict(options)
+    refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
+    left = given(options)
     connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
     check_together(connection, fetch)
-    refuse_unknown(left, ConnectionConfig, FetchConfig, also=own)
     return connection, fetch
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that have a value: None stands for the default, as with other clients.
+
+    Raises if there are no servers.
+    """
+    left = {name: value for name, value in options.items() if value is not None}
+    if not left.get("bootstrap_servers"):
+        raise ConfigError("bootstrap_servers is missing: name at least one as 'host:port'")
+    return left
 
 
 def take(options: dict[str, Any], kind: type[Config]) -> Config:

@@ -1,11 +1,9 @@
 """What a consumer wants is changed by one task at a time, and left once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Final
-
-from asyncconsumer.errors import SubscriptionConflict
 
 _SECONDS_TO_CHANGE: Final = 5.0  # for a subscription to come about, when all is to end
 
@@ -19,11 +17,11 @@ class Changes:
         self._left = asyncio.Event()  # not set while a group is being left
         self._left.set()
 
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Make one, or raise if another is under way."""
-        if not self._at_rest.is_set():
-            raise SubscriptionConflict("a subscription that is just being changed", "another")
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Make one, after the one that is under way."""
+        while not self._at_rest.is_set():
+            await self._at_rest.wait()
         self._at_rest.clear()
         try:
             yield

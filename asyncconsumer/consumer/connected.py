@@ -6,10 +6,8 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.dead_letters import DeadLetters
-from asyncconsumer.errors import UnknownTopicOrPartition
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
-from asyncconsumer.group.subscription import Topics
 from asyncconsumer.outside import Outside
 from asyncconsumer.zookeeper_group.group import ZooKeeperGroup
 
@@ -56,14 +54,3 @@ async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outsid
         )
         await stack.enter_async_context(letters)
     return Connected(kafka, manager, zookeeper, letters)
-
-
-async def check_topics(kafka: Session, topics: Topics) -> None:
-    """Raise for one that we may not read. One that is not there may come; or its name is wrong."""
-    found = (await kafka.cluster.refresh(topics.names)).topics
-    for name in sorted(topics.names & found.keys()):
-        error = found[name].error
-        if isinstance(error, UnknownTopicOrPartition):
-            _log.warning("topic %r is not there. It will be read once it is: check its name", name)
-        elif error is not None and not error.retriable:
-            raise error

@@ -6,33 +6,32 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
 """
 
 import re
+import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from asyncconsumer.config import ConsumerConfig, whole_number
-from asyncconsumer.consumer.changes import Changes
-from asyncconsumer.consumer.connected import Connected, check_topics, connect
-from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of
+from asyncconsumer.consumer.connected import connect
+from asyncconsumer.consumer.damage import Refetching
+from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.joined import Given, Joined, S, StreamKind, join
-from asyncconsumer.consumer.listener import checked
+from asyncconsumer.consumer.joined import Given, S, StreamKind
+from asyncconsumer.consumer.listener import ListenerList, checked
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.memberships import assignors
 from asyncconsumer.consumer.poison import Poison
 from asyncconsumer.consumer.progress_bar import check_terminal
 from asyncconsumer.consumer.reading import How, Limit, Reading
-from asyncconsumer.consumer.steering import Steering
+from asyncconsumer.consumer.subscribing import Subscribing
 from asyncconsumer.consumer.transactions import TransactionalProducer
-from asyncconsumer.consumer.wishes import Wish, named, partitions_of, wish_of
+from asyncconsumer.consumer.wishes import ManualPartitions, ToAssign, wish_of
 from asyncconsumer.embedding.embedded import Embedded
 from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ConfigError, brief
 from asyncconsumer.fetch.events import Heard, Stalled
 from asyncconsumer.fetch.manager import Progress
-from asyncconsumer.following import Following
-from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, check_store
 from asyncconsumer.outside import Outside
@@ -43,6 +42,7 @@ from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.routes import PerPartition, Routes, Spread
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.weakly import weakly
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer(Steering, Embedded, Generic[K, V]):
+class Consumer(Subscribing, Embedded, Generic[K, V]):
     """Reads topics as a member of a group, or partitions by hand; ``async for`` within its block.
 
     A record is finished when the next one is asked for, and committed then and not before. Takes
@@ -61,45 +61,32 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         self,
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
-        partitions: Iterable[TopicPartition] | None = None,
+        partitions: ToAssign | None = None,
         listener: object = None,
         key_deserializer: Deserializable[K] | None = None,
         value_deserializer: Deserializable[V] | None = None,
-        interceptors: Iterable[Interceptor] = (),
+        interceptors: Iterable[Interceptor] | None = None,
         offsets: OffsetStore | None = None,
         outside: Outside | None = None,
         companions: Mapping[str, str] | None = None,
         **options: Any,  # noqa: ANN401 - checked by the configs
     ) -> None:
-        told = [] if listener is None else [checked(listener)]
+        told = ListenerList(None if listener is None else checked(listener))
         if offsets is not None:
             check_store(offsets)
-        config, intercepted = ConsumerConfig.of(options), Interceptors(interceptors)
+        config, intercepted = ConsumerConfig.of(options), Interceptors(interceptors or ())
         given = Given(told, offsets, intercepted, outside or Outside(), companions or {})
         super().__init__(config, given)
         self._wish = wish_of(topics, pattern, partitions)
-        if self._wish is not None:
-            self._check(self._wish)
         if self.config.zookeeper is None:
             assignors(self.config.member)  # what is wrong with them is told now
         if self.config.reading.progress:
             check_terminal()
         self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)
-        self._scope = Scope("consumer")
         self._stack = AsyncExitStack()
-        self._connected: Connected  # within the block
-        self._joined: Joined | None = None
         self._reading: Reading[K, V] | None = None  # of what is joined: a record may be in work
         self._limit = None if (most := self.config.reading.max_records) is None else Limit(most)
-        self._changes = Changes()
         self._was_open = False
-
-    def _check(self, wish: Wish) -> None:
-        if not isinstance(wish, frozenset) and self.config.member.group_id is None:
-            raise ConfigError(
-                f"{named(wish)} without a group_id: name the group that shares them, or give "
-                "partitions"
-            )
 
     async def __aenter__(self) -> Self:
         if self._scope.is_over and not self._was_open:
@@ -129,83 +116,20 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         finally:
             await self._stack.__aexit__(kind, error, where)
 
+    def __del__(self) -> None:
+        if hasattr(self, "_scope") and self._scope.is_open:  # what was refused has none
+            warnings.warn(
+                f"unclosed {self!r}: it was opened and its `async with` block was never left, so "
+                "its group waits for a session timeout",
+                ResourceWarning,
+                stacklevel=1,
+                source=self,
+            )
+
     @property
     def is_open(self) -> bool:
         """Whether its block is running."""
         return self._scope.is_open
-
-    # --- what to read ----------------------------------------------------------------------------
-
-    def listen(self, listener: object) -> None:
-        """Tell this one as well, from the next change on, after those that were there before."""
-        self._given.listeners.append(checked(listener))
-
-    async def subscribe(self, *topics: str, pattern: str | re.Pattern[str] | None = None) -> None:
-        """Read these topics, or those whose names match, in place of what was subscribed before."""
-        wish = wish_of(topics, pattern, None)
-        if wish is None:
-            raise ConfigError("subscribe() needs topics, or a pattern; `unsubscribe` ends it")
-        await self._want(wish)
-
-    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, in place of those before; no group divides them."""
-        await self._want(frozenset(partitions_of(partitions)))
-
-    async def unsubscribe(self) -> None:
-        """Stop reading, commit what is finished, leave the group. Another wish may follow."""
-        with self._changes.one():
-            await self._leave()
-
-    @property
-    def subscription(self) -> Wish | None:
-        """What was asked for: `Topics`, a `Pattern`, or a frozenset of partitions."""
-        return None if self._joined is None else self._joined.wish
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours now."""
-        return frozenset() if self._joined is None else frozenset(self._rebalancer.reading)
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        """Those of ours that are paused."""
-        return frozenset() if self._joined is None else self._rebalancer.paused
-
-    async def assigned(self) -> frozenset[TopicPartition]:
-        """What is ours, once that is known for the first time."""
-        await self._following.joined()
-        return self.assignment
-
-    async def _want(self, wish: Wish) -> None:
-        self._scope.check_open()
-        self._check(wish)
-        with self._changes.one():
-            await self._change_to(wish)
-
-    async def _change_to(self, wish: Wish) -> None:
-        if isinstance(wish, Topics):
-            await check_topics(self._connected.kafka, wish)
-        there = self._joined
-        if there is not None:
-            there.following.check()
-            if there.takes(wish):
-                self._joined = there.wanting(wish)
-                return
-            await self._leave()
-        self._joined = await join(wish, self.config, self._given, self._connected, self._scope)
-        self._reading = self._reading_of(self._joined.stream)
-
-    async def _leave(self) -> None:
-        if self._joined is not None:
-            self._joined.following.check_not_within()
-            await self._changes.leaving(self._end)
-
-    async def _end(self) -> None:
-        assert self._joined is not None
-        try:
-            await self._joined.end()
-        finally:
-            self._joined = self._reading = None
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -252,7 +176,7 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         there = self._there
         streams = [there.open_stream(there.kind) for _ in range(number)]
         self._route(Spread(streams))
-        if isinstance(there.wish, frozenset) and self.config.reading.stop_at is not None:
+        if isinstance(there.wish, ManualPartitions) and self.config.reading.stop_at is not None:
             for without in streams[len(there.wish) :]:  # nothing more will come
                 without.channel.finish()
         return [self._reading_of(one) for one in streams]
@@ -291,23 +215,27 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         assert self._reading is not None
         return self._reading
 
+    def _read_from(self, stream: Batched | None) -> None:
+        self._reading = None if stream is None else self._reading_of(stream)
+
     def _reading_of(
         self, stream: Batched, partition: TopicPartition | None = None
     ) -> Reading[K, V]:
-        reading = self.config.reading
+        reading, skip_to = self.config.reading, weakly(self._skip_to)
+        aiter(stream).recover = Refetching(stream.position, skip_to).recover
         how = How(
             *self._deserializers,
             self._given.interceptors,
             Poison(
                 reading.on_poison,
                 self._connected.manager.events,
-                self._skip_to,
+                skip_to,
                 self._connected.letters,
                 self.config.member.group_id or "",
             ),
-            self.commit if reading.commit_policy == "manual" else None,
+            weakly(self.commit) if reading.commit_policy == "manual" else None,
             self._limit,
-            read_again=self._read_again,
+            read_again=weakly(self._read_again),
         )
         return Reading(stream, how, partition)
 
@@ -349,7 +277,8 @@ class Consumer(Steering, Embedded, Generic[K, V]):
             return Health(state=HealthState.IDLE, reason="nothing is subscribed")
         if (failure := self._following.failure) is not None:
             return Health(state=HealthState.CLOSED, reason=brief(failure))
-        return health_of(self._joined.membership, self._rebalancer, self._connected.manager)
+        found = health_of(self._joined.membership, self._rebalancer, self._connected.manager)
+        return with_topics(found, self._joined.topics)
 
     def standing(self) -> Standing:
         """The same as plain values: this is what the pages of `asgi` show."""
@@ -373,20 +302,22 @@ class Consumer(Steering, Embedded, Generic[K, V]):
         return self._connected.manager.stalled()
 
     def progress(self) -> Mapping[TopicPartition, Progress]:
-        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        """How far each partition of ours is fetched, the ends of its log, its broker, and when."""
         self._scope.check_open()
         return self._connected.manager.progress()
 
-    @property
-    def _there(self) -> Joined:
-        self._scope.check_open()
-        if self._joined is None:
-            raise ConfigError("nothing is subscribed: give topics, or `await consumer.subscribe()`")
-        return self._joined
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the log as a fetch last told it; None until then."""
+        return self._end_of(partition, "high_watermark")
 
-    @property
-    def _following(self) -> Following:
-        return self._there.following
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """Up to where no transaction is open, as a fetch last told it; None until then."""
+        return self._end_of(partition, "last_stable_offset")
+
+    def _end_of(self, partition: TopicPartition, which: str) -> int | None:
+        known = self.progress().get(partition)
+        found: int = -1 if known is None else getattr(known, which)
+        return found if found >= 0 else None
 
     @property
     def _lookups(self) -> Lookups:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.lookups import Lookups
-from asyncconsumer.consumer.wishes import Wish
+from asyncconsumer.consumer.wishes import ManualPartitions, Wish
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
@@ -32,7 +32,7 @@ async def ends_of(config: ConsumerConfig, wish: Wish, kafka: Session) -> Ends:
             known.update(await lookups.ends(new, LATEST))
         return {one: known[one] for one in partitions if one in known}
 
-    if isinstance(wish, frozenset):
+    if isinstance(wish, ManualPartitions):
         await ends(wish)
     elif isinstance(wish, Topics):
         topics = (await kafka.cluster.refresh(wish.names)).topics

@@ -3,14 +3,16 @@
 import asyncio
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import Final, Protocol
 
+from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.embedding.standing import Standing, lag_by_name
+from asyncconsumer.errors import NoCommittedOffset
 from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.fetch.vitals import Vitals
-from asyncconsumer.group.manual import ManualMembership
+from asyncconsumer.group.manual import GrouplessMembership
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Rebalancer
@@ -79,6 +81,17 @@ def health_of(membership: Member, rebalancer: Rebalancer, manager: FetchManager)
     )
 
 
+def with_topics(health: Health, topics: TopicCheck) -> Health:
+    """The same, unless topics are missing that it would have to read."""
+    if not health.ready:
+        return health
+    if (reason := topics.reason) is not None:
+        return replace(health, state=HealthState.STALLED, reason=reason)
+    if topics.unmatched is not None and not health.assignment:
+        return replace(health, reason=topics.unmatched)
+    return health
+
+
 def _state(
     membership: Member,
     rebalancer: Rebalancer,
@@ -90,8 +103,8 @@ def _state(
     """The gravest that is true."""
     if not rebalancer.rebalanced.is_set():
         return HealthState.REBALANCING, "it waits for its first share"
-    by_hand = isinstance(membership, ManualMembership)
-    if not by_hand and rebalancer.reading and (membership.lost or now >= membership.deadline):
+    grouped = not isinstance(membership, GrouplessMembership)
+    if grouped and rebalancer.reading and (membership.lost or now >= membership.deadline):
         return HealthState.FENCED, "the group may have given its partitions to others"
     if disconnected is not None:
         return HealthState.DISCONNECTED, disconnected
@@ -99,6 +112,8 @@ def _state(
         return HealthState.REBALANCING, "it changes from one share to another"
     if not rebalancer.reading and membership.waits_for_share:
         return HealthState.REBALANCING, "it has given up its share and waits for another"
+    if without := rebalancer.without_offset:
+        return HealthState.STALLED, str(NoCommittedOffset(min(without)))
     if stalled := manager.stalled():
         first = next(iter(stalled.values()))
         bound = all(one.unread for one in stalled.values())

@@ -12,17 +12,19 @@ from asyncconsumer.consumer.connected import Connected
 from asyncconsumer.consumer.ends import ends_of
 from asyncconsumer.consumer.health import HealthState, health_of
 from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
-from asyncconsumer.consumer.listener import listeners
+from asyncconsumer.consumer.listener import ListenerList, listeners
 from asyncconsumer.consumer.memberships import GroupMember, in_zookeeper, member
+from asyncconsumer.consumer.poll_interval import leave_when_exceeded
 from asyncconsumer.consumer.progress_bar import Bar
+from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
-from asyncconsumer.consumer.wishes import Wish, named
+from asyncconsumer.consumer.wishes import ManualPartitions, Wish, named
 from asyncconsumer.errors import SubscriptionConflict
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.following import Following
 from asyncconsumer.group.companions import WithCompanions
-from asyncconsumer.group.manual import ManualMembership
+from asyncconsumer.group.manual import GrouplessMembership, ManualMembership, TopicsMembership
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.group.zookeeper import ZooKeeperMembership
 from asyncconsumer.model import TopicPartition
@@ -42,7 +44,7 @@ from asyncconsumer.streams.stream import Fence, Idle, Stream
 from asyncconsumer.tasks.scope import Scope
 
 _AT_REST: Final = (HealthState.IDLE, HealthState.CONSUMING, HealthState.HANDLER_BOUND)
-Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership
+Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership | TopicsMembership
 S = TypeVar("S", bound=Stream)
 StreamKind: TypeAlias = Callable[
     [Channel, Fence | None, Callable[[], float] | None, Idle | None], S
@@ -60,7 +62,7 @@ class OpenStream(Protocol):
 class Given(NamedTuple):
     """What the user gave besides options."""
 
-    listeners: list[object]
+    listeners: ListenerList
     offsets: OffsetStore | None
     interceptors: Interceptors
     outside: Outside
@@ -94,42 +96,52 @@ class Joined(NamedTuple):
     transactions: Transactions
     open_stream: OpenStream
     kind: StreamKind[Batched]  # of its streams, by how they are committed
-    bar: asyncio.Task[None] | None  # that shows the progress
+    topics: TopicCheck
+    onlookers: list[asyncio.Task[None]]  # they only look, and end first
     stack: AsyncExitStack  # of what must be closed in the end
 
     def takes(self, wish: Wish) -> bool:
         """Whether it can change to another wish without leaving its group."""
-        if type(wish) is not type(self.wish):
+        if isinstance(wish, ManualPartitions) != isinstance(self.wish, ManualPartitions):
             raise SubscriptionConflict(named(self.wish), named(wish))
         return not isinstance(self.membership, ZooKeeperMembership)
 
     def wanting(self, wish: Wish) -> "Joined":
         """The same, with another wish that it takes."""
         membership = self.membership
-        if isinstance(membership, ManualMembership):
-            assert isinstance(wish, frozenset)
+        if isinstance(membership, GrouplessMembership):
             self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
-            membership.assign(wish)
+        if isinstance(membership, ManualMembership):
+            assert isinstance(wish, ManualPartitions)
+            membership.assign(wish, wish.starts)
         else:
             assert not isinstance(membership, ZooKeeperMembership)
-            assert not isinstance(wish, frozenset)
+            assert not isinstance(wish, ManualPartitions)
             membership.subscribe(wish)
         return self._replace(wish=wish)
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether what it has now was assigned for its wish, and no rebalance is under way."""
+        rebalancer = self.following.rebalancer
+        at_rest = rebalancer.rebalanced.is_set() and rebalancer.idle.is_set()
+        return at_rest and self.membership.is_current
 
     async def end(self) -> None:
         """Stop reading, commit, leave."""
         try:
-            if self.bar is not None:
-                await _ended(self.bar)  # while there is something to see
+            for task in self.onlookers:
+                await _ended(task)  # while there is something to see
             await self.following.end()
         finally:
             await self.stack.aclose()
 
 
 async def join(
-    wish: Wish, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
+    topics: TopicCheck, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
 ) -> Joined:
     """Begin to read what is wished for, with tasks of that scope."""
+    wish = topics.wish
     kafka, manager = connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(wish, config, given, coordinator, connected, scope)
@@ -155,15 +167,19 @@ async def join(
     following: Following = Following(who, membership, committer, rebalancer)
     commits = config.auto_commit and given.commits(config)
     async with AsyncExitStack() as stack:
-        if not isinstance(membership, ManualMembership | ZooKeeperMembership):
+        if not isinstance(membership, GrouplessMembership | ZooKeeperMembership):
             await stack.enter_async_context(membership)
             # virtual time stands still while a callback runs, so nothing can block that loop
             if config.member.heartbeat_thread and given.outside.virtual_clock() is None:
                 await stack.enter_async_context(_watchdog(config, membership))
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
-        bar = None
+        onlookers = [scope.start(topics.run(lambda: bool(rebalancer.reading)), "check topics")]
+        most = config.member.max_poll_interval_ms
+        if most is not None and not isinstance(membership, GrouplessMembership):
+            limit = leave_when_exceeded(following, coordinator.group_id, most)
+            onlookers.append(scope.start(limit, "poll interval"))
         if config.reading.progress:
-            bar = scope.start(Bar(named(wish), rebalancer, manager).run(), "progress")
+            onlookers.append(scope.start(Bar(named(wish), rebalancer, manager).run(), "progress"))
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
         return Joined(
             wish,
@@ -173,9 +189,20 @@ async def join(
             transactions,
             open_stream,
             kind,
-            bar,
+            topics,
+            onlookers,
             stack.pop_all(),
         )
+
+
+def store_without_members(
+    config: ConsumerConfig, given: Given, connected: Connected
+) -> OffsetStore:
+    """Where the offsets of the group are, for who is no member of it."""
+    kafka = connected.kafka
+    coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
+    store = _store(config, given, coordinator, ManualMembership(()), connected)
+    return ToldStore(store, given.interceptors) if given.interceptors else store
 
 
 def _early(config: ConsumerConfig) -> bool:
@@ -215,7 +242,7 @@ def _opener(
     ends, raises = config.reading.idle_timeout_ms, config.member.consumer_timeout_ms
     idle = Idle(ends, may_end) if ends else Idle(raises) if raises else None
     # what is not certainly ours is not handed out; by hand nobody takes it away
-    fence = None if isinstance(membership, ManualMembership) else membership
+    fence = None if isinstance(membership, GrouplessMembership) else membership
 
     def open_stream(kind: StreamKind[S]) -> S:
         return kind(connected.manager.channel(), fence, given.outside.virtual_clock(), idle)
@@ -231,10 +258,17 @@ def _membership(
     connected: Connected,
     scope: Scope,
 ) -> Member:
-    if isinstance(wish, frozenset):
-        return ManualMembership(wish)
+    if isinstance(wish, ManualPartitions):
+        return ManualMembership(wish, wish.starts)
     if connected.zookeeper is not None:
         return connected.zookeeper.member(in_zookeeper(wish), connected.kafka, scope)
+    if config.member.group_id is None:
+        return TopicsMembership(
+            connected.kafka.cluster,
+            wish,
+            exclude_internal=config.member.exclude_internal_topics,
+            metadata_refresh_ms=config.engine.metadata_refresh_ms,
+        )
     return member(
         config.member,
         wish,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, ConsumerError, ListenerFailed
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.rebalancer import Listeners
@@ -37,6 +37,20 @@ class ConsumerRebalanceListener:
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """These are somebody else's by now: nothing may be committed for them."""
         return None
+
+
+class ListenerList(list[object]):
+    """The listeners of a consumer, in the order in which they are told."""
+
+    def __init__(self, main: object = None) -> None:
+        super().__init__(() if main is None else (main,))
+        self._main = main  # what the constructor or `subscribe` was given
+
+    def replace(self, listener: object) -> None:
+        """Have this one in place of the one that was given before, if that is still there."""
+        at = self.index(self._main) if self._main in self else len(self)
+        self[at : at + 1] = [listener]
+        self._main = listener
 
 
 def checked(listener: object) -> object:
@@ -75,12 +89,15 @@ async def _tell(
     method: Callable[[set[TopicPartition]], Any] | None = getattr(listener, name, None)
     if method is None:
         return
+    callback = f"{type(listener).__name__}.{name}"
     try:
         async with asyncio.timeout(seconds) as timeout:
             told = method(set(partitions))
             if inspect.isawaitable(told):
                 await told
-    except TimeoutError:
-        if not timeout.expired():
-            raise
-        _log.error("%s took more than %g s and was cancelled; the group goes on", name, seconds)
+    except ConsumerError:
+        raise
+    except Exception as error:
+        if not (isinstance(error, TimeoutError) and timeout.expired()):
+            raise ListenerFailed(callback, repr(error)) from error
+        _log.error("%s took more than %g s and was cancelled; the group goes on", callback, seconds)

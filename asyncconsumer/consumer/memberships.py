@@ -46,6 +46,18 @@ class GroupMember(Leaving, Protocol):
         """Whether what is its own is yet to be said."""
 
     @property
+    def is_current(self) -> bool:
+        """Whether what it has was assigned for what it is subscribed to now."""
+
+    @property
+    def settles_after(self) -> float:
+        """Seconds after which an empty assignment is final, if others release at once."""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of its subscription; for a pattern those that are known to match."""
+
+    @property
     def heartbeat(self) -> tuple[Address, Request] | None:
         """What another thread may send for it."""
 

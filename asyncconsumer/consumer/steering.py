@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig
+from asyncconsumer.consumer.direct_offsets import DirectOffsets
 from asyncconsumer.consumer.joined import Given
 from asyncconsumer.consumer.lookups import Lookups
 from asyncconsumer.consumer.wishes import partition_of, partitions_of
@@ -42,6 +43,11 @@ class Steering(ABC):
     @property
     @abstractmethod
     def _lookups(self) -> Lookups: ...
+
+    @property
+    @abstractmethod
+    def _direct_offsets(self) -> DirectOffsets | None:
+        """The offsets of the group, if nothing is subscribed."""
 
     @abstractmethod
     def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -90,6 +96,8 @@ class Steering(ABC):
         beside it.
         """
         self._check_commits()
+        if (direct := self._direct_offsets) is not None:
+            return await direct.commit(offsets)
         if isinstance(offsets, Record | Message):
             place = TopicPartition(offsets.topic, offsets.partition)
             return await self._following.commit({place: offsets.offset + 1}, rewind=False)
@@ -105,6 +113,8 @@ class Steering(ABC):
         """What the group has committed, of these partitions or of all that are ours."""
         self._check_commits()
         wanted = self.assignment if partitions is None else partitions_of(partitions)
+        if (direct := self._direct_offsets) is not None:
+            return await direct.load(wanted)
         return await self._following.committer.load(wanted)
 
     async def position(self, partition: TopicPartition) -> int:

@@ -66,7 +66,25 @@ class ConsumerTimeout(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"no record within {self.timeout_ms} ms (consumer_timeout_ms); go on reading to wait on"
+            f"no record came within {self.timeout_ms} ms (consumer_timeout_ms). Go on reading to "
+            "wait on, or leave the option out, which waits for ever; idle_timeout_ms ends the loop "
+            "instead. aiokafka has another option of this name, which is not needed here"
+        )
+
+
+class PollIntervalExceeded(ConsumerError):
+    """A reader did not ask for the next record within max_poll_interval_ms: it left the group."""
+
+    def __init__(self, group: str, interval_ms: int) -> None:
+        super().__init__(group, interval_ms)
+        self.group = group
+        self.interval_ms = interval_ms
+
+    def __str__(self) -> str:
+        return (
+            f"no record was asked for within {self.interval_ms} ms (max_poll_interval_ms), so this "
+            f"consumer left group {self.group!r}, and others read its partitions. Call subscribe() "
+            "to join again; raise the option, or leave it out, if the work takes longer"
         )
 
 
@@ -113,7 +131,7 @@ class NotAssigned(ConsumerError):
 
 
 class NoCommittedOffset(ConsumerError):
-    """The group has no offset of a partition, and auto_offset_reset is none."""
+    """A partition has no committed offset, and auto_offset_reset is "none". A seek mends it."""
 
     def __init__(self, partition: object) -> None:
         super().__init__(partition)
@@ -121,8 +139,9 @@ class NoCommittedOffset(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"{self.partition}: the group has committed no offset there, and auto_offset_reset is "
-            "'none'. Commit one, or take 'earliest' or 'latest'"
+            f"{self.partition} has no committed offset, and auto_offset_reset is 'none', so it is "
+            "not read. Call seek(), seek_to_beginning() or seek_to_end() for it and read on, or "
+            "set auto_offset_reset to 'earliest' or 'latest'"
         )
 
 

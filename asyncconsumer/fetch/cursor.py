@@ -70,6 +70,7 @@ class Cursor:
     replica: tuple[int, float] | None = None  # node to read from in place of the leader, till when
     shuns_replicas_until: float = -inf
     high_watermark: int = -1
+    last_stable_offset: int = -1
     begun: int | None = None  # where reading began, or went on after a jump; once that is known
 
     @classmethod
@@ -104,9 +105,9 @@ class Cursor:
         """From where it is: answers that are on their way do not matter any more."""
         self.version += 1
 
-    def learn_end(self, high_watermark: int) -> None:
-        """Its broker told where the log ends."""
-        self.high_watermark = high_watermark
+    def learn_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
+        """Its broker told where the log ends, and where the first open transaction begins."""
+        self.high_watermark, self.last_stable_offset = high_watermark, last_stable_offset
 
     def advance(self, offset: int, read_epoch: int) -> None:
         """Records up to there, of that leader epoch, were fetched."""

@@ -138,6 +138,12 @@ class Fetcher:
         """Whether it fetches for it."""
         return self._plan.has(cursor)
 
+    def last_answer(self, cursor: Cursor) -> float | None:
+        """When the broker last answered, by the loop's clock; None if never since the cursor."""
+        if self.connection is None or cursor in self._untried:
+            return None
+        return self.connection.last_heard
+
     def remove(self, cursor: Cursor) -> None:
         """Fetch no more for it, and leave it alone if an answer comes."""
         self._plan.remove(cursor)
@@ -279,7 +285,7 @@ class Fetcher:
                 cursor.fare_well()
 
     def _accept(self, cursor: Cursor, part: Fetched, *, alone: bool) -> None:
-        cursor.learn_end(part.high_watermark)
+        cursor.learn_end(part.high_watermark, part.last_stable_offset)
         if not part.data:
             return
         end, epoch = part.end

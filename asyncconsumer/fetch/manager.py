@@ -37,6 +37,8 @@ class Progress(NamedTuple):
     trouble: ConsumerError | None  # why, if it is known
     begun: int | None  # where reading began, or went on after a jump; None until that is known
     topic_id: UUID | None  # None until it is known, and always before Kafka 2.8
+    last_stable_offset: int = -1  # the first offset of an open transaction, or the end; or -1
+    last_fetch: float | None = None  # seconds since its broker last answered a fetch; None if never
 
 
 class FetchManager:
@@ -144,17 +146,21 @@ class FetchManager:
 
     def progress(self) -> dict[TopicPartition, Progress]:
         """How far each partition is that is wanted."""
-        return {
-            one: Progress(
-                cursor.offset,
-                cursor.high_watermark,
-                fetcher.node_id if (fetcher := self._pool.of(cursor)) is not None else None,
-                cursor.trouble,
-                cursor.begun,
-                cursor.topic_id,
-            )
-            for one, cursor in self._cursors.items()
-        }
+        return {one: self._progress(cursor) for one, cursor in self._cursors.items()}
+
+    def _progress(self, cursor: Cursor) -> Progress:
+        fetcher = self._pool.of(cursor)
+        answer = None if fetcher is None else fetcher.last_answer(cursor)
+        return Progress(
+            cursor.offset,
+            cursor.high_watermark,
+            None if fetcher is None else fetcher.node_id,
+            cursor.trouble,
+            cursor.begun,
+            cursor.topic_id,
+            cursor.last_stable_offset,
+            None if answer is None else asyncio.get_running_loop().time() - answer,
+        )
 
     def begun(self) -> dict[TopicPartition, int]:
         """Where the reading of each partition began, or went on after a jump, if that is known."""

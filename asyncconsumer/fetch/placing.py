@@ -262,13 +262,15 @@ class Placing:
             if not at_replica:
                 cursor.doubt()
             self._finder.add(cursor)
-        elif isinstance(error, CorruptMessage):
+        elif isinstance(error, CorruptMessage | CorruptRecords):
             cursor.strikes += 1
-            if cursor.strikes >= _MOST_STRIKES:
+            if cursor.strikes < _MOST_STRIKES:
+                self._send_home(cursor, error)
+            elif isinstance(error, CorruptRecords):
+                self._fail(cursor, error)
+            else:
                 reason = "the broker itself reads damaged records there"
                 self._fail(cursor, CorruptRecords(*cursor.partition, cursor.offset, reason))
-            else:
-                self._send_home(cursor, error)
         elif not error.retriable:
             self._fail(cursor, error)
         elif leader is not None and (known is None or leader.leader_epoch > known.leader_epoch):

@@ -104,6 +104,22 @@ class ClassicMembership:
         return self._member.state is not State.STABLE
 
     @property
+    def is_current(self) -> bool:
+        """Whether our share is that of a generation which knows our subscription."""
+        return self._member.state is State.STABLE and not self._bell.rung.is_set()
+
+    @property
+    def settles_after(self) -> float:
+        """Seconds after which an empty share is final; members of an eager group release before."""
+        interval = self._config.heartbeat_interval_ms / 1000
+        return 3 * interval if self._assigning.cooperative else 0.0
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of our subscription, as they were last sent to the group."""
+        return self._topics.last_names
+
+    @property
     def deadline(self) -> float:
         """As long as the coordinator certainly goes on with us."""
         return self._heartbeats.deadline

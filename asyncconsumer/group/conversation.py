@@ -157,6 +157,10 @@ class Conversation:
         """Whether the coordinator has yet to be told what we own."""
         return self.standing is Standing.MEMBER and self._told.owned != self.owned
 
+    def knows(self, subscribed: Subscribed | None) -> bool:
+        """Whether the coordinator answered a heartbeat that told this subscription."""
+        return subscribed is not None and self._told.subscribed == subscribed
+
     # --- saying ----------------------------------------------------------------------------------
 
     def words(self, subscribed: Subscribed, *, regexes: bool) -> Words:

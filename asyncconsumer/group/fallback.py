@@ -87,6 +87,21 @@ class FallbackMembership:
         return self._now.waits_for_share
 
     @property
+    def is_current(self) -> bool:
+        """Whether what we have was assigned for what we are subscribed to now."""
+        return self._now.is_current
+
+    @property
+    def settles_after(self) -> float:
+        """Seconds after which an empty assignment is final."""
+        return self._now.settles_after
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of our subscription."""
+        return self._now.topics
+
+    @property
     def identity(self) -> Identity | None:
         """As whom to commit."""
         return self._now.identity

@@ -140,6 +140,23 @@ class ConsumerGroupMembership:
         return self.lost
 
     @property
+    def is_current(self) -> bool:
+        """Whether the coordinator knows our subscription, and its last assignment is in place."""
+        talk, topics = self._talk, self._topics
+        known = topics.is_current and talk.knows(topics.subscribed)
+        return known and not self.lost and talk.owned == talk.target
+
+    @property
+    def settles_after(self) -> float:
+        """Seconds after which an empty assignment is final: others and we send heartbeats first."""
+        return 3 * self._talk.interval
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of our subscription; the coordinator's matches are known once assigned."""
+        return self._topics.topics(self._talk.owned)
+
+    @property
     def deadline(self) -> float:
         """As long as the coordinator certainly does not give up on us."""
         return self._talk.certain_until

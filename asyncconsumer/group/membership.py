@@ -22,6 +22,8 @@ class Assignment:
     """Partitions that appeared while we were a member: nothing in them is old."""
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Who reads which partition, as far as it is known: the whole group, or our topics of it."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where to begin with partitions that are new, in place of the committed offset."""
     failure: ConsumerError | None = None
     """Why we do not have what is due to us. It is tried on."""
 

@@ -65,6 +65,16 @@ class TopicWatch:
         self.wanted = subscription
         self._asked.set()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the topics of what is wanted now were looked at."""
+        return self.subscribed is not None and self.subscribed.subscription == self.wanted
+
+    def topics(self, owned: Partitions) -> frozenset[str]:
+        """The topics that are wanted, with those of our partitions that the look did not find."""
+        looked = self.subscribed.names if self.is_current and self.subscribed else frozenset()
+        return looked | {self._names[one] for one in owned if one in self._names}
+
     def known(self, partitions: Partitions) -> Partitions:
         """Of these partitions those whose topics have names. The names of others are asked for."""
         self._unnamed = frozenset(partitions.keys() - self._names.keys())

@@ -49,6 +49,11 @@ class WantedTopics:
         """What we want."""
         return self._subscription
 
+    @property
+    def last_names(self) -> frozenset[str]:
+        """The topics of the last look, of those that are still wanted."""
+        return frozenset(filter(self.takes, self._names | self._last_look.names))
+
     def want(self, subscription: Subscription) -> None:
         """Want something else."""
         self._subscription = subscription

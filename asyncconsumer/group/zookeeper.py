@@ -101,6 +101,25 @@ class ZooKeeperMembership:
         return self.lost
 
     @property
+    def is_current(self) -> bool:
+        """Whether what we own is what was last divided: a subscription never changes."""
+        return not self.lost
+
+    @property
+    def settles_after(self) -> float:
+        """An empty share is final: partitions of others are waited for before it is told."""
+        return 0.0
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of our subscription that were seen so far."""
+        config = self._config
+        there = config.subscription.topics(
+            self._seen, exclude_internal=config.exclude_internal_topics
+        )
+        return frozenset(there)
+
+    @property
     def deadline(self) -> float:
         """As long as the session certainly lives."""
         return -inf if self.lost else self._session.certain_until

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from asyncconsumer.errors import ConsumerError, NoCommittedOffset, NotAssigned
 from asyncconsumer.fetch.cursor import Wanted
@@ -21,15 +21,11 @@ from asyncconsumer.rebalancer.parties import (
     endless,
     tell,
 )
+from asyncconsumer.rebalancer.starts import NO_OFFSET, Starts
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.tasks.quiet import QuietLog
-from asyncconsumer.tasks.unless import unless
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
-T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
-_SECONDS_BETWEEN_TRIES: Final = 0.5
-_NOWHERE: Final = -3  # where to begin is not known: auto_offset_reset is none
 
 
 class Rebalancer:
@@ -146,6 +142,7 @@ class Rebalancer:
             self._reading[one] = again._replace(since=routed.since)
         before.close()
         self._reconcile()
+        self._raise_without_offset(self._reading)
 
     # --- where to read ---------------------------------------------------------------------------
 
@@ -156,6 +153,8 @@ class Rebalancer:
         for one, offset in offsets.items():
             routed = self._reading[one]
             routed.stream.forget(one)
+            if routed.wanted.offset == NO_OFFSET:
+                routed.stream.channel.drop(one)  # the error that says so
             routed.stream.begin(one, offset)
             wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
             self._reading[one] = routed._replace(wanted=wanted)
@@ -211,10 +210,10 @@ class Rebalancer:
 
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
         """EARLIEST or LATEST, if it is to be read from there once a listener is done with it."""
+        if (start := self._reading[partition].wanted.offset) == NO_OFFSET:
+            raise NoCommittedOffset(partition)
         if partition not in self._change.starting:
             return None
-        if (start := self._reading[partition].wanted.offset) == _NOWHERE:
-            raise NoCommittedOffset(partition)
         return start if start < 0 else None
 
     def _check_ours(self, partitions: Collection[TopicPartition]) -> None:
@@ -229,6 +228,33 @@ class Rebalancer:
             (routed.stream.hold if paused else routed.stream.release)([one])
             self._reading[one] = routed._replace(wanted=routed.wanted._replace(paused=paused))
         self._reconcile()
+
+    # --- partitions without an offset ------------------------------------------------------------
+
+    @property
+    def without_offset(self) -> frozenset[TopicPartition]:
+        """Assigned partitions that wait for a `seek`: they have no offset, and no reset is set."""
+        return frozenset(
+            one for one, routed in self._reading.items() if routed.wanted.offset == NO_OFFSET
+        )
+
+    async def load_missing_offsets(self) -> None:
+        """Load the offsets of partitions without one again; readers get an error for the rest."""
+        if without := self.without_offset:
+            found = await self._offsets.load(without)
+            still = self.without_offset
+            self.seek({one: at for one, at in found.items() if at is not None and one in still})
+            self._raise_without_offset(without)
+
+    def _raise_without_offset(self, partitions: Collection[TopicPartition]) -> None:
+        """Have the readers of those of them that have no offset get an error, once for each."""
+        for one in self.without_offset.intersection(partitions):
+            channel = self._reading[one].stream.channel
+            channel.drop(one)  # an error that nobody has got yet
+            if one in self._paused:
+                channel.hold(one)
+            if not channel.closed:
+                channel.fail(one, NoCommittedOffset(one))
 
     # --- rebalancing -----------------------------------------------------------------------------
 
@@ -284,7 +310,9 @@ class Rebalancer:
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()
         for one in partitions:
-            position, stream = self.position(one), self._reading[one].stream
+            position, (stream, wanted, _) = self.position(one), self._reading[one]
+            if wanted.offset == NO_OFFSET:
+                stream.channel.drop(one)  # the error that says so
             self._reading.give_up(one, None if position == begun.get(one) else position)
             stream.forget(one)
             self.streams.end(one)
@@ -314,28 +342,24 @@ class Rebalancer:
         new = [one for one in assignment.partitions if one not in self._reading]
         if not new:
             return
-        known = await self._patiently(self._offsets.load, new)
-        ends = await self._patiently(self._policy.ends, new)
-        if known is None or ends is None:
+        starts = await self._starts.of(new, assignment, self._reading.begun_with)
+        if starts is None:
             return
         self._epoch += 1
         for one in new:
-            start = known.get(one)
-            if start is None:
-                start = self._first_offset(one, assignment)
-            end, number = ends.get(one), assignment.partitions[one]
-            self._reading[one] = self._routed(one, number, start, end)
+            self._reading[one] = self._routed(one, assignment.partitions[one], *starts[one])
         self._change = Change(starting=frozenset(new))
         try:
             telling = self._policy.listeners.before_starting(assignment, new)
             await tell("before_starting", telling)
         finally:
             self._change = Change()
-        # a listener may have known better
-        if lacking := [one for one in new if self._reading[one].wanted.offset == _NOWHERE]:
-            self._give_up(lacking)
-            raise NoCommittedOffset(lacking[0])
         self._reconcile()
+        self._raise_without_offset(new)  # a listener may have sought
+
+    @property
+    def _starts(self) -> Starts:
+        return Starts(self._membership, self._offsets, self._policy)
 
     def _routed(
         self, partition: TopicPartition, number: int, start: int, end: int | None
@@ -349,42 +373,6 @@ class Rebalancer:
         wanted = Wanted(stream.channel, start, self._epoch, end, paused, epoch)
         return Routed(stream, wanted, self._epoch)
 
-    def _first_offset(self, partition: TopicPartition, assignment: Assignment) -> int:
-        """Where to begin with a partition of which the group has no offset."""
-        if partition in assignment.fresh and partition not in self._reading.begun_with:
-            return EARLIEST  # once: when it comes back it is as old as any
-        if self._policy.auto_offset_reset == "earliest":
-            return EARLIEST
-        if self._policy.auto_offset_reset == "latest":
-            return LATEST
-        return _NOWHERE
-
-    async def _patiently(
-        self,
-        ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
-        partitions: Collection[TopicPartition],
-    ) -> Mapping[TopicPartition, T] | None:
-        """Their offsets, as soon as they can be had; None if there is something else to do first.
-
-        Offsets may not be there for long, as while a transaction is open, or for as long as no
-        broker can be asked. The group, which waits for us to be in its next generation, need not.
-        """
-        quiet = QuietLog(_log)
-        async with unless(self._overtaken, every=_SECONDS_BETWEEN_TRIES):
-            while not self._membership.lost:
-                try:
-                    return await ask(partitions)
-                except ConsumerError as error:
-                    if not error.retriable:
-                        raise
-                    quiet.warning("offsets of %d partitions: %s", len(partitions), error)
-                    await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
-        return None
-
-    def _overtaken(self) -> bool:
-        """Whether what we were given is not ours any more, or is about to be given anew."""
-        return self._membership.lost or self._membership.give_way()
-
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The last commit of partitions that we give up: if it fails, some records come again."""
         try:
@@ -395,5 +383,9 @@ class Rebalancer:
     def _reconcile(self) -> None:
         starting = self._change.starting
         self._manager.reconcile(
-            {one: routed.wanted for one, routed in self._reading.items() if one not in starting}
+            {
+                one: routed.wanted
+                for one, routed in self._reading.items()
+                if one not in starting and routed.wanted.offset != NO_OFFSET
+            }
         )

@@ -190,7 +190,7 @@ class SparkFeeder:
     async def caught_up(self) -> None:
         """Return once the sink has all that the partitions of ours hold at this moment."""
         self._scope.check_open()
-        ends = await self._consumer.end_offsets(await self._consumer.assigned())
+        ends = await self._consumer.end_offsets(await self._consumer.wait_assigned())
         for one, end in ends.items():
             while not self._has_all(one, end):
                 self._ending.check()

@@ -116,6 +116,6 @@ class PerPartition(Generic[S]):
             if isinstance(self._ending, ClosedError):
                 return None
             if self._ending is not None:
-                raise copy.copy(self._ending) from self._ending
+                raise copy.copy(self._ending) from self._ending.__cause__ or self._ending
             self._bell.clear()
             await self._bell.wait()

@@ -85,7 +85,7 @@ METADATA: Final = Api(
 class MetadataRequest(TableRequest, api=METADATA):
     """Brokers, and the topics asked for, by name or by id; of None all.
 
-    Creates no topic, unless `create` is set and the brokers create topics by themselves.
+    With `create` a broker may create topics that do not exist, if it is configured to.
     """
 
     def __init__(

@@ -32,6 +32,7 @@ class AsyncRecords:
         "deadline",
         "in_hand",
         "last_offset",
+        "recover",
     )
 
     def __init__(
@@ -51,6 +52,8 @@ class AsyncRecords:
         """Offset of the record handed out last, with which the user may still be busy; or -1."""
         self.in_hand = False
         """Whether a record was handed out, and none asked for since."""
+        self.recover: Callable[[Exception], bool] | None = None
+        """Called with an error of the records in hand; if it is true, `refill` is asked instead."""
         self.deadline = inf
         """When the clock has passed it, `refill` is asked before another record is handed out.
 
@@ -68,10 +71,14 @@ class AsyncRecords:
         late = self.deadline < inf and self._clock() >= self.deadline
         while not self._ended:
             if self.current is not None and not late:
-                for record in self.current:
-                    self.last_offset = record.offset
-                    self.in_hand = True
-                    return record
+                try:
+                    for record in self.current:
+                        self.last_offset = record.offset
+                        self.in_hand = True
+                        return record
+                except Exception as error:
+                    if self.recover is None or not self.recover(error):
+                        raise
             await self._ask_for_more()
             late = False  # it was asked once: what it gives may be handed out
         raise StopAsyncIteration

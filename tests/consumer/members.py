@@ -84,7 +84,7 @@ class Ours(ConsumerRebalanceListener):
             group = await stack.enter_async_context(asyncio.TaskGroup())
             reading = group.create_task(self._read())
             stack.callback(reading.cancel)
-            await self.consumer.assigned()
+            await self.consumer.wait_assigned()
             self._stack = stack.pop_all()
         return self
 

@@ -112,7 +112,7 @@ async def run(
     one: Consumer = Consumer(*topics, pattern=pattern, listener=telling, **options)
     async with one, asyncio.TaskGroup() as group:
         reading = group.create_task(read(one, telling, pause))
-        await one.assigned()
+        await one.wait_assigned()
         telling.tell("ready")
         await leaving.wait()
         reading.cancel()

@@ -60,7 +60,7 @@ async def test_waiting_for_a_share_is_not_taken_for_the_end() -> None:
 
     options: dict[str, Any] = {"partition_assignment_strategy": "range"}
     async with world(2) as cluster, consumer(cluster, listener=Slow(), **options) as other:
-        await other.assigned()
+        await other.wait_assigned()
         cluster.append("t", 1, 50)
         cluster.append("t", 0, 50)
         async with consumer(cluster, idle_timeout_ms=5000, **options) as one:
@@ -224,7 +224,7 @@ async def test_a_listener_may_ask_where_partitions_begin_and_end(reset: str, sta
         async with consumer(cluster, listener=listener, auto_offset_reset=reset) as one:
             listener.consumer = one
             async with asyncio.timeout(10):
-                await one.assigned()
+                await one.wait_assigned()
                 cluster.append("t", 0, 10)
                 records = aiter(one)
                 assert [(await anext(records)).offset for _ in range(3)] == [
@@ -243,7 +243,7 @@ async def test_a_listener_is_told_that_there_is_no_place_to_begin_at() -> None:
         async with consumer(cluster, listener=listener, auto_offset_reset="none") as one:
             listener.consumer = one
             with pytest.raises(NoCommittedOffset):
-                await one.assigned()
+                await one.wait_assigned()
 
 
 @simulated([1])
@@ -260,7 +260,7 @@ async def test_what_is_divided_is_read_by_its_parts_only() -> None:
 @pytest.mark.parametrize("second", ["__aiter__", "batches", "chunks", "arrow"])
 async def test_one_task_at_a_time_waits_for_the_next(first: str, second: str) -> None:
     async with world() as cluster, consumer(cluster) as one, asyncio.TaskGroup() as tasks:
-        await one.assigned()
+        await one.wait_assigned()
         records = getattr(one, first)()
         waiting = tasks.create_task(anext(records))
         await asyncio.sleep(1)
@@ -369,9 +369,9 @@ def test_a_topic_that_is_not_there_is_mentioned(caplog: pytest.LogCaptureFixture
 
     async def read(*topics: str) -> None:
         async with world() as cluster, consumer(cluster, topics) as one:
-            await one.assigned()
+            await one.wait_assigned()
 
     run(lambda: read("t"), seed=1)
-    assert "is not there" not in caplog.text
+    assert "does not exist" not in caplog.text
     run(lambda: read("t", "tt"), seed=1)
-    assert "topic 'tt' is not there" in caplog.text
+    assert "topic 'tt' does not exist" in caplog.text

@@ -181,7 +181,7 @@ async def test_what_comes_late_is_read_by_a_stream_that_has_a_reader() -> None:
 
         ours = consumer(cluster, stop_at="end")
         async with ours as one, asyncio.TaskGroup() as tasks, consumer(cluster) as two:
-            await two.assigned()
+            await two.wait_assigned()
             while len(one.assignment) != 2:
                 await asyncio.sleep(0.1)
             for number, stream in enumerate(one.stream(2)):
@@ -213,7 +213,7 @@ async def test_a_job_goes_on_when_all_was_fetched_and_a_rebalance_takes_it_for_a
                 got.append(record.offset)
                 if got.count(4) == 1 and record.offset == 4:  # all is given up, and comes back
                     async with consumer(cluster) as other:
-                        await other.assigned()
+                        await other.wait_assigned()
         assert got == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]  # that was not finished in time
 
 

@@ -70,7 +70,7 @@ async def test_another_subscription_is_another_registration(kafka_zk: KafkaWithZ
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
         in_zookeeper(kafka_zk, first, group_id=group) as one,
     ):
-        await one.assigned()
+        await one.wait_assigned()
         await one.subscribe(second)
         assert await take(one, 3) == [0, 1, 2]
         (registration,) = (await nodes.members()).values()

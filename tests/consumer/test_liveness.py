@@ -96,7 +96,7 @@ async def test_a_thread_keeps_the_session_of_a_blocked_loop_and_names_what_block
     with another(kafka, topic, group) as other:
         await until(lambda: len(other.owned) == 2)
         async with consumer(kafka, topic, group_id=group, listener=log) as one:
-            await one.assigned()
+            await one.wait_assigned()
             await send(kafka, topic, range(200, 400), 2)
             await read_and_block(one, log, other)
     assert log.entries[:3] == ["assigned", "kept", "delivered"]
@@ -115,7 +115,7 @@ async def test_without_that_thread_nothing_is_handed_out_that_another_has_by_the
         async with consumer(
             kafka, topic, group_id=group, listener=log, heartbeat_thread=False
         ) as one:
-            await one.assigned()
+            await one.wait_assigned()
             await send(kafka, topic, range(200, 400), 2)
             reading = asyncio.get_running_loop().create_task(read_and_block(one, log, other))
             await until(lambda: "lost" in log.entries)
@@ -140,6 +140,6 @@ async def test_work_may_take_longer_than_the_session(kafka: KafkaHandle) -> None
 async def test_the_thread_ends_with_the_consumer(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with consumer(kafka, topic, group_id=kafka.group()) as one:
-        await one.assigned()
+        await one.wait_assigned()
         assert "asyncconsumer watchdog" in {thread.name for thread in threading.enumerate()}
     assert "asyncconsumer watchdog" not in {thread.name for thread in threading.enumerate()}

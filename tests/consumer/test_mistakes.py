@@ -23,7 +23,7 @@ async def opened() -> AsyncIterator[Consumer[Any, Any]]:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 10)
         async with consumer(cluster) as one:
-            await one.assigned()
+            await one.wait_assigned()
             yield one
 
 

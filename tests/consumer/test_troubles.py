@@ -85,7 +85,7 @@ def recreate(cluster: GroupCluster) -> None:
 async def test_what_was_read_of_the_old_topic_is_not_committed_to_the_new_one(policy: str) -> None:
     async with world(1) as cluster:
         async with consumer(cluster, auto_offset_reset=policy) as one, reading(one) as got:
-            await one.assigned()
+            await one.wait_assigned()
             await until(lambda: committed(cluster, "t") == 0)
             cluster.append("t", 0, 100)
             await until(lambda: len(got) == 100)
@@ -244,7 +244,7 @@ async def test_what_waits_of_a_paused_partition_does_not_starve_the_others() -> 
     }
     async with world() as cluster, consumer(cluster, **small) as one:
         cluster.append("t", 0, 3000, batches=300, size=1000)
-        await one.assigned()
+        await one.wait_assigned()
         await asyncio.sleep(5)  # much is fetched ahead
         records = aiter(one)
         assert (await anext(records)).partition == 0
@@ -274,13 +274,13 @@ async def test_a_new_topic_is_read_from_its_beginning_once_and_not_whenever_it_r
             "group_protocol": protocol,
         }
         async with by_pattern(cluster, **options) as one, reading(one) as got:
-            await one.assigned()
+            await one.wait_assigned()
             cluster.add_topic("t.b", 1)
             cluster.append("t.b", 0, 100)
             await until(lambda: len(got) == 100)
             before = one.counts["rebalanced"]
             async with by_pattern(cluster, pattern=r"t\.b", seed=3, **options) as two:
-                await two.assigned()
+                await two.wait_assigned()
                 await until(lambda: one.counts["rebalanced"] > before)
                 await asyncio.sleep(10)
             await until(lambda: len(one.assignment) == 2)

@@ -30,7 +30,7 @@ async def test_a_batch_has_records_of_all_partitions_and_is_finished_as_a_whole(
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(300), 3)
     async with consumer(kafka, topic, group_id=group) as one:
-        await one.assigned()
+        await one.wait_assigned()
         batches = one.batches(max_records=200, max_wait_ms=2_000)
         first = await anext(batches)
         assert len(first) == 200
@@ -120,7 +120,7 @@ async def test_each_partition_has_a_stream_while_it_is_ours(kafka: KafkaHandle) 
             await until(lambda: len(one.assignment) == 1)
             await until(lambda: len(ended) == 2)  # both, for by the range assignor all is given up
             await until(lambda: one.health().lag == dict.fromkeys(one.assignment, 0))
-            assert len(await two.assigned()) == 1
+            assert len(await two.wait_assigned()) == 1
     assert len(ended) > 2  # with the consumer all end
 
 
@@ -395,7 +395,7 @@ async def test_health_says_how_it_stands(kafka: KafkaHandle) -> None:
     async with consumer(kafka, topic, **options) as one:
         assert one.health().state == "rebalancing"
         assert not one.health().ready
-        await one.assigned()
+        await one.wait_assigned()
         await until(lambda: one.health().lag == {at: 10})
         await take(one, 10)
         await until(lambda: one.health().lag == {at: 0})
@@ -420,7 +420,7 @@ async def test_events_tell_of_rebalances(kafka: KafkaHandle) -> None:
         first: Any = await anext(events)
         assert (first.gained, first.revoked, first.lost) == (both, frozenset(), frozenset())
         async with consumer(kafka, topic, group_id=group) as two:
-            await two.assigned()
+            await two.wait_assigned()
             second: Any = await anext(events)
             assert second.revoked == both  # by the range assignor all is given up
             assert second.seconds >= 0

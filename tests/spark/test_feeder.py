@@ -59,7 +59,7 @@ async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
         await one.caught_up()
     async with reader(kafka, group=group) as another:  # as if the commit had never come
         await another.assign(partitions(topic, 0))
-        await another.assigned()
+        await another.wait_assigned()
         assert await another.commit({TopicPartition(topic, 0): 10})
     await send(kafka, topic, range(100, 150))
     async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
@@ -91,7 +91,7 @@ async def test_a_consumer_that_is_open_already_is_left_open(
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(100), 2)
     async with reader(kafka, topic, group=group) as consumer:
-        await consumer.assigned()
+        await consumer.wait_assigned()
         async with SparkFeeder(consumer, LandingFolder(tmp_path), max_wait_ms=20) as one:
             await one.caught_up()
         assert consumer.is_open

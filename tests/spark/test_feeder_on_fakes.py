@@ -182,7 +182,7 @@ async def test_a_sink_that_does_not_tell_its_offsets_in_time_ends_it(records: in
 @simulated(seeds=range(3), limit=600)
 async def test_nobody_waits_for_a_feeder_of_a_consumer_that_has_its_partitions_already() -> None:
     async with world(records=20) as cluster, consumer(cluster, **QUICK) as reader:
-        await reader.assigned()
+        await reader.wait_assigned()
         sink = Shelf()
         sink.seconds_to_load = 5.0
         async with SparkFeeder(reader, sink, max_wait_ms=50) as one:

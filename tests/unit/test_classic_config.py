@@ -152,7 +152,10 @@ def test_properties_that_make_no_sense_are_named(properties: Any, words: str) ->
         ({"dual_commit_enabled": 1}, "dual_commit_enabled must be True or False, got 1"),
         ({"fetch_min_bytes": 60 * 2**20}, "fetch_min_bytes .* must not be more than fetch_max_by"),
         ({"security_protocol": "SSL"}, "ssl_context is not set"),
-        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism is set and security_protocol is PLAINTEXT"),
+        (
+            {"sasl_plain_username": "a"},
+            "sasl_plain_username is set and security_protocol is PLAINTEXT",
+        ),
         ({"bootstrap_servers": "k:x"}, "bootstrap_servers has 'k:x'"),
         ({"zookeeper_set_acl": True}, "zookeeper_set_acl needs auth"),
     ],

@@ -100,7 +100,7 @@ def test_an_address_reads_as_it_is_written() -> None:
     [
         ({"security_protocol": "TLS"}, "security_protocol .* SASL_SSL, got 'TLS'"),
         ({"security_protocol": "sasl-ssl"}, "did you mean SASL_SSL"),
-        ({"security_protocol": "SSL"}, "sasl_mechanism is set .* take SASL_SSL"),
+        ({"security_protocol": "SSL"}, "sasl_plain_username is set .* take SASL_SSL"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "ssl_context is set: take SSL or SASL_SSL"),
         ({"ssl_context": None}, "ssl_context is not set: set it"),
         ({"ssl_context": False}, "must be an ssl.SSLContext"),  # asyncio would not encrypt

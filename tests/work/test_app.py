@@ -45,14 +45,14 @@ async def test_every_record_is_handled_once_and_committed(kafka: KafkaHandle) ->
         seen.append(int(value))
 
     async with one:
-        assert len(await one.consumer.assigned()) == 3
+        assert len(await one.consumer.wait_assigned()) == 3
         await until(lambda: len(seen) >= 300)
         assert one.health()
     assert sorted(seen) == list(range(300))
     assert sum((await offsets(kafka, group)).values()) == 300
     assert one.health().state == "closed"
     async with consumer(kafka, topic, group_id=group) as after:  # any other consumer goes on there
-        assert await after.assigned()
+        assert await after.wait_assigned()
         assert sum([await after.position(one) for one in after.assignment]) == 300
 
 
@@ -355,7 +355,7 @@ async def test_a_paused_partition_begins_nothing(kafka: KafkaHandle) -> None:
         seen.append(record.partition)
 
     async with one:
-        await one.consumer.assigned()
+        await one.consumer.wait_assigned()
         one.consumer.pause(TopicPartition(topic, 0))
         for number in (0, 1):
             await send(kafka, topic, range(50), partition=number)

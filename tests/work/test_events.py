@@ -30,7 +30,7 @@ async def test_retries_and_what_is_given_up_are_told() -> None:
 
             async with one:
                 tasks.create_task(listen())
-                await one.consumer.assigned()
+                await one.consumer.wait_assigned()
                 cluster.append("t", 0, 3)
                 name = handle.__qualname__
                 await until(lambda: one.health().handlers[name].skipped == 1)

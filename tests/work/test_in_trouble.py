@@ -85,7 +85,7 @@ async def test_a_text_of_the_users_is_not_cut() -> None:
         async def handle(record: Record) -> None: ...
 
         async with one:
-            await one.consumer.assigned()
+            await one.consumer.wait_assigned()
             with pytest.raises(OffsetMetadataTooLarge):
                 await one.consumer.commit({A: Offset(5, metadata="x" * 101)})
             assert "g" not in cluster.shelf.offsets

@@ -90,6 +90,29 @@ static inline PyObject *in_hand(AsyncRecords *stream)
     return record;
 }
 
+/* Whether refill() is to be asked in place of raising the error that is set; if not, an error is set. */
+static bool recovered(AsyncRecords *stream)
+{
+    PyObject *type, *error, *traceback;
+    if (stream->recover == NULL || stream->recover == Py_None)
+        return false;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *recover = Py_NewRef(stream->recover);
+    PyObject *answer = PyObject_CallOneArg(recover, error);
+    Py_DECREF(recover);
+    int again = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (again == 0) {
+        PyErr_Restore(type, error, traceback);
+        return false;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    return again > 0;
+}
+
 /* Whether refill() must be asked, though there may be records: 1, 0, or -1 with an exception. The coarse clock
    costs a few nanoseconds, and is late by a few milliseconds at the most. */
 static int is_late(const AsyncRecords *stream)
@@ -128,7 +151,11 @@ static PySendResult step_advance(Step *self, PyObject **result)
             *result = answer;
             return PYGEN_RETURN;
         }
-        if (PyErr_Occurred() || ask_for_more(self) < 0)
+        if (PyErr_Occurred() && !recovered(self->stream))
+            return failed(self);
+        if (self->stream->ended)
+            continue;
+        if (ask_for_more(self) < 0)
             return failed(self);
         switch (PyIter_Send(self->inner, Py_None, &answer)) {
         case PYGEN_NEXT:

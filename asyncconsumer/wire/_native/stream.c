@@ -53,6 +53,7 @@ static int stream_traverse(AsyncRecords *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->refill);
     Py_VISIT(self->clock);
+    Py_VISIT(self->recover);
     Py_VISIT(self->current);
     Py_VISIT(self->spare);
     return 0;
@@ -63,6 +64,7 @@ static int stream_clear(AsyncRecords *self)
     self->ended = true; /* whoever still reaches us must not call what is gone */
     Py_CLEAR(self->refill);
     Py_CLEAR(self->clock);
+    Py_CLEAR(self->recover);
     Py_CLEAR(self->current);
     Py_CLEAR(self->spare);
     return 0;
@@ -82,6 +84,8 @@ static PyMemberDef stream_members[] = {
      "Offset of the record handed out last, which the user may still be busy with; -1 before."},
     {"deadline", T_DOUBLE, offsetof(AsyncRecords, deadline), 0,
      "When the clock has passed it, refill() is asked before another record is handed out."},
+    {"recover", T_OBJECT, offsetof(AsyncRecords, recover), 0,
+     "Called with an error of the records in hand; if it is true, refill() is asked in place of raising."},
     {"in_hand", T_BOOL, offsetof(AsyncRecords, in_hand), READONLY,
      "Whether a record was handed out, and none asked for since."},
     {NULL, 0, 0, 0, NULL},

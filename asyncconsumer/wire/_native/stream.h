@@ -16,6 +16,7 @@ typedef struct {
     long long last_offset;
     double deadline;       /* by the clock: after it, refill() is asked before each record */
     PyObject *clock;       /* a function, or NULL for the system's */
+    PyObject *recover;     /* asked of an error whether refill() has better records; or NULL */
     bool ended;
     bool in_hand;          /* a record was handed out, and none asked for since */
 } AsyncRecords;

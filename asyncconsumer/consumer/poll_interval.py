@@ -1,0 +1,39 @@
+"""The longest time that a reader may take until it asks for the next record, if it is limited."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.errors import PollIntervalExceeded
+from asyncconsumer.following import Following
+
+
+async def leave_when_exceeded(
+    following: Following, group_id: str, max_poll_interval_ms: int
+) -> None:
+    """Leave the group once a reader did not ask for so long; it gets PollIntervalExceeded.
+
+    A reader that waits for records, or whose partitions are paused, has asked.
+    """
+
+    def channels() -> Iterable[Channel]:
+        return (stream.channel for stream in following.rebalancer.streams.all())
+
+    await _exceeded(channels, max_poll_interval_ms / 1000)
+    await following.abandon(PollIntervalExceeded(group_id, max_poll_interval_ms))
+
+
+async def _exceeded(channels: Callable[[], Iterable[Channel]], seconds: float) -> None:
+    """Return once one of the channels had something for its reader, and it did not move."""
+    now = asyncio.get_running_loop().time
+    moved: dict[Channel, tuple[tuple[int, int], float]] = {}
+    while True:
+        moved = {
+            one: moved[one]
+            if one in moved and one.is_due and moved[one][0] == one.motion
+            else (one.motion, now())
+            for one in channels()
+        }
+        if any(now() - at >= seconds for _, at in moved.values()):
+            return
+        await asyncio.sleep(seconds / 10)

@@ -1,0 +1,115 @@
+"""Looks for subscribed topics that do not exist, so that a wrong name is noticed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from math import inf
+from typing import Final
+
+from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.consumer.wishes import ManualPartitions, Wish
+from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.group.subscription import Pattern, Topics
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.wire.messages import MetadataRequest
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_BETWEEN_WARNINGS: Final = 60.0
+_SECONDS_TO_CREATE: Final = 0.5
+
+
+class TopicCheck:
+    """What is missing of a subscription. It is looked at again while nothing is assigned."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, wish: Wish) -> None:
+        self.missing: frozenset[str] = frozenset()  # topics that do not exist
+        self.unmatched: str | None = None  # why a pattern matches no topic
+        self.wish = wish
+        self._cluster = cluster
+        self._creates = config.member.allow_auto_create_topics
+        self._seconds_between_looks = config.engine.metadata_refresh_ms / 1000
+        self._warned: tuple[str, float] = "", -inf  # the last warning, and when it was logged
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing can come of a topic, for health."""
+        if not self.missing:
+            return None
+        names = ", ".join(map(repr, sorted(self.missing)))
+        noun = "topics" if len(self.missing) > 1 else "topic"
+        verb = "do" if len(self.missing) > 1 else "does"
+        return f"{noun} {names} {verb} not exist: create what is missing, or check the name"
+
+    async def look(self, wish: Wish | None = None) -> None:
+        """Find out what is missing. Raises the error of a topic that may not be read.
+
+        A wish takes the place of the one before.
+        """
+        wish = self.wish if wish is None else wish
+        if isinstance(wish, Topics):
+            await self._look_for(wish.names, raises=True)
+        else:
+            try:
+                await self._look_at(wish)
+            except ConsumerError as error:
+                if not error.retriable:
+                    raise
+                _log.warning("no metadata of topics: %s", error)  # reading tries it again
+        self.wish = wish
+        self._warn(self.reason or self.unmatched)
+
+    async def run(self, assigned: Callable[[], bool]) -> None:
+        """Look again while something is missing, or nothing is assigned."""
+        while True:
+            creating = self._creates and self.missing
+            await asyncio.sleep(_SECONDS_TO_CREATE if creating else self._seconds_between_looks)
+            if self.missing or self.unmatched or not assigned():
+                try:
+                    await self.look()
+                except ConsumerError as error:
+                    _log.debug("no metadata of topics: %s", error)
+
+    async def _look_at(self, wish: Pattern | ManualPartitions) -> None:
+        if isinstance(wish, Pattern):
+            await self._look_for_matches(wish)
+        else:
+            await self._look_for({one.topic for one in wish}, raises=False)
+
+    async def _look_for(self, names: Collection[str], *, raises: bool) -> None:
+        found = (await self._cluster.refresh(names)).topics if names else {}
+        errors = {name: found[name].error for name in sorted(names) if name in found}
+        for error in errors.values():
+            unknown = isinstance(error, UnknownTopicOrPartition)
+            if raises and error is not None and not unknown and not error.retriable:
+                raise error
+        self.unmatched = None
+        self.missing = frozenset(
+            name for name, error in errors.items() if isinstance(error, UnknownTopicOrPartition)
+        )
+        if self.missing and self._creates:
+            await self._cluster.ask_any(MetadataRequest(sorted(self.missing), create=True))
+
+    async def _look_for_matches(self, pattern: Pattern) -> None:
+        every = await self._cluster.topic_names()
+        self.missing = frozenset()
+        self.unmatched = None
+        if not pattern.matching(every, exclude_internal=False):
+            self.unmatched = _why_unmatched(pattern, every)
+
+    def _warn(self, reason: str | None) -> None:
+        """Log it once, and again each minute for as long as it is true."""
+        now, (last, at) = asyncio.get_running_loop().time(), self._warned
+        if reason is not None and (reason != last or now - at >= _SECONDS_BETWEEN_WARNINGS):
+            self._warned = reason, now
+            _log.warning("%s", reason)
+
+
+def _why_unmatched(pattern: Pattern, every: list[str]) -> str:
+    text = pattern.expression.pattern
+    near = next(filter(pattern.expression.match, every), None)
+    if near is None:
+        return f"pattern {text!r} matches no topic"
+    return (
+        f"pattern {text!r} matches no topic, for it must match the whole name. It matches the "
+        f"beginning of {near!r}: {text.removesuffix('$') + '.*'!r} matches all of it"
+    )

@@ -1,0 +1,93 @@
+"""Listeners are given, added, replaced and removed; what one raises is told with its name."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from random import Random
+
+import pytest
+
+from asyncconsumer import ConfigError, ConsumerRebalanceListener, TopicPartition
+from asyncconsumer.errors import ListenerFailed
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
+
+pytestmark = pytest.mark.fast
+
+
+class Told(ConsumerRebalanceListener):
+    """Keeps what it is told of."""
+
+    def __init__(self) -> None:
+        self.assigned: list[set[TopicPartition]] = []
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.assigned.append(set(partitions))
+
+
+class FailingListener(ConsumerRebalanceListener):
+    """Raises what it is given, in the callback that it is told."""
+
+    def __init__(self, callback: str, error: Exception) -> None:
+        self._error = error
+        setattr(self, callback, self._fail)
+
+    async def _fail(self, partitions: Collection[TopicPartition]) -> None:
+        raise self._error
+
+
+@simulated([1])
+@pytest.mark.parametrize("way", ["records", "batches", "partitions", "wait_assigned"])
+async def test_a_failed_listener_is_told_by_its_callback_with_what_it_raised(way: str) -> None:
+    error = OSError("disk full")
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        listener = FailingListener("on_partitions_assigned", error)
+        async with consumer(cluster, listener=listener) as one:
+            ways: dict[str, Callable[[], Awaitable[object]]] = {
+                "records": lambda: anext(aiter(one)),
+                "batches": lambda: anext(one.batches()),
+                "partitions": lambda: anext(one.partitions()),
+                "wait_assigned": one.wait_assigned,
+            }
+            with pytest.raises(ListenerFailed, match=r"on_partitions_assigned.*disk full") as told:
+                await ways[way]()
+            assert told.value.__cause__ is error
+
+
+@simulated([1])
+async def test_a_listener_that_fails_when_partitions_go_is_told_by_its_name() -> None:
+    error = ValueError("a mistake")
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.add_topic("u", 1)
+        listener = FailingListener("on_partitions_revoked", error)
+        async with consumer(cluster, listener=listener) as one:
+            await one.wait_assigned()
+            await one.subscribe("u")
+            with pytest.raises(
+                ListenerFailed, match=r"FailingListener\.on_partitions_revoked"
+            ) as e:
+                await anext(aiter(one))
+            assert e.value.__cause__ is error
+
+
+@simulated([1])
+async def test_listeners_are_replaced_by_subscribe_and_removed() -> None:
+    first, added, second = Told(), Told(), Told()
+    t, u = TopicPartition("t", 0), TopicPartition("u", 0)
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.add_topic("u", 1)
+        async with consumer(cluster, listener=first) as one, asyncio.timeout(60):
+            one.listen(added)
+            await one.wait_assigned()
+            await one.subscribe("u", listener=second)
+            await one.wait_assigned()
+            assert (first.assigned[-1], added.assigned[-1], second.assigned) == ({t}, {u}, [{u}])
+            one.remove_listener(added)
+            await one.subscribe("t")
+            await one.wait_assigned()
+            assert (added.assigned[-1], second.assigned[-1]) == ({u}, {t})
+            with pytest.raises(ConfigError, match="no listener of this consumer"):
+                one.remove_listener(added)

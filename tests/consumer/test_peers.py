@@ -1,0 +1,118 @@
+"""What other clients can do as well: limits of polls, offsets without a subscription, log ends."""
+
+import asyncio
+import gc
+import weakref
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import ConfigError, Consumer, TopicPartition
+from asyncconsumer.errors import PollIntervalExceeded
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer, coordinating, outside
+from tests.helpers import until
+
+pytestmark = pytest.mark.fast
+
+A = TopicPartition("t", 0)
+
+
+@simulated([1, 2])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_who_asks_for_no_record_for_long_leaves_the_group(protocol: str) -> None:
+    async with coordinating(protocol) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.append(*A, 10)
+        options: dict[str, Any] = {"group_protocol": protocol}
+        async with consumer(cluster, **options, max_poll_interval_ms=5_000) as one:
+            records = aiter(one)
+            assert (await anext(records)).offset == 0
+            second = consumer(cluster, **options, outside=outside(cluster, 3))
+            async with second as two:
+                assert (await anext(aiter(two))).offset == 0  # it was not finished
+                assert not one.assignment
+                with pytest.raises(PollIntervalExceeded, match="max_poll_interval_ms"):
+                    await anext(records)
+                assert not one.health().live
+            await one.subscribe("t")
+            assert await one.wait_assigned() == {A}
+
+
+@simulated([1])
+async def test_who_waits_for_records_or_has_paused_has_asked() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 2)
+        cluster.append(*A, 10)
+        async with consumer(cluster, max_poll_interval_ms=1_000) as one:
+            async for record in one:
+                if record.offset == 9:
+                    break
+                await asyncio.sleep(0.5)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(20):
+                    await anext(aiter(one))
+            one.pause(*one.assignment)
+            cluster.append(*A, 10)
+            await asyncio.sleep(20)
+            assert one.health().live
+            assert A in one.assignment
+
+
+@simulated([1])
+async def test_offsets_are_committed_and_read_with_nothing_subscribed() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        async with consumer(cluster, ()) as one:
+            assert await one.committed([A]) == {A: None}
+            assert await one.commit({A: 3}) == {A: 3}
+            assert await one.committed([A]) == {A: 3}
+            assert await one.commit() == {}
+            wrong: Any = 5
+            with pytest.raises(ConfigError, match=r"commit\(5\)"):
+                await one.commit(wrong)
+        async with consumer(cluster, (), group_id=None) as one:
+            with pytest.raises(ConfigError, match="without a group_id"):
+                await one.committed([A])
+
+
+@simulated([1])
+async def test_the_ends_of_a_log_are_told_and_when_it_was_fetched() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.append(*A, 5)
+        async with consumer(cluster, (), partitions=[A]) as one:
+            assert one.highwater(TopicPartition("u", 0)) is None
+            await anext(aiter(one))
+            assert one.highwater(A) == one.last_stable_offset(A) == 5
+            await until(lambda: one.progress()[A].last_fetch is not None)
+            last = one.progress()[A].last_fetch
+            assert last is not None
+            assert last < 60
+
+
+@simulated([1])
+@pytest.mark.parametrize("policy", ["auto", "manual"])
+async def test_a_consumer_that_was_opened_and_forgotten_is_warned_of(policy: str) -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        cluster.append(*A, 5)
+        kept = [consumer(cluster, (), partitions=[A], commit_policy=policy)]
+        await kept[0].__aenter__()
+        await anext(aiter(kept[0]))
+        gone, stack = weakref.ref(kept[0]), kept[0]._stack
+        with pytest.warns(ResourceWarning, match="unclosed .*Consumer"):
+            forget(kept)
+        assert gone() is None
+        await stack.aclose()
+        kept.append(consumer(cluster, (), partitions=[A]))
+        async with kept[0]:
+            pass
+        forget(kept)  # without a warning, which would be an error here
+
+
+def forget(kept: list[Consumer[Any, Any]]) -> None:
+    kept.clear()
+    gc.collect()
