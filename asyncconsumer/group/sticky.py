@@ -9,6 +9,7 @@ assignment is the best if and only if no round of hand-overs makes it cheaper.
 from __future__ import annotations
 
 from collections import defaultdict
+from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -46,9 +47,27 @@ class _Thread(_Stop):
 class _Topic(_Stop):
     """A topic. On a round, the thread before it gives one of its partitions to the one after."""
 
-    def __init__(self, name: str, readers: Sequence[_Thread]) -> None:
+    def __init__(self, name: str, names: Sequence[str], readers: Sequence[_Thread]) -> None:
         self.name = name
+        self.names = names  # of its readers; one list for all topics that have the same
         self.readers = readers
+
+
+class _LeastLoaded:
+    """Which of some threads has the least to read, the first of several such."""
+
+    def __init__(self, threads: Sequence[_Thread]) -> None:
+        self._heap = [(thread.load, place, thread) for place, thread in enumerate(threads)]
+        heapify(self._heap)
+
+    def pop(self) -> _Thread:
+        """The one to give a partition to now."""
+        while True:
+            load, place, thread = self._heap[0]
+            if load == thread.load:
+                heapreplace(self._heap, (load + 1, place, thread))
+                return thread
+            heapreplace(self._heap, (thread.load, place, thread))  # it was given others since
 
 
 _RIM: Final = _Stop()
@@ -61,12 +80,12 @@ class _Balance:
     """An assignment on its way to the best."""
 
     def __init__(self, group: Group) -> None:
-        self._partitions = group.wanted()
         subscriptions = group.subscriptions()
+        self._partitions = group.wanted(subscriptions)
         names = dict.fromkeys(name for readers in subscriptions.values() for name in readers)
         self._threads = {name: _Thread(name) for name in names}
         self._topics = {
-            topic: _Topic(topic, [self._threads[name] for name in readers])
+            topic: _Topic(topic, readers, [self._threads[name] for name in readers])
             for topic, readers in subscriptions.items()
         }
         self._home = {
@@ -82,9 +101,9 @@ class _Balance:
         for partition, home in self._home.items():
             self._give(partition, home)
         homeless = [p for p in self._partitions if p not in self._home]
+        least = {id(one.names): _LeastLoaded(one.readers) for one in self._topics.values()}
         for partition in sorted(homeless, key=lambda p: len(self._topics[p.topic].readers)):
-            readers = self._topics[partition.topic].readers
-            self._give(partition, min(readers, key=lambda thread: thread.load))
+            self._give(partition, least[id(self._topics[partition.topic].names)].pop())
 
     def assignment(self) -> Assignment:
         """The owner of each partition."""
