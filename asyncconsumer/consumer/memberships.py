@@ -25,6 +25,7 @@ from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.model import Address, Identity
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.tasks.suspensions import Suspensions
 
 _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
     "range": RangeAssignor,
@@ -102,6 +103,7 @@ def member(
     client_rack: str,
     metadata_refresh_ms: int,
     randomness: Random,
+    suspensions: Suspensions,
 ) -> GroupMember:
     """The member that the options make."""
 
@@ -122,6 +124,7 @@ def member(
             wanted,
             assignors(config),
             randomness=randomness,
+            suspensions=suspensions,
         )
 
     if config.group_protocol == "classic":
@@ -135,7 +138,14 @@ def member(
         session_timeout_ms=config.session_timeout_ms,
     )
     return FallbackMembership(
-        ConsumerGroupMembership(coordinator, cluster, newer, subscription, randomness=randomness),
+        ConsumerGroupMembership(
+            coordinator,
+            cluster,
+            newer,
+            subscription,
+            randomness=randomness,
+            suspensions=suspensions,
+        ),
         classic,
         subscription,
     )

@@ -31,6 +31,7 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.wire.classic_group_messages import JoinGroupRequest, SyncGroupRequest
 from asyncconsumer.wire.consumer_protocol import NO_GENERATION, PROTOCOL_TYPE
 
@@ -51,7 +52,9 @@ class ClassicMembership:
         assignors: Sequence[Assignor],
         *,
         randomness: Random,
+        suspensions: Suspensions | None = None,
     ) -> None:
+        suspensions = suspensions or Suspensions()
         self.rebalances = 0  # generations that we have been in
         self._config = config
         self._topics = WantedTopics(
@@ -68,12 +71,13 @@ class ClassicMembership:
             rebalance_ms=config.rebalance_timeout_ms,
             interval_ms=config.heartbeat_interval_ms,
             randomness=randomness,
+            suspensions=suspensions,
         )
         self._member = Member()
         self._owned: frozenset[TopicPartition] = frozenset()
         self._bell = Bell()
         self._attempt = Attempt(randomness)
-        self._asking = Asking(coordinator, self._attempt)
+        self._asking = Asking(coordinator, self._attempt, suspensions)
         self._scope = Scope("membership")
 
     async def __aenter__(self) -> Self:

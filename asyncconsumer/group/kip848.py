@@ -45,6 +45,7 @@ from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.wire.group_messages import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -95,6 +96,7 @@ class ConsumerGroupMembership:
         subscription: Subscription,
         *,
         randomness: Random,
+        suspensions: Suspensions | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._cluster = cluster
@@ -107,7 +109,11 @@ class ConsumerGroupMembership:
         )
         self._talk = Conversation(
             str(UUID(int=randomness.getrandbits(128), version=4)),
-            Timeouts(config.session_timeout_ms / 1000, config.rebalance_timeout_ms / 1000),
+            Timeouts(
+                config.session_timeout_ms / 1000,
+                config.rebalance_timeout_ms / 1000,
+                suspensions or Suspensions(),
+            ),
         )
         self._heartbeat: tuple[Address, Request] | None = None
         self._failure: ConsumerError | None = None

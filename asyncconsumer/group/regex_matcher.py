@@ -109,15 +109,17 @@ class _Automaton:
                 return self._state(_State([then], condition=look))
 
     def _repeat(self, node: Repeat, then: int) -> int:
+        least = node.least
         if node.most is None:
             again = self._state(_State([]))
-            self.states[again].to = [self._add(node.part, again), then]
-            then = again
+            body = self._add(node.part, again)
+            self.states[again].to = [body, then]
+            then, least = (body, least - 1) if least else (again, 0)
         else:
             end = then
-            for _ in range(node.most - node.least):
+            for _ in range(node.most - least):
                 then = self._state(_State([self._add(node.part, then), end]))
-        for _ in range(node.least):
+        for _ in range(least):
             then = self._add(node.part, then)
         return then
 
