@@ -129,23 +129,23 @@ def member(
 
     if config.group_protocol == "classic":
         return classic(subscription)
-    newer = ConsumerGroupConfig(
-        group_id=coordinator.group_id,
+    newer = ConsumerGroupMembership(
+        coordinator,
+        cluster,
+        _newer_config(config, coordinator.group_id, client_rack),
+        subscription,
+        randomness=randomness,
+        suspensions=suspensions,
+    )
+    return FallbackMembership(newer, classic, subscription)
+
+
+def _newer_config(config: MemberConfig, group_id: str, client_rack: str) -> ConsumerGroupConfig:
+    return ConsumerGroupConfig(
+        group_id=group_id,
         group_instance_id=config.group_instance_id,
         group_remote_assignor=config.group_remote_assignor,
         rebalance_timeout_ms=config.rebalance_timeout_ms,
         client_rack=client_rack,
         session_timeout_ms=config.session_timeout_ms,
-    )
-    return FallbackMembership(
-        ConsumerGroupMembership(
-            coordinator,
-            cluster,
-            newer,
-            subscription,
-            randomness=randomness,
-            suspensions=suspensions,
-        ),
-        classic,
-        subscription,
     )
