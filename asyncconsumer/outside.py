@@ -8,6 +8,7 @@ from random import Random
 
 from asyncconsumer.net.brokers import Opener as BrokerOpener
 from asyncconsumer.net.opening import open_connection
+from asyncconsumer.tasks.suspensions import Offsets, system_offsets
 from asyncconsumer.zk.line import Opener as ZooKeeperOpener
 from asyncconsumer.zk.line import open_line
 
@@ -25,6 +26,7 @@ class Outside:
     randomness: Random = field(default_factory=Random)  # for jitter and shuffling
     clock: Callable[[], float] | None = None  # where the loop's is not the system's
     now_ms: Callable[[], int] = _milliseconds
+    clock_offsets: Callable[[], Offsets] = system_offsets  # of clocks that count suspended time
 
     def virtual_clock(self) -> Callable[[], float] | None:
         """The clock to use instead of the system's; None if the running loop uses the system's.

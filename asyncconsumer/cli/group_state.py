@@ -1,5 +1,6 @@
 """What a group has in ZooKeeper, as somebody who is not in it sees it."""
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from asyncconsumer.errors import BadZnode, ConfigError, NoNode
 from asyncconsumer.group import registration
 from asyncconsumer.group.assign import consumer_of
 from asyncconsumer.group.filters import Subscription
+from asyncconsumer.group.regex_matcher import TooManySteps
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.zk.paths import CONSUMERS, GroupPaths, is_legal
 from asyncconsumer.zk.session import ZooKeeperSession
@@ -51,12 +53,12 @@ class SeenGroup:
     def subscribed(self, existing: Iterable[str]) -> set[str]:
         """The topics that its members mean, of those that there are."""
         there = list(existing)
-        return {
-            topic
-            for member in self.members.values()
-            if member.subscription is not None
-            for topic in member.subscription.topics(there, exclude_internal=True)
-        } & set(there)
+        subscriptions = [one.subscription for one in self.members.values() if one.subscription]
+        found: set[str] = set()
+        for subscription in {one.key: one for one in subscriptions}.values():
+            with contextlib.suppress(TooManySteps):  # members ignore such a pattern as well
+                found.update(subscription.topics(there, exclude_internal=True))
+        return found & set(there)
 
 
 async def count_members(session: ZooKeeperSession) -> dict[str, int]:

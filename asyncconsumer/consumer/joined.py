@@ -42,6 +42,7 @@ from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Fence, Idle, Stream
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.suspensions import Suspensions
 
 _AT_REST: Final = (HealthState.IDLE, HealthState.CONSUMING, HealthState.HANDLER_BOUND)
 Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership | TopicsMembership
@@ -277,6 +278,7 @@ def _membership(
         client_rack=config.fetch.client_rack,
         metadata_refresh_ms=config.engine.metadata_refresh_ms,
         randomness=given.outside.randomness,
+        suspensions=Suspensions(given.outside.clock_offsets),
     )
 
 

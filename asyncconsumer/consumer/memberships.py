@@ -25,6 +25,7 @@ from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.model import Address, Identity
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.tasks.suspensions import Suspensions
 
 _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
     "range": RangeAssignor,
@@ -114,6 +115,7 @@ def member(
     client_rack: str,
     metadata_refresh_ms: int,
     randomness: Random,
+    suspensions: Suspensions,
 ) -> GroupMember:
     """The member that the options make."""
 
@@ -134,20 +136,28 @@ def member(
             wanted,
             assignors(config),
             randomness=randomness,
+            suspensions=suspensions,
         )
 
     if config.group_protocol == "classic":
         return classic(subscription)
-    newer = ConsumerGroupConfig(
-        group_id=coordinator.group_id,
+    newer = ConsumerGroupMembership(
+        coordinator,
+        cluster,
+        _newer_config(config, coordinator.group_id, client_rack),
+        subscription,
+        randomness=randomness,
+        suspensions=suspensions,
+    )
+    return FallbackMembership(newer, classic, subscription)
+
+
+def _newer_config(config: MemberConfig, group_id: str, client_rack: str) -> ConsumerGroupConfig:
+    return ConsumerGroupConfig(
+        group_id=group_id,
         group_instance_id=config.group_instance_id,
         group_remote_assignor=config.group_remote_assignor,
         rebalance_timeout_ms=config.rebalance_timeout_ms,
         client_rack=client_rack,
         session_timeout_ms=config.session_timeout_ms,
-    )
-    return FallbackMembership(
-        ConsumerGroupMembership(coordinator, cluster, newer, subscription, randomness=randomness),
-        classic,
-        subscription,
     )

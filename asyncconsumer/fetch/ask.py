@@ -20,7 +20,7 @@ from asyncconsumer.wire.messages import (
 
 _NO_END: Final = 2**63 - 1
 _LARGE_BATCH: Final = 128 * 2**20  # bytes: a batch that claims more, and has not come, is damaged
-_MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
+MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
 
 
 class Ask(NamedTuple):
@@ -135,7 +135,7 @@ def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fet
         if found.setdefault(one.partition, one) is not one:
             reason = f"{one.partition} is in it twice"
             raise MalformedResponse("Fetch", raw.version, part.start, reason)
-    throttle = min(max(0.0, answer.throttle_ms / 1000), _MOST_THROTTLE)
+    throttle = min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE)
     return [
         (found.get(at) or _nothing(at, ask))._replace(throttle=throttle)
         for at, ask in wanted.items()

@@ -152,7 +152,7 @@ Event: TypeAlias = (
 )
 
 _OFTEN: Final = (Poisoned, Retried, GivenUp)  # as often as there are records
-_QUIET: Final = (Recovered, Rebalanced)  # as it should be
+_QUIET: Final = (Recovered,)  # as it should be
 
 
 def _listed(partitions: frozenset[TopicPartition]) -> str:
@@ -202,13 +202,17 @@ class Events:
         self.counts: Counter[str] = Counter()  # by the name of the kind, in lower case
         self._heed: Callable[[Event], None] = lambda event: None
         self._listeners: weakref.WeakSet[Heard] = weakref.WeakSet()
-        self._quiet_logs = {kind: QuietLog(_log) for kind in _OFTEN}
+        self._quiet_logs: dict[type, QuietLog] = {
+            kind: QuietLog(_log) for kind in (*_OFTEN, Rebalanced)
+        }
 
     def tell(self, event: Event) -> None:
         """It happened."""
         self.counts[type(event).__name__.lower()] += 1
         if isinstance(event, _OFTEN):
             self._quiet_logs[type(event)].warning("%s", event)
+        elif isinstance(event, Rebalanced):  # a coordinator may have one follow the other
+            self._quiet_logs[Rebalanced].info("%s", event)
         else:
             level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
             _log.log(level, "%s", event)

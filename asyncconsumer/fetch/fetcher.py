@@ -95,6 +95,13 @@ class _UnderWay(NamedTuple):
     due: float
 
 
+class _Rest(NamedTuple):
+    """A wait before the next request, and why."""
+
+    seconds: float
+    reason: str
+
+
 class Fetcher:
     """Fetches for the cursors that it is given, into their channels, until it is cancelled.
 
@@ -113,7 +120,7 @@ class Fetcher:
         self._untried: list[Cursor] = []  # of whose broker nothing good was heard since
         self._session = FetchSession()
         self._under_way: _UnderWay | None = None
-        self._throttle = 0.0  # seconds that the broker wants to be left alone
+        self._rest: _Rest | None = None  # while the broker is to be left alone
         self._bell = asyncio.Event()  # there may be something to do
 
     @property
@@ -127,6 +134,13 @@ class Fetcher:
         if self._under_way is None or self._plan:
             return False
         return self._under_way.due - asyncio.get_running_loop().time() > _LONG
+
+    @property
+    def hindrance(self) -> str | None:
+        """Why it does not ask its broker at the moment, if there is a reason."""
+        if self._rest is None:
+            return None
+        return f"the broker {self.node_id} at {self.address} {self._rest.reason}"
 
     def add(self, cursor: Cursor) -> None:
         """Fetch for it from now on."""
@@ -161,8 +175,10 @@ class Fetcher:
                 try:
                     if not (self._plan and await self._round()):
                         await self._bell.wait()
-                except _SESSION_IS_OVER:
-                    self._session.reset()
+                except _SESSION_IS_OVER as error:
+                    if seconds := self._session.refused():
+                        reason = f"refuses fetch sessions ({type(error).__name__})"
+                        await self._leave_alone(_Rest(seconds, reason))
                 except ConsumerError as error:
                     if isinstance(error, MalformedResponse) and self.connection is not None:
                         self.connection.close(error)  # nothing behind it can be trusted
@@ -189,9 +205,18 @@ class Fetcher:
                 self._land(raw)  # and ask for more: of so much readers have enough to do meanwhile
         finally:
             self._give_back()
-        if self._throttle:
-            await asyncio.sleep(self._throttle)
+        if self._rest is not None:
+            await self._leave_alone(self._rest)
         return True
+
+    async def _leave_alone(self, rest: _Rest) -> None:
+        """Wait until the broker may be asked again."""
+        self._rest = rest
+        self.waiting_since = None  # it is not the broker that is silent
+        try:
+            await asyncio.sleep(rest.seconds)
+        finally:
+            self._rest = None
 
     async def _connect(self) -> Connection:
         around = self._around
@@ -249,7 +274,8 @@ class Fetcher:
         self.waiting_since = None
         self._around.brokers.trust(self.address)
         answer = self._session.understand(raw)
-        self._throttle = answer.throttle
+        if answer.throttle:
+            self._rest = _Rest(answer.throttle, f"throttles us for {answer.throttle:g} s")
         self._take(answer)
 
     def _give_back(self) -> None:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.fetch.ask import Ask, Fetched, request, understand_part
+from asyncconsumer.fetch.ask import MOST_THROTTLE, Ask, Fetched, request, understand_part
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.connection import RawAnswer
 from asyncconsumer.wire import accel
@@ -13,6 +13,8 @@ from asyncconsumer.wire.messages import FETCH, NO_SESSION, FetchRequest, FetchTo
 
 _FIRST_WITH_SESSIONS: Final = 7
 _MOST: Final = 2**31 - 1
+_FIRST_WAIT: Final = 0.05  # seconds, after the second session in a row that was refused
+_LONGEST_WAIT: Final = 1.0
 
 
 class Answer(NamedTuple):
@@ -37,6 +39,7 @@ class FetchSession:
         self._known: dict[TopicPartition, Ask] = {}  # to the broker, since the last request
         self._changed: dict[TopicPartition, None] = {}  # where those two may differ
         self._names: dict[bytes, str] = {}
+        self._refused = 0  # sessions in a row
 
     def want(self, partition: TopicPartition, ask: Ask) -> None:
         """Have it in the next request and all that follow.
@@ -106,12 +109,25 @@ class FetchSession:
         answer = accel.fetch_answer(raw.body, raw.version)
         if answer.error_code:
             raise BrokerError.of(answer.error_code, "a fetch")
+        self._refused = 0
         self._id = answer.session_id
         self._number = self._number % _MOST + 1 if self._id else 0
         told = {node: Address(host or "", port) for node, host, port, _ in answer.node_endpoints}
         nodes = {node: address for node, address in told.items() if address.is_possible}
         parts = [understand_part(raw, part, self._known, self._names) for part in answer.partitions]
-        return Answer(parts, answer.throttle_ms / 1000, nodes)
+        return Answer(parts, min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE), nodes)
+
+    def refused(self) -> float:
+        """The broker does not know the session: start over, after so many seconds.
+
+        One refusal is usual after a broker restarted. More of them in a row are a fault, of a
+        broker or of a proxy, that must not be answered by a storm of fetches.
+        """
+        self.reset()
+        self._refused += 1
+        if self._refused < 2:
+            return 0.0
+        return float(min(_FIRST_WAIT * 2 ** min(self._refused - 2, 10), _LONGEST_WAIT))
 
     def reset(self) -> None:
         """Start over: the next request tells everything, and ends the session that we had."""

@@ -80,7 +80,7 @@ def _reason(sight: Sight) -> str | None:
         return f"no room: its stream holds {cursor.channel.fill} bytes, and others hold the rest"
     if caught_up:
         return None
-    return "the reason is not known"
+    return fetcher.hindrance or "the reason is not known"
 
 
 def _unread(cursor: Cursor) -> bool:

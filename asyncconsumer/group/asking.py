@@ -12,6 +12,7 @@ from asyncconsumer.group.reactions import Ask, Reaction, reaction
 from asyncconsumer.model import Address
 from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.wire.classic_group_messages import LeaveGroupRequest
 
 
@@ -26,12 +27,15 @@ class Answer(NamedTuple):
 class Asking:
     """Asks one coordinator, wherever it is. A no is raised as its BrokerError."""
 
-    def __init__(self, coordinator: Coordinator, attempt: Attempt) -> None:
+    def __init__(
+        self, coordinator: Coordinator, attempt: Attempt, suspensions: Suspensions
+    ) -> None:
         self._member_id = ""
         self._lasting = False  # our id is in a finished generation, which is written down
         self._doubted = False  # a fence, since the last such generation
         self._coordinator = coordinator
         self._attempt = attempt
+        self._suspensions = suspensions
 
     @property
     def member_id(self) -> str:
@@ -106,6 +110,7 @@ class Asking:
     async def _ask(self, ask: Ask, request: Request, timeout: float) -> Answer:
         """Over a connection of its own: the coordinator may think about it for minutes."""
         async with self._coordinator.reached(Traffic.JOIN) as connection:
+            self._suspensions.look()
             sent_at = asyncio.get_running_loop().time()
             try:
                 values = (await connection.request(request, timeout=timeout)).to_object()

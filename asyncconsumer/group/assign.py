@@ -5,9 +5,11 @@ nodes in ZooKeeper. So orders and hashes here are those of Kafka's Scala code, t
 A strategy takes a `Group` and returns the assignment of the whole group.
 """
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from asyncconsumer.errors import UnevenSubscriptions
 from asyncconsumer.model import TopicPartition
@@ -29,10 +31,6 @@ class Member:
     consumer_id: str
     streams: Mapping[str, int]
 
-    def threads(self, topic: str) -> list[str]:
-        """The ids of the threads that read the topic."""
-        return [f"{self.consumer_id}-{n}" for n in range(self.streams.get(topic, 0))]
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -47,23 +45,50 @@ class Group:
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def subscriptions(self) -> dict[str, list[str]]:
-        """The threads that read each topic, both in Java's order of texts."""
-        topics = {topic for member in self.members for topic in member.streams}
-        return {
-            topic: sorted({t for member in self.members for t in member.threads(topic)}, key=utf16)
-            for topic in sorted(topics, key=utf16)
-        }
+        """The threads that read each topic, both in Java's order of texts.
 
-    def wanted(self) -> list[TopicPartition]:
+        Topics with the same readers share one list: a group of many topics usually has few lists.
+        """
+        shared: dict[Readers, list[str]] = {}
+        found: dict[str, list[str]] = {}
+        for topic, readers in sorted(self._readers().items(), key=lambda item: utf16(item[0])):
+            if readers not in shared:
+                shared[readers] = self._threads(readers)
+            found[topic] = shared[readers]
+        return found
+
+    def _readers(self) -> dict[str, "Readers"]:
+        """Who reads each topic: which of the different subscriptions, with how many streams."""
+        different = {id(member.streams): member.streams for member in self.members}
+        found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for key, streams in different.items():
+            for topic, count in streams.items():
+                found[topic].append((key, count))
+        return {topic: tuple(readers) for topic, readers in found.items()}
+
+    def _threads(self, readers: "Readers") -> list[str]:
+        counts = dict(readers)
+        threads = {
+            f"{member.consumer_id}-{number}"
+            for member in self.members
+            for number in range(counts.get(id(member.streams), 0))
+        }
+        return sorted(threads, key=utf16)
+
+    def wanted(
+        self, subscriptions: Mapping[str, Sequence[str]] | None = None
+    ) -> list[TopicPartition]:
         """The partitions that a member subscribes to, by topic and number."""
         return [
             TopicPartition(topic, partition)
-            for topic, threads in self.subscriptions().items()
-            for partition in sorted(set(self.partitions.get(topic, ())))
+            for topic, threads in (subscriptions or self.subscriptions()).items()
             if threads
+            for partition in sorted(set(self.partitions.get(topic, ())))
         ]
 
 
+Readers: TypeAlias = tuple[tuple[int, int], ...]
+"""Subscriptions that have a topic, and how many streams of it."""
 Strategy = Callable[[Group], Assignment]
 
 
@@ -104,16 +129,19 @@ def _go_round(group: Group, text: Callable[[str, int], str]) -> Assignment:
     The turn passes over a thread that does not read the topic and does not come back to it. Two
     texts of the same hash are in no order that Kafka's own members would agree on.
     """
-    subscriptions = {topic: set(threads) for topic, threads in group.subscriptions().items()}
+    subscriptions = group.subscriptions()
     circle = sorted(set().union(*subscriptions.values()), key=utf16)
+    places = {thread: place for place, thread in enumerate(circle)}
+    turns = {id(threads): [places[one] for one in threads] for threads in subscriptions.values()}
     turn = 0
-    partitions = group.wanted()
+    partitions = group.wanted(subscriptions)
     assignment: Assignment = {}
     for partition in sorted(partitions, key=lambda p: string_hash(text(*p))):
-        while circle[turn % len(circle)] not in subscriptions[partition.topic]:
-            turn += 1
-        assignment[partition] = circle[turn % len(circle)]
-        turn += 1
+        may_have = turns[id(subscriptions[partition.topic])]
+        following = bisect_left(may_have, turn % len(circle))
+        place = may_have[following % len(may_have)]  # behind the last it begins again
+        assignment[partition] = circle[place]
+        turn = place + 1
     return {partition: assignment[partition] for partition in partitions}
 
 

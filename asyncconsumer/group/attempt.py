@@ -1,6 +1,7 @@
 """How the coroutines of one member reach each other: a bell, and an attempt to be broken off."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -9,9 +10,12 @@ from typing import Final
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.breakable import breakable
+from asyncconsumer.tasks.quiet import QuietLog
 
+_log: Final = logging.getLogger(__name__)
 _FIRST_WAIT: Final = 0.05  # seconds
 _LONGEST_WAIT: Final = 1.0
+_FREE_GENERATIONS: Final = 5
 
 
 class Bell:
@@ -42,6 +46,43 @@ class Bell:
         """Somebody sees to it; the reason why."""
         self.rung.clear()
         return self._reason
+
+
+class Pacing:
+    """Waits before a generation that follows another too soon, each time longer.
+
+    A few may follow each other at once, as when members come one by one. A coordinator that ends
+    each generation as soon as it began would otherwise be asked hundreds of times a second.
+    `log` is for what is said about each generation.
+    """
+
+    def __init__(self, randomness: Random) -> None:
+        self.log = QuietLog(_log)
+        self._randomness = randomness
+        self._waits: Iterator[float] | None = None
+        self._began: float | None = None
+        self._short = 0  # generations in a row
+
+    def began(self) -> None:
+        """A generation began now."""
+        self._began = asyncio.get_running_loop().time()
+
+    async def pause(self, interval: float) -> None:
+        """Wait before the next one, if the last one was shorter than a heartbeat interval."""
+        began, self._began = self._began, None
+        if began is None:
+            return
+        if asyncio.get_running_loop().time() - began >= interval:
+            self._short, self._waits = 0, None
+            return
+        self._short += 1
+        if self._short > _FREE_GENERATIONS:
+            self._waits = self._waits or self.waits()
+            await asyncio.sleep(next(self._waits))
+
+    def waits(self) -> Iterator[float]:
+        """Waits between tries, each time longer."""
+        return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
 
 
 class Attempt:

@@ -17,7 +17,7 @@ from aiokafka.protocol.api import Request
 from asyncconsumer.errors import ConsumerError, IllegalGeneration
 from asyncconsumer.group.asking import Asking
 from asyncconsumer.group.assignors import Assignor
-from asyncconsumer.group.attempt import Attempt, Bell
+from asyncconsumer.group.attempt import Attempt, Bell, Pacing
 from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.heartbeats import Heartbeats, News
 from asyncconsumer.group.leading import Assigning, Joined, readable, shares
@@ -31,6 +31,7 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.wire.classic_group_messages import JoinGroupRequest, SyncGroupRequest
 from asyncconsumer.wire.consumer_protocol import NO_GENERATION, PROTOCOL_TYPE
 
@@ -51,7 +52,9 @@ class ClassicMembership:
         assignors: Sequence[Assignor],
         *,
         randomness: Random,
+        suspensions: Suspensions | None = None,
     ) -> None:
+        suspensions = suspensions or Suspensions()
         self.rebalances = 0  # generations that we have been in
         self._config = config
         self._topics = WantedTopics(
@@ -68,12 +71,14 @@ class ClassicMembership:
             rebalance_ms=config.rebalance_timeout_ms,
             interval_ms=config.heartbeat_interval_ms,
             randomness=randomness,
+            suspensions=suspensions,
         )
         self._member = Member()
         self._owned: frozenset[TopicPartition] = frozenset()
         self._bell = Bell()
         self._attempt = Attempt(randomness)
-        self._asking = Asking(coordinator, self._attempt)
+        self._pacing = Pacing(randomness)
+        self._asking = Asking(coordinator, self._attempt, suspensions)
         self._scope = Scope("membership")
 
     async def __aenter__(self) -> Self:
@@ -177,7 +182,7 @@ class ClassicMembership:
         """If there is something that we had, it is lost; otherwise join."""
         if self._owned:
             lost, self._owned = self._owned, frozenset()
-            _log.warning("%s lost its place: %d partitions", self._who, len(lost))
+            self._pacing.log.warning("%s lost its place: %d partitions", self._who, len(lost))
             return Assignment(lost=lost)
         self._member.on(Event.JOIN)
         return None
@@ -206,6 +211,7 @@ class ClassicMembership:
         """Join, and learn our share, unless something comes between."""
         async with self._attempt.made():
             try:
+                await self._pacing.pause(self._config.heartbeat_interval_ms / 1000)
                 joined = await self._join()
                 if joined is not None and (owners := await self._sync(joined)) is not None:
                     return self._assignment(owners)
@@ -244,6 +250,7 @@ class ClassicMembership:
         joined = Joined.of(answer.values, config.group_instance_id, answer.address)
         self._asking.be(joined.identity.member_id)
         self._heartbeats.begin(joined.identity, answer.sent_at, answer.address)
+        self._pacing.began()
         self._member.on(Event.JOINED)
         return joined
 
@@ -299,7 +306,7 @@ class ClassicMembership:
         what = self._asking.judged(reaction(ask, error))
         if what is Reaction.REJOIN_WITH_ID:
             return
-        _log.info("%s: %s; %s", self._who, error, what.value)
+        self._pacing.log.info("%s: %s; %s", self._who, error, what.value)
         if what in (Reaction.FENCED, Reaction.FATAL):
             self._lose()
             raise error
@@ -338,7 +345,7 @@ class ClassicMembership:
             case Reaction.REJOIN_EMPTY if joining and isinstance(news.error, IllegalGeneration):
                 pass  # there is another generation already: we will be told whether we are in it
             case Reaction.REJOIN_EMPTY | Reaction.REJOIN_AS_NEW:
-                _log.warning("%s: %s; %s", self._who, news.error, what.value)
+                self._pacing.log.warning("%s: %s; %s", self._who, news.error, what.value)
                 self._lose(known=what is Reaction.REJOIN_EMPTY)
                 self._attempt.break_off()
                 self._bell.ring("lost everything")

@@ -31,6 +31,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.group.subscription import Pattern
 from asyncconsumer.group.topic_watch import Partitions, Subscribed
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.wire.group_messages import JOIN_EPOCH
 
 _MARGIN: Final = 0.1  # of a time that the coordinator's clock measures, not ours
@@ -87,6 +88,11 @@ class Timeouts(NamedTuple):
 
     session: float
     rebalance: float
+    suspensions: Suspensions
+
+    def end(self, start: float, timeout: float) -> float:
+        """The end of a timeout by the loop's clock, which does not count suspended time."""
+        return start + timeout * (1 - _MARGIN) - self.suspensions.since(start)
 
 
 class Words(NamedTuple):
@@ -120,7 +126,7 @@ class Conversation:
         self._told = _Told()
         self._lived = -inf  # when the last sign of life that was heard was sent
         self._unheard = inf  # when the first was sent of which we do not know the answer
-        self._let_go_by = inf
+        self._let_go_since = inf  # when we may have been told first to let go of something
         self._timeouts = timeouts
 
     def learn_session_timeout(self, seconds: float) -> None:
@@ -141,11 +147,12 @@ class Conversation:
         """
         if self.standing is not Standing.MEMBER:
             return -inf
-        session_ends = self._lived + self._timeouts.session * (1 - _MARGIN)
-        return min(session_ends, self._must_let_go(self._unheard), self._let_go_by)
-
-    def _must_let_go(self, since: float) -> float:
-        return since + self._timeouts.rebalance * (1 - _MARGIN)
+        timeouts, rebalance = self._timeouts, self._timeouts.rebalance
+        return min(
+            timeouts.end(self._lived, timeouts.session),
+            timeouts.end(self._unheard, rebalance),
+            timeouts.end(self._let_go_since, rebalance),
+        )
 
     @property
     def patience(self) -> float:
@@ -178,6 +185,7 @@ class Conversation:
 
     def sent(self, now: float) -> None:
         """A heartbeat is on its way."""
+        self._timeouts.suspensions.look()
         self._unheard = min(self._unheard, now)
 
     def repeat_everything(self) -> None:
@@ -208,7 +216,7 @@ class Conversation:
         if words.owned is not None:
             self._told = self._told._replace(owned=words.owned)
             if _is_within(words.owned, self.target):
-                self._let_go_by = inf
+                self._let_go_since = inf
         if overtaken:
             self.repeat_everything()
         told = answer["assignment"]
@@ -216,7 +224,7 @@ class Conversation:
         if target == self.target:
             return joined
         if not (_is_within(self.target, target) and _is_within(self.owned, target)):
-            self._let_go_by = min(self._let_go_by, self._must_let_go(since))
+            self._let_go_since = min(self._let_go_since, since)
         self.target = target
         # it waits for our word, also if we have let go of nothing
         self._told = self._told._replace(owned=None)
@@ -240,7 +248,7 @@ class Conversation:
     def _forget(self, standing: Standing) -> None:
         self.standing, self.epoch = standing, JOIN_EPOCH
         self.target, self.owned, self.given = {}, {}, False
-        self._lived, self._unheard, self._let_go_by = -inf, inf, inf
+        self._lived, self._unheard, self._let_go_since = -inf, inf, inf
         self.repeat_everything()
 
     # --- what we own -----------------------------------------------------------------------------

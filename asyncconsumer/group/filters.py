@@ -4,15 +4,36 @@ import enum
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.group.regex_matcher import Matcher, Steps
+from asyncconsumer.group.regex_parser import PatternError
+from asyncconsumer.zk.paths import is_legal
 
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
+
+_STEPS_PER_CHARACTER: Final = 32  # of the names that a pattern is compared with
+_STEPS_AT_LEAST: Final = 200_000
+
+
+def allowed_steps(existing: Iterable[str]) -> Steps:
+    """The steps that comparing patterns with these names may take.
+
+    Anybody may register a pattern, so its cost is limited. Usual patterns take a few steps for
+    each character.
+    """
+    return Steps(_STEPS_AT_LEAST + _STEPS_PER_CHARACTER * sum(map(len, existing)))
+
+
+@lru_cache(maxsize=8)  # the members of a group usually share one pattern
+def matcher(expression: str) -> Matcher:
+    """The compiled pattern; PatternError if it cannot be matched in linear time."""
+    return Matcher(expression)
 
 
 class Pattern(enum.Enum):
@@ -33,33 +54,45 @@ class Subscription:
     streams: Mapping[str, int]
     pattern: Pattern = Pattern.STATIC
 
-    @cached_property
-    def _expression(self) -> re.Pattern[str]:
-        return re.compile(next(iter(self.streams), ""))
+    @property
+    def expression(self) -> str:
+        """The pattern of a wildcard."""
+        return next(iter(self.streams), "")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The same for subscriptions that mean the same."""
+        streams = sorted(self.streams.items())
+        return (self.pattern.value, *(f"{count}*{topic}" for topic, count in streams))
 
     @property
     def wildcard(self) -> bool:
         """Whether it means topics that are not named in it."""
         return self.pattern is not Pattern.STATIC
 
-    def takes(self, topic: str, *, exclude_internal: bool) -> bool:
-        """Whether it means a topic."""
+    def takes(self, topic: str, *, exclude_internal: bool, steps: Steps | None = None) -> bool:
+        """Whether it means a topic. TooManySteps if finding out takes more steps than allowed."""
         if not self.wildcard:
             return topic in self.streams
-        if exclude_internal and topic in INTERNAL_TOPICS:
+        if not is_legal(topic) or (exclude_internal and topic in INTERNAL_TOPICS):
             return False
-        matches = self._expression.fullmatch(topic) is not None
+        steps = allowed_steps([topic]) if steps is None else steps
+        matches = matcher(self.expression).matches(topic, steps)
         return matches == (self.pattern is Pattern.WHITE_LIST)
 
     def topics(self, existing: Iterable[str], *, exclude_internal: bool) -> dict[str, int]:
-        """How many streams of each topic, of those that there are; named ones need not exist."""
+        """How many streams of each topic, of those that there are; named ones need not exist.
+
+        TooManySteps if the pattern needs more steps than `allowed_steps`.
+        """
         if not self.wildcard:
             return dict(self.streams)
-        count = next(iter(self.streams.values()), 0)
+        names = list(existing)
+        count, steps = next(iter(self.streams.values()), 0), allowed_steps(names)
         return {
             topic: count
-            for topic in existing
-            if self.takes(topic, exclude_internal=exclude_internal)
+            for topic in names
+            if self.takes(topic, exclude_internal=exclude_internal, steps=steps)
         }
 
 
@@ -74,10 +107,11 @@ class TopicFilter:
     def __init__(self, expression: str) -> None:
         self.expression = _cleaned(expression)
         try:
-            re.compile(self.expression)
-        except re.error as error:
+            matcher(self.expression)
+        except PatternError as error:
             raise ConfigError(
-                f"{type(self).__name__}({expression!r}) is no regular expression: {error}"
+                f"{type(self).__name__}({expression!r}) is no regular expression that a group in "
+                f"ZooKeeper can share: {error}"
             ) from None
         if not self.expression:
             raise ConfigError(f"{type(self).__name__} needs a regular expression, e.g. 'orders.*'")

@@ -15,6 +15,7 @@ from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.quiet import QuietLog
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.wire.classic_group_messages import HeartbeatRequest
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class _Seconds(NamedTuple):
     session: float
     rebalance: float
     interval: float
+    suspensions: Suspensions
+
+    def end(self, start: float, timeout: float) -> float:
+        """The end of a timeout by the loop's clock, which does not count suspended time."""
+        return start + _CERTAIN * timeout - self.suspensions.since(start)
 
 
 class _Pace:
@@ -117,11 +123,14 @@ class Heartbeats:
         rebalance_ms: int,
         interval_ms: int,
         randomness: Random,
+        suspensions: Suspensions,
     ) -> None:
         self.identity: Identity | None = None  # None outside of any generation
         self.heartbeat: tuple[Address, Request] | None = None
         self._coordinator = coordinator
-        self._seconds = _Seconds(session_ms / 1000, rebalance_ms / 1000, interval_ms / 1000)
+        self._seconds = _Seconds(
+            session_ms / 1000, rebalance_ms / 1000, interval_ms / 1000, suspensions
+        )
         self._randomness = randomness
         self._sent = -inf  # the last request that was answered well
         self._heard = -inf  # the last good answer, which may have been long on its way
@@ -145,13 +154,12 @@ class Heartbeats:
         """
         if self.identity is None:
             return -inf
-        session_ends = self._sent + _CERTAIN * self._seconds.session
-        return min(session_ends, self._join_by)
+        return min(self._seconds.end(self._sent, self._seconds.session), self._join_by)
 
     @property
     def _join_by(self) -> float:
         """Until when the next generation surely waits for us, if one is being made."""
-        return self._stable + _CERTAIN * self._seconds.rebalance
+        return self._seconds.end(self._stable, self._seconds.rebalance)
 
     @contextmanager
     def joining(self) -> Iterator[None]:
@@ -193,7 +201,8 @@ class Heartbeats:
 
         If that may have been after our session it says nothing.
         """
-        if sent_at + self._seconds.interval < self._sent + self._seconds.session:
+        skipped = self._seconds.suspensions.since(self._sent)
+        if sent_at + self._seconds.interval + skipped < self._sent + self._seconds.session:
             self.proven(sent_at)
 
     def proven(self, sent_at: float) -> None:
@@ -253,6 +262,7 @@ class Heartbeats:
                 self._coordinator.reached(Traffic.HEARTBEAT) as connection,
             ):
                 opening.reschedule(None)
+                self._seconds.suspensions.look()
                 sent = now()
                 answer = (await connection.request(request, timeout=allowed)).to_object()
                 if identity != self.identity:
@@ -263,7 +273,8 @@ class Heartbeats:
                     if reaction(Ask.HEARTBEAT, error) is Reaction.REJOIN:
                         self._answered(sent, stable=False)  # it wants us in the next one
                     raise error
-                if self._missed and now() >= self._sent + self._seconds.session:
+                skipped = self._seconds.suspensions.since(self._sent, certain=True)
+                if self._missed and now() + skipped >= self._sent + self._seconds.session:
                     return RequestTimedOut(connection.address, "no answer within the session")
                 self._answered(sent, stable=True)
         except TimeoutError:

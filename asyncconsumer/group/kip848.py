@@ -25,6 +25,7 @@ from asyncconsumer.errors import (
     ConsumerProtocolUnsupported,
     FencedInstanceId,
 )
+from asyncconsumer.group.attempt import Pacing
 from asyncconsumer.group.conversation import (
     Conversation,
     Reaction,
@@ -42,9 +43,9 @@ from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.tasks.backoff import backoff
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.wire.group_messages import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -95,11 +96,12 @@ class ConsumerGroupMembership:
         subscription: Subscription,
         *,
         randomness: Random,
+        suspensions: Suspensions | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._cluster = cluster
         self._config = config
-        self._randomness = randomness
+        self._pacing = Pacing(randomness)
         self._bell = asyncio.Event()  # there is something to say before the next heartbeat is due
         self._news = asyncio.Event()  # there may be another assignment
         self._topics = TopicWatch(
@@ -107,7 +109,11 @@ class ConsumerGroupMembership:
         )
         self._talk = Conversation(
             str(UUID(int=randomness.getrandbits(128), version=4)),
-            Timeouts(config.session_timeout_ms / 1000, config.rebalance_timeout_ms / 1000),
+            Timeouts(
+                config.session_timeout_ms / 1000,
+                config.rebalance_timeout_ms / 1000,
+                suspensions or Suspensions(),
+            ),
         )
         self._heartbeat: tuple[Address, Request] | None = None
         self._failure: ConsumerError | None = None
@@ -207,6 +213,7 @@ class ConsumerGroupMembership:
                 return
             if standing is Standing.FENCED:
                 yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
+                await self._pacing.pause(self._talk.interval)
                 self._talk.rejoin()
                 self._bell.set()
             elif standing is Standing.MEMBER and self._is_worth_telling(goal):
@@ -328,7 +335,7 @@ class ConsumerGroupMembership:
                     await self._bell.wait()
 
     def _delays(self) -> Iterator[float]:
-        return backoff(0.05, 1.0, self._randomness)
+        return self._pacing.waits()
 
     async def _learn_session_timeout(self) -> None:
         group, assumed = self._config.group_id, self._config.session_timeout_ms
@@ -342,9 +349,12 @@ class ConsumerGroupMembership:
             words = talk.words(subscribed, regexes=self._takes_regexes(connection))
             sent_at = asyncio.get_running_loop().time()
             talk.sent(sent_at)
+            joins = talk.standing is Standing.JOINING
             answer = await self._answer(connection, self._message(talk.epoch, words))
             if talk.heard(answer, words, sent_at):
                 self._news.set()
+            if joins:
+                self._pacing.began()
             again = self._message(talk.epoch, Words(owned=talk.owned))
             self._heartbeat = connection.address, again
         return sent_at + talk.interval

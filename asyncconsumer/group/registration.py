@@ -1,17 +1,18 @@
 """What a member writes into ZooKeeper about itself, and how it reads what others wrote."""
 
 import json
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from asyncconsumer.errors import BadZnode
-from asyncconsumer.group.filters import Pattern, Subscription
+from asyncconsumer.group.filters import Pattern, Subscription, matcher
+from asyncconsumer.group.regex_parser import PatternError
 from asyncconsumer.zk.registry import text_of
 
 _MOST: Final = 2**20
-_MOST_STREAMS: Final = 2**16  # of one member: a count, and each makes a thread id
+_MOST_STREAMS: Final = 2**16  # of one member, of all its topics: each makes a thread id
+_MOST_TOPICS: Final = 2**12  # that one member names
 
 
 def write(subscription: Subscription, now_ms: int) -> bytes:
@@ -38,6 +39,12 @@ def read(path: str, data: bytes | None) -> Subscription:
     for topic, count in streams.items():
         if not _is_count(count):
             raise BadZnode(path, f"{str(count)[:20]!r} streams of {topic[:80]!r}")
+    if len(streams) > _MOST_TOPICS or sum(streams.values()) > _MOST_STREAMS:
+        raise BadZnode(
+            path,
+            f"{sum(streams.values())} streams of {len(streams)} topics are more than "
+            f"{_MOST_STREAMS} of {_MOST_TOPICS}",
+        )
     try:
         kind = Pattern(pattern)
     except ValueError:
@@ -52,8 +59,8 @@ def _checked(path: str, subscription: Subscription) -> Subscription:
     """Only the first entry of a wildcard counts, and it must be a pattern that we can read."""
     expression, count = next(iter(subscription.streams.items()))
     try:
-        re.compile(expression)
-    except (re.error, RecursionError, OverflowError) as error:
+        matcher(expression)
+    except PatternError as error:
         raise BadZnode(
             path, f"{expression[:80]!r} is no pattern that we can read: {error}"
         ) from None

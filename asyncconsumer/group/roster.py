@@ -74,6 +74,7 @@ class Roster:
             if node is None:
                 continue
             self._known[name] = None
+            await asyncio.sleep(0)  # each may take milliseconds, and there may be many
             try:
                 self._known[name] = registration.read(path, node.data)
             except BadZnode as error:

@@ -9,6 +9,7 @@ assignment is the best if and only if no round of hand-overs makes it cheaper.
 from __future__ import annotations
 
 from collections import defaultdict
+from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -34,21 +35,41 @@ class _Stop:
 
 
 class _Thread(_Stop):
-    """A thread, and by topic the partitions it had before and those that are new to it."""
+    """A thread, and by kind of topic the partitions it had before and those that are new to it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.load = 0
-        self.at_home: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-        self.strays: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+        self.at_home: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        self.strays: defaultdict[int, list[TopicPartition]] = defaultdict(list)
 
 
-class _Topic(_Stop):
-    """A topic. On a round, the thread before it gives one of its partitions to the one after."""
+class _Topics(_Stop):
+    """Topics with the same readers, which are many in a usual group.
 
-    def __init__(self, name: str, readers: Sequence[_Thread]) -> None:
-        self.name = name
+    On a round, the thread before it gives one of their partitions to the one after.
+    """
+
+    def __init__(self, number: int, readers: Sequence[_Thread]) -> None:
+        self.number = number
         self.readers = readers
+
+
+class _LeastLoaded:
+    """Which of some threads has the least to read, the first of several such."""
+
+    def __init__(self, threads: Sequence[_Thread]) -> None:
+        self._heap = [(thread.load, place, thread) for place, thread in enumerate(threads)]
+        heapify(self._heap)
+
+    def pop(self) -> _Thread:
+        """The one to give a partition to now."""
+        while True:
+            load, place, thread = self._heap[0]
+            if load == thread.load:
+                heapreplace(self._heap, (load + 1, place, thread))
+                return thread
+            heapreplace(self._heap, (thread.load, place, thread))  # it was given others since
 
 
 _RIM: Final = _Stop()
@@ -61,14 +82,19 @@ class _Balance:
     """An assignment on its way to the best."""
 
     def __init__(self, group: Group) -> None:
-        self._partitions = group.wanted()
         subscriptions = group.subscriptions()
+        self._partitions = group.wanted(subscriptions)
         names = dict.fromkeys(name for readers in subscriptions.values() for name in readers)
         self._threads = {name: _Thread(name) for name in names}
-        self._topics = {
-            topic: _Topic(topic, [self._threads[name] for name in readers])
+        numbers: dict[tuple[str, ...], int] = {}
+        self._kinds = {
+            topic: numbers.setdefault(tuple(readers), len(numbers))
             for topic, readers in subscriptions.items()
         }
+        self._topics = [
+            _Topics(number, [self._threads[name] for name in readers])
+            for readers, number in numbers.items()
+        ]
         self._home = {
             partition: self._threads[owner]
             for partition in self._partitions
@@ -82,9 +108,10 @@ class _Balance:
         for partition, home in self._home.items():
             self._give(partition, home)
         homeless = [p for p in self._partitions if p not in self._home]
-        for partition in sorted(homeless, key=lambda p: len(self._topics[p.topic].readers)):
-            readers = self._topics[partition.topic].readers
-            self._give(partition, min(readers, key=lambda thread: thread.load))
+        least = [_LeastLoaded(one.readers) for one in self._topics]
+        kinds, topics = self._kinds, self._topics
+        for partition in sorted(homeless, key=lambda p: len(topics[kinds[p.topic]].readers)):
+            self._give(partition, least[kinds[partition.topic]].pop())
 
     def assignment(self) -> Assignment:
         """The owner of each partition."""
@@ -137,14 +164,14 @@ class _Balance:
         for (start, end), (_, after) in zip(
             pairwise(stops), pairwise([*stops[1:], stops[1]]), strict=True
         ):
-            if isinstance(start, _Thread) and isinstance(end, _Topic):
+            if isinstance(start, _Thread) and isinstance(end, _Topics):
                 assert isinstance(after, _Thread)
-                held = start.strays[end.name] or start.at_home[end.name]
+                held = start.strays[end.number] or start.at_home[end.number]
                 moves.append((held.pop(), start, after))
             elif isinstance(start, _Thread) and isinstance(end, _Thread):
                 partition = self._stray_of(start, end)
                 assert partition is not None
-                start.strays[partition.topic].remove(partition)
+                start.strays[self._kinds[partition.topic]].remove(partition)
                 moves.append((partition, start, end))
         for partition, giver, taker in moves:
             giver.load -= 1
@@ -152,7 +179,8 @@ class _Balance:
 
     def _give(self, partition: TopicPartition, thread: _Thread) -> None:
         stays = self._home.get(partition) is thread
-        (thread.at_home if stays else thread.strays)[partition.topic].append(partition)
+        kind = self._kinds[partition.topic]
+        (thread.at_home if stays else thread.strays)[kind].append(partition)
         thread.load += 1
 
     def _steps(self) -> Iterator[tuple[_Stop, _Stop]]:
@@ -161,22 +189,22 @@ class _Balance:
         yield from ((_RIM, thread) for thread in threads)
         for thread in threads:
             held = dict.fromkeys((*thread.at_home, *thread.strays))
-            yield from ((thread, self._topics[topic]) for topic in held)
+            yield from ((thread, self._topics[kind]) for kind in held)
             homes = (self._home.get(p) for strays in thread.strays.values() for p in strays)
             yield from ((thread, home) for home in dict.fromkeys(homes) if home is not None)
-        for topic in self._topics.values():
-            yield from ((topic, thread) for thread in topic.readers)
+        for topics in self._topics:
+            yield from ((topics, thread) for thread in topics.readers)
         yield from ((thread, _RIM) for thread in threads)
 
     def _cost(self, start: _Stop, end: _Stop) -> int | None:
         """What the step changes in (sum of the squared loads) * weight + partitions moved."""
         match start, end:
-            case _Topic(), _:
+            case _Topics(), _:
                 return 0
-            case _Thread(), _Topic():
-                if start.strays[end.name]:
+            case _Thread(), _Topics():
+                if start.strays[end.number]:
                     return 0
-                return 1 if start.at_home[end.name] else None
+                return 1 if start.at_home[end.number] else None
             case _Thread(), _Thread():
                 return -1 if self._stray_of(start, end) else None
             case _Thread(), _:

@@ -26,11 +26,12 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.group import registration
 from asyncconsumer.group.assign import Assignment as Shares
-from asyncconsumer.group.assign import Group, Member, consumer_of
+from asyncconsumer.group.assign import Group, consumer_of
 from asyncconsumer.group.filters import Subscription
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.roster import Roster
 from asyncconsumer.group.strategies import STRATEGIES
+from asyncconsumer.group.subscribers import Subscribers
 from asyncconsumer.group.topics import Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.tasks.many import each
@@ -67,11 +68,13 @@ class ZooKeeperMembership:
     ) -> None:
         self.rebalances = 0
         self._session = session
-        self._topics = topics
         self._config = config
         self._paths = GroupPaths(config.group_id)
         self._bell = bell
         self._members = Roster(session, config.group_id, bell)
+        self._subscribers = Subscribers(
+            topics, config.consumer_id, exclude_internal=config.exclude_internal_topics
+        )
         self._owned: dict[TopicPartition, str] = {}  # the thread that reads each
         self._loose: set[TopicPartition] = set()  # owner nodes of ours that may be there besides
         self._seen: dict[str, set[int]] = {}  # partitions of each topic, when it was first seen
@@ -258,20 +261,13 @@ class ZooKeeperMembership:
             assert self._epoch is not None
             await self._enrol(self._epoch)
             subscriptions = {**subscriptions, self._who: self._config.subscription}
-        config = self._config
-        wildcard = any(one.wildcard for one in subscriptions.values())
-        existing = await self._topics.names() if wildcard else []
-        members = [
-            Member(who, one.topics(existing, exclude_internal=config.exclude_internal_topics))
-            for who, one in subscriptions.items()
-        ]
-        wanted = sorted({topic for member in members for topic in member.streams})
-        partitions = await self._topics.partitions(wanted)
-        for topic in wanted:
+        members, partitions = await self._subscribers.read(subscriptions)
+        for topic, numbers in partitions.items():
             # a topic that is not there yet is new when it comes, all of it
-            self._seen.setdefault(topic, set(partitions.get(topic, ())))
-        owners = await self._read_owners(partitions) if config.strategy == "sticky" else {}
-        return STRATEGIES[config.strategy](Group(members, partitions, owners))
+            self._seen.setdefault(topic, set(numbers))
+        strategy = self._config.strategy
+        owners = await self._read_owners(partitions) if strategy == "sticky" else {}
+        return STRATEGIES[strategy](Group(members, partitions, owners))
 
     async def _read_owners(
         self, partitions: Mapping[str, Collection[int]]

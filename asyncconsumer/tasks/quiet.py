@@ -19,6 +19,17 @@ class QuietLog:
 
     def warning(self, message: str, *args: object, error: BaseException | None = None) -> None:
         """Log a warning, or count it; with an error, where that was raised."""
+        self._log(logging.WARNING, message, args, error)
+
+    def info(self, message: str, *args: object) -> None:
+        """The same for what is as it should be."""
+        self._log(logging.INFO, message, args, None)
+
+    def _log(
+        self, level: int, message: str, args: tuple[object, ...], error: Exception | None
+    ) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
         now = asyncio.get_running_loop().time()
         if len(self._written) == _LINES and now - self._written[0] < _SECONDS:
             self._left_out += 1
@@ -27,4 +38,4 @@ class QuietLog:
             message, args = f"{message} (%d lines like this left out)", (*args, self._left_out)
         self._written.append(now)
         self._left_out = 0
-        self._logger.warning(message, *args, exc_info=error)
+        self._logger.log(level, message, *args, exc_info=error)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, final
 
@@ -10,6 +11,10 @@ from asyncconsumer.wire.record_set import Records
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+def _wall() -> float:
+    return datetime.now(UTC).timestamp()
 
 
 @final
@@ -25,11 +30,12 @@ class AsyncRecords:
     __slots__ = (
         "__weakref__",
         "_clock",
+        "_deadline",
         "_ended",
         "_refill",
         "_waiting",
+        "_wall_deadline",
         "current",
-        "deadline",
         "in_hand",
         "last_offset",
         "recover",
@@ -43,7 +49,7 @@ class AsyncRecords:
         if not callable(refill):
             raise TypeError("refill must be a coroutine function")
         self._refill = refill
-        self._clock = clock or time.monotonic
+        self._clock = clock
         self._waiting = False
         self._ended = False
         self.current: Records | None = None
@@ -54,12 +60,29 @@ class AsyncRecords:
         """Whether a record was handed out, and none asked for since."""
         self.recover: Callable[[Exception], bool] | None = None
         """Called with an error of the records in hand; if it is true, `refill` is asked instead."""
-        self.deadline = inf
+        self._deadline = self._wall_deadline = inf
+
+    @property
+    def deadline(self) -> float:
         """When the clock has passed it, `refill` is asked before another record is handed out.
 
         It may give the same Records again. So even a process that was frozen in the middle of a
-        record set hands out nothing that it has lost meanwhile.
+        record set hands out nothing that it has lost meanwhile. The wall clock is compared as
+        well, because the system's monotonic clock does not count suspended time.
         """
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._wall_deadline = _wall() + (deadline - time.monotonic())
+
+    def _is_late(self) -> bool:
+        if self._deadline == inf:
+            return False
+        if self._clock is not None:
+            return self._clock() >= self._deadline
+        return time.monotonic() >= self._deadline or _wall() >= self._wall_deadline
 
     def __aiter__(self) -> "Self":
         return self
@@ -68,7 +91,7 @@ class AsyncRecords:
         if self._waiting:
             raise RuntimeError("another task already waits for the next record")
         self.in_hand = False
-        late = self.deadline < inf and self._clock() >= self.deadline
+        late = self._is_late()
         while not self._ended:
             if self.current is not None and not late:
                 try:

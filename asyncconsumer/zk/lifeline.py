@@ -23,6 +23,7 @@ from asyncconsumer.errors import (
     ZooKeeperError,
 )
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.zk import calls, sasl
 from asyncconsumer.zk.calls import Call, Event
 from asyncconsumer.zk.connection import Connection
@@ -41,7 +42,14 @@ _BROKEN: Final = (ConnectionLoss, SessionExpired, SessionMoved)  # a read may be
 _log = logging.getLogger(__name__)
 
 
-class Lifeline:
+class _Timed:
+    """Counts time as a server does, with the time in which the machine was suspended."""
+
+    def __init__(self, suspensions: Suspensions) -> None:
+        self._suspensions = suspensions
+
+
+class Lifeline(_Timed):
     """One session after the other, for as long as its ``async with`` block lasts.
 
     One task finds servers and waits for connections to end; it never waits for anything that only
@@ -49,8 +57,14 @@ class Lifeline:
     """
 
     def __init__(
-        self, config: ZooKeeperConfig, *, randomness: Random, opener: Opener = open_line
+        self,
+        config: ZooKeeperConfig,
+        *,
+        randomness: Random,
+        opener: Opener = open_line,
+        suspensions: Suspensions | None = None,
     ) -> None:
+        super().__init__(suspensions or Suspensions())
         self.config: Final = config
         self.connected: Final = asyncio.Event()
         self.epoch = 0
@@ -120,7 +134,8 @@ class Lifeline:
     @property
     def certain_until(self) -> float:
         """Until when the session is certainly ours, if we hear no more: a third of it to spare."""
-        return self.last_answer + self.timeout * 2 / 3
+        skipped = self._suspensions.since(self.last_answer)
+        return self.last_answer + self.timeout * 2 / 3 - skipped
 
     @property
     def suspended(self) -> bool:
@@ -130,7 +145,8 @@ class Lifeline:
     @property
     def lost_by_own_clock(self) -> bool:
         """Whether the server may have ended the session by now, though it did not say so yet."""
-        return _now() - self.last_answer > self.timeout
+        skipped = self._suspensions.since(self.last_answer)
+        return _now() + skipped - self.last_answer > self.timeout
 
     def holds(self, epoch: int) -> bool:
         """Whether what was claimed in an epoch is certainly still ours."""

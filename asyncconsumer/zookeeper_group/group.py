@@ -20,6 +20,7 @@ from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.outside import Outside
 from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.zk.session import ZooKeeperSession
 from asyncconsumer.zookeeper_group.seeds import Seeds
 
@@ -31,7 +32,10 @@ class ZooKeeperGroup:
         self._config = config
         self._outside = outside
         self.session = ZooKeeperSession(
-            config.zookeeper(), randomness=outside.randomness, opener=outside.open_zookeeper
+            config.zookeeper(),
+            randomness=outside.randomness,
+            opener=outside.open_zookeeper,
+            suspensions=Suspensions(outside.clock_offsets),
         )
         self._seeds = Seeds(self.session, config.security_protocol)
 

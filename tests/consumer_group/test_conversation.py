@@ -18,6 +18,7 @@ from asyncconsumer.group.conversation import (
 )
 from asyncconsumer.group.subscription import Pattern, Topics
 from asyncconsumer.group.topic_watch import Partitions, Subscribed
+from asyncconsumer.tasks.suspensions import Suspensions
 
 pytestmark = pytest.mark.fast
 
@@ -38,7 +39,7 @@ class Played(Conversation):
     """One whose heartbeats are answered as a test says."""
 
     def __init__(self) -> None:
-        super().__init__("me", Timeouts(session=45, rebalance=100))
+        super().__init__("me", Timeouts(45, 100, Suspensions()))
 
     def beat(self, at: float, told: dict[str, Any] | None = None) -> Any:
         """One heartbeat; without an answer it is lost, as the membership treats it."""

@@ -15,6 +15,7 @@ from asyncconsumer.errors import RequestTimedOut
 from asyncconsumer.group.heartbeats import Heartbeats
 from asyncconsumer.group.reactions import Reaction
 from asyncconsumer.model import Address, Identity
+from asyncconsumer.tasks.suspensions import Suspensions
 from asyncconsumer.testing.clock import simulated
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ async def beating(randomness: Random) -> AsyncIterator[tuple[Heartbeats, list[fl
         rebalance_ms=60_000,
         interval_ms=int(INTERVAL * 1000),
         randomness=randomness,
+        suspensions=Suspensions(),
     )
 
     async def run() -> None:
@@ -123,6 +125,7 @@ async def after_a_silence_of(seconds: float) -> tuple[float, list[Reaction]]:
         rebalance_ms=60_000,
         interval_ms=1000,
         randomness=Random(1),
+        suspensions=Suspensions(),
     )
     told: list[Reaction] = []
 
@@ -189,6 +192,7 @@ async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_t
         rebalance_ms=20_000,
         interval_ms=1000,
         randomness=Random(1),
+        suspensions=Suspensions(),
     )
     began = begin(heartbeats)
     for _ in range(seconds):  # the event loop is blocked

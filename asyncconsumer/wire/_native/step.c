@@ -2,8 +2,6 @@
 
 #include "stream.h"
 
-#include <time.h>
-
 static PyTypeObject Step_Type;
 
 void step_finish(Step *self)
@@ -113,19 +111,12 @@ static bool recovered(AsyncRecords *stream)
     return again > 0;
 }
 
-/* Whether refill() must be asked, though there may be records: 1, 0, or -1 with an exception. The coarse clock
-   costs a few nanoseconds, and is late by a few milliseconds at the most. */
+/* Whether refill() must be asked, though there may be records: 1, 0, or -1 with an exception. The monotonic clock
+   stands still while the machine is suspended; the wall clock does not. */
 static int is_late(const AsyncRecords *stream)
 {
-    if (stream->clock == NULL) {
-        struct timespec now;
-#ifdef CLOCK_MONOTONIC_COARSE
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-#else
-        clock_gettime(CLOCK_MONOTONIC, &now);
-#endif
-        return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 >= stream->deadline;
-    }
+    if (stream->clock == NULL)
+        return monotonic_seconds() >= stream->deadline || wall_seconds() >= stream->wall_deadline;
     PyObject *told = PyObject_CallNoArgs(stream->clock);
     if (told == NULL)
         return -1;

@@ -44,7 +44,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return NULL;
     self->refill = Py_NewRef(refill);
     self->last_offset = -1;
-    self->deadline = Py_HUGE_VAL;
+    self->deadline = self->wall_deadline = Py_HUGE_VAL;
     self->clock = clock == Py_None ? NULL : Py_NewRef(clock);
     return (PyObject *)self;
 }
@@ -82,13 +82,36 @@ static PyMemberDef stream_members[] = {
      "The Records in hand, also while they are read to the end and more is awaited; or None."},
     {"last_offset", T_LONGLONG, offsetof(AsyncRecords, last_offset), READONLY,
      "Offset of the record handed out last, which the user may still be busy with; -1 before."},
-    {"deadline", T_DOUBLE, offsetof(AsyncRecords, deadline), 0,
-     "When the clock has passed it, refill() is asked before another record is handed out."},
     {"recover", T_OBJECT, offsetof(AsyncRecords, recover), 0,
      "Called with an error of the records in hand; if it is true, refill() is asked in place of raising."},
     {"in_hand", T_BOOL, offsetof(AsyncRecords, in_hand), READONLY,
      "Whether a record was handed out, and none asked for since."},
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyObject *get_deadline(AsyncRecords *self, void *Py_UNUSED(closure))
+{
+    return PyFloat_FromDouble(self->deadline);
+}
+
+static int set_deadline(AsyncRecords *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "deadline cannot be deleted");
+        return -1;
+    }
+    double deadline = PyFloat_AsDouble(value);
+    if (deadline == -1.0 && PyErr_Occurred())
+        return -1;
+    self->deadline = deadline;
+    self->wall_deadline = wall_seconds() + (deadline - monotonic_seconds());
+    return 0;
+}
+
+static PyGetSetDef stream_properties[] = {
+    {"deadline", (getter)get_deadline, (setter)set_deadline,
+     "When the clock has passed it, refill() is asked before another record is handed out.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyAsyncMethods stream_as_async = {
@@ -109,6 +132,7 @@ static PyTypeObject AsyncRecords_Type = {
     .tp_clear = (inquiry)stream_clear,
     .tp_as_async = &stream_as_async,
     .tp_members = stream_members,
+    .tp_getset = stream_properties,
 };
 
 int stream_prepare(PyObject *module)

@@ -1,0 +1,351 @@
+"""Parses the regular expressions of topic filters, as Java reads them.
+
+Registrations in ZooKeeper hold Java regular expressions, written by any member. A topic name has
+only 65 different characters. So every class of characters becomes a subset of those.
+Constructs that need backtracking (backreferences, possessive quantifiers, atomic groups) are
+refused: `regex_matcher` decides in linear time.
+"""
+
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
+MAX_PATTERN_LENGTH: Final = 2**14
+_MAX_DEPTH: Final = 50
+_MAX_REPEAT: Final = 1_000
+
+_DIGITS: Final = frozenset(string.digits)
+_UPPER: Final = frozenset(string.ascii_uppercase)
+_LOWER: Final = frozenset(string.ascii_lowercase)
+_LETTERS: Final = _UPPER | _LOWER
+WORD: Final = _LETTERS | _DIGITS | {"_"}
+_NOTHING: Final[frozenset[str]] = frozenset()
+_SHORTHANDS: Final = {"d": _DIGITS, "w": WORD, "s": _NOTHING, "h": _NOTHING, "v": _NOTHING}
+_PROPERTIES: Final = {
+    **dict.fromkeys(("Lower", "Ll", "IsLowercase", "javaLowerCase"), _LOWER),
+    **dict.fromkeys(("Upper", "Lu", "IsUppercase", "javaUpperCase"), _UPPER),
+    **dict.fromkeys(("Alpha", "L", "IsL", "IsLetter", "IsAlphabetic", "IsLatin"), _LETTERS),
+    **dict.fromkeys(("Digit", "N", "Nd", "IsN", "IsDigit"), _DIGITS),
+    **dict.fromkeys(("Alnum",), _LETTERS | _DIGITS),
+    **dict.fromkeys(("Punct", "P", "IsPunctuation"), frozenset("._-")),
+    **dict.fromkeys(("ASCII", "Graph", "Print"), ALPHABET),
+    **dict.fromkeys(("Space", "Blank", "Cntrl", "IsWhite_Space"), _NOTHING),
+}
+_CONTROLS: Final = frozenset("tnrfae")  # characters that no topic name has
+_NO_EFFECT: Final = frozenset("smudU")  # flags about line ends, or characters beyond ASCII
+
+
+class PatternError(ValueError):
+    """A pattern that cannot be read, or that would need backtracking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character out of a set."""
+
+    of: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """All parts, one after the other."""
+
+    parts: Sequence["Node"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the parts."""
+
+    parts: Sequence["Node"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A part at least and at most so many times; None is no limit."""
+
+    part: "Node"
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """A place in the name: "^" is its start, "$" its end, "b" and "B" are word boundaries."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What follows here, or comes before, matches a part, or does not match it."""
+
+    part: "Node"
+    behind: bool
+    negative: bool
+
+
+_PLAIN: Final = {char: Chars(frozenset(char)) for char in ALPHABET - {"."}}
+Node: TypeAlias = Chars | Chain | Choice | Repeat | Assertion | Look
+
+
+def parse(text: str) -> Node:
+    """The pattern as a tree; PatternError if it is none that we can match."""
+    if len(text) > MAX_PATTERN_LENGTH:
+        raise PatternError(f"it has {len(text)} characters, more than {MAX_PATTERN_LENGTH}")
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """Recursive descent; the depth of groups is limited."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._ignore_case = False
+
+    def parse(self) -> Node:
+        tree = self._choice(0)
+        if self._at < len(self._text):
+            raise self._error("unmatched ')'")
+        return tree
+
+    # --- characters of the pattern ---------------------------------------------------------------
+
+    def _peek(self, ahead: int = 0) -> str:
+        return self._text[self._at + ahead : self._at + ahead + 1]
+
+    def _next(self, what: str) -> str:
+        if not (char := self._peek()):
+            raise self._error(f"{what} is missing at the end")
+        self._at += 1
+        return char
+
+    def _accept(self, token: str) -> bool:
+        if accepted := self._text.startswith(token, self._at):
+            self._at += len(token)
+        return accepted
+
+    def _until(self, end: str) -> str:
+        stop = self._text.find(end, self._at)
+        if stop < 0:
+            raise self._error(f"{end!r} is missing")
+        found, self._at = self._text[self._at : stop], stop + len(end)
+        return found
+
+    def _error(self, why: str) -> PatternError:
+        return PatternError(f"{why}, at position {self._at}")
+
+    # --- structure -------------------------------------------------------------------------------
+
+    def _choice(self, depth: int) -> Node:
+        if depth > _MAX_DEPTH:
+            raise self._error(f"groups are nested more than {_MAX_DEPTH} deep")
+        before = self._ignore_case
+        branches = [self._chain(depth)]
+        while self._accept("|"):
+            branches.append(self._chain(depth))
+        self._ignore_case = before
+        return branches[0] if len(branches) == 1 else Choice(branches)
+
+    def _chain(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while (char := self._peek()) and char not in "|)":
+            if (plain := _PLAIN.get(char)) is not None and not self._ignore_case:
+                self._at += 1
+                parts.append(self._quantified(plain))
+            elif self._accept("\\Q"):
+                stop = self._text.find("\\E", self._at)
+                quoted = self._text[self._at :] if stop < 0 else self._text[self._at : stop]
+                self._at = len(self._text) if stop < 0 else stop + 2
+                parts.extend(self._literal(one) for one in quoted)
+                if parts and quoted:
+                    parts[-1] = self._quantified(parts[-1])
+            elif (atom := self._atom(depth)) is not None:
+                parts.append(self._quantified(atom))
+        return parts[0] if len(parts) == 1 else Chain(parts)
+
+    def _atom(self, depth: int) -> Node | None:
+        """One unit of the pattern; None for one that only sets flags."""
+        char = self._next("a character")
+        match char:
+            case "(":
+                return self._group(depth)
+            case "[":
+                return Chars(self._class(0))
+            case ".":
+                return Chars(ALPHABET)
+            case "^" | "$":
+                return Assertion(char)
+            case "\\":
+                return self._escape()
+            case "*" | "+" | "?" | "{":
+                self._at -= 1
+                raise self._error(f"{char!r} repeats nothing")
+        return self._literal(char)
+
+    def _literal(self, char: str) -> Chars:
+        return Chars(self._set_of(char))
+
+    def _set_of(self, one: str | frozenset[str]) -> frozenset[str]:
+        """The characters of topic names that a character or a set stands for."""
+        return self._cased(frozenset(one) & ALPHABET)
+
+    def _cased(self, chars: frozenset[str]) -> frozenset[str]:
+        if not self._ignore_case:
+            return chars
+        return chars | {char.swapcase() for char in chars}
+
+    def _group(self, depth: int) -> Node | None:
+        looks: dict[str, Callable[[Node], Node]] = {
+            "?=": lambda part: Look(part, behind=False, negative=False),
+            "?!": lambda part: Look(part, behind=False, negative=True),
+            "?<=": lambda part: Look(part, behind=True, negative=False),
+            "?<!": lambda part: Look(part, behind=True, negative=True),
+        }
+        wrap: Callable[[Node], Node] = lambda part: part  # noqa: E731 - the usual case
+        before = self._ignore_case
+        for token, look in looks.items():
+            if self._accept(token):
+                wrap = look
+                break
+        else:
+            if self._accept("?>"):
+                raise self._error("an atomic group needs backtracking, which is not supported")
+            if self._accept("?<") or self._accept("?P<"):
+                if not self._until(">").isalnum():
+                    raise self._error("a group has no valid name")
+            elif self._accept("?") and not self._flags():
+                return None
+        part = self._choice(depth + 1)
+        self._ignore_case = before
+        if not self._accept(")"):
+            raise self._error("')' is missing")
+        return wrap(part)
+
+    def _flags(self) -> bool:
+        """Inline flags, as in "(?i)"; whether a group follows, as in "(?i:...)" or "(?:...)"."""
+        on = True
+        while (char := self._next("the end of a group")) not in ":)":
+            if char == "-":
+                on = False
+            elif char == "i":
+                self._ignore_case = on
+            elif char not in _NO_EFFECT:
+                raise self._error(f"the group '(?{char}' is not supported")
+        return char == ":"
+
+    # --- quantifiers -----------------------------------------------------------------------------
+
+    def _quantified(self, atom: Node) -> Node:
+        bounds = self._bounds()
+        if bounds is None:
+            return atom
+        if self._accept("+"):
+            raise self._error("a possessive quantifier needs backtracking, which is not supported")
+        self._accept("?")  # a lazy one matches the same whole names
+        if self._peek() in ("*", "+", "?", "{"):
+            raise self._error(f"{self._peek()!r} repeats a repetition")
+        return Repeat(atom, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        if self._peek() not in ("*", "+", "?", "{"):
+            return None
+        for token, bounds in {"*": (0, None), "+": (1, None), "?": (0, 1)}.items():
+            if self._accept(token):
+                return bounds
+        if not self._accept("{"):
+            return None
+        first, comma, last = self._until("}").partition(",")
+        least = self._count(first)
+        most = self._count(last) if last else None if comma else least
+        if most is not None and most < least:
+            raise self._error("a repetition has its limits in the wrong order")
+        return least, most
+
+    def _count(self, digits: str) -> int:
+        if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+            raise self._error(f"{digits[:20]!r} is no number of repetitions")
+        if (count := int(digits)) > _MAX_REPEAT:
+            raise self._error(f"{count} repetitions are more than {_MAX_REPEAT}")
+        return count
+
+    # --- escapes and classes ---------------------------------------------------------------------
+
+    def _escape(self) -> Node:
+        char = self._peek()
+        if char in ("b", "B"):
+            self._at += 1
+            return Assertion(char)
+        for letter, kind in {"A": "^", "Z": "$", "z": "$"}.items():
+            if self._accept(letter):
+                return Assertion(kind)
+        return Chars(self._set_of(self._escaped()))
+
+    def _escaped(self) -> str | frozenset[str]:
+        """What an escape means, in a class or outside: one character, or a set of them."""
+        char = self._next("what '\\' escapes")
+        if (chars := _SHORTHANDS.get(char.lower())) is not None:
+            return ALPHABET - chars if char.isupper() else chars
+        if char in "pP":
+            name = self._until("}")[1:] if self._peek() == "{" else self._next("a property")
+            if (chars := _PROPERTIES.get(name)) is None:
+                raise self._error(f"the property {name[:20]!r} is not supported")
+            return ALPHABET - chars if char == "P" else chars
+        if char in "xu":
+            width = 2 if char == "x" else 4
+            digits, self._at = self._text[self._at : self._at + width], self._at + width
+            if len(digits) < width or any(one not in string.hexdigits for one in digits):
+                raise self._error(f"{digits[:width]!r} is no hexadecimal code")
+            return chr(int(digits, 16))
+        if char in _CONTROLS:
+            return _NOTHING
+        if char in _DIGITS or char == "k":
+            raise self._error("a backreference needs backtracking, which is not supported")
+        if char in _LETTERS:
+            raise self._error(f"the escape '\\{char}' is not supported")
+        return char
+
+    def _class(self, depth: int) -> frozenset[str]:
+        """The set of a character class, with Java's unions "[a[bc]]" and intersections "&&"."""
+        if depth > _MAX_DEPTH:
+            raise self._error(f"classes are nested more than {_MAX_DEPTH} deep")
+        negative = self._accept("^")
+        found: frozenset[str] = _NOTHING
+        left: frozenset[str] | None = None  # of "&&"
+        first = True
+        while first or self._peek() != "]":
+            if self._accept("&&"):
+                if negative:
+                    raise self._error("a negated intersection differs between versions of Java")
+                left, found = found if left is None else left & found, _NOTHING
+            elif self._accept("["):
+                found |= self._class(depth + 1)
+            else:
+                found |= self._range()
+            first = False
+        self._at += 1
+        if left is not None:
+            found &= left
+        return ALPHABET - found if negative else found
+
+    def _range(self) -> frozenset[str]:
+        """One item of a class: a character, a range, or an escape."""
+        low = self._class_item("']'")
+        if not isinstance(low, str) or self._peek() != "-" or self._peek(1) in ("]", "[", ""):
+            return self._set_of(low)
+        self._at += 1
+        high = self._class_item("the end of a range")
+        if not isinstance(high, str) or high < low:
+            raise self._error("a range has no end, or an end before its start")
+        return self._cased(frozenset(one for one in ALPHABET if low <= one <= high))
+
+    def _class_item(self, what: str) -> str | frozenset[str]:
+        char = self._next(what)
+        if char != "\\":
+            return char
+        if self._peek() == "Q":
+            raise self._error("a quotation in a class is not supported")
+        return self._escaped()
