@@ -26,7 +26,7 @@ class QuietLog:
         self._log(logging.INFO, message, args, None)
 
     def _log(
-        self, level: int, message: str, args: tuple[object, ...], error: Exception | None
+        self, level: int, message: str, args: tuple[object, ...], error: BaseException | None
     ) -> None:
         if not self._logger.isEnabledFor(level):
             return

@@ -52,7 +52,7 @@ async def test_a_consumer_sends_one_request_to_each_broker() -> None:
         both = all_of("many", 500) + all_of("others", 500)
         cluster.append("many", 7, 10)
         async with consumer(cluster) as one:
-            await one.assigned()
+            await one.wait_assigned()
             await one.position(TopicPartition("t", 0))
             before, asked = requests(cluster), requests(cluster, METADATA)
             ends = await one.end_offsets(both)
@@ -81,7 +81,7 @@ async def test_the_timestamp_that_was_found_is_told() -> None:
         first, second = all_of("t", 2)
         cluster.append("t", 0, 10)
         async with consumer(cluster) as one:
-            await one.assigned()
+            await one.wait_assigned()
             oldest = (await one.offsets_for_times({first: 0}))[first]
             assert oldest is not None
             assert oldest.offset == 0
@@ -102,7 +102,7 @@ async def test_a_partition_that_a_topic_lacks_is_told_after_one_fresh_answer(cac
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 2)
         async with consumer(cluster) as one:
-            for read in await one.assigned():
+            for read in await one.wait_assigned():
                 await one.position(read)
             if cached:
                 await one.end_offsets(all_of("t", 2))

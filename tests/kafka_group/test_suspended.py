@@ -65,7 +65,7 @@ async def test_nothing_is_handed_out_after_a_jump_until_a_heartbeat_is_confirmed
         assert not waiting.done()
         async with asyncio.timeout(10):
             assert (await waiting).offset == 1
-        assert await one.assigned()
+        assert await one.wait_assigned()
         assert one.counts["rebalanced"] == 1  # the coordinator knew us: nothing was lost
 
 
