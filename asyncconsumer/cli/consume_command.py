@@ -54,7 +54,7 @@ def consume(
     timeout_ms: Timeout = None,
     quiet: Quiet = False,
 ) -> None:
-    """Join a group and print what it reads, until stopped: Ctrl-C or SIGTERM commit and leave.
+    """Join a group in ZooKeeper and print its records. Ctrl-C or SIGTERM commit and leave.
 
     Members of Kafka's classic consumer may be in the same group.
     """
