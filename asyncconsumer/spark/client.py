@@ -77,6 +77,19 @@ class Client:
         found = {name: known[name].topic_id for name in topics if name in known}
         return {name: topic_id for name, topic_id in found.items() if topic_id is not None}
 
+    async def recreated(self, planned: Mapping[str, UUID]) -> set[str]:
+        """The topics that have other ids than those of a plan.
+
+        Brokers are asked where they are not the ids that are known here: a process lives longer
+        than a query, and may know a topic that was deleted since.
+        """
+        if doubtful := [
+            name for name in planned if self.topic_ids([name]) != {name: planned[name]}
+        ]:
+            await self._partitions_of(doubtful, may_lack=True)
+        now = self.topic_ids(doubtful)
+        return {name for name, topic_id in now.items() if topic_id != planned[name]}
+
     async def _partitions_of(
         self, topics: list[str], *, may_lack: bool
     ) -> frozenset[TopicPartition]:

@@ -1,5 +1,6 @@
 """A Delta table, written by delta-rs: no Spark job per batch, and Spark reads it."""
 
+import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +19,11 @@ from asyncconsumer.spark.sinks import Ready, check_topic, refused
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_log: Final = logging.getLogger(__name__)
 _MOST_CONFLICTS: Final = 20
 _OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # when it is made
 _MORE_BITS: Final = 128 - 63  # than a version has, which is a positive number of 64
+_COMMITS_LOOKED_AT: Final = 10  # for a RESTORE: it may have been optimized or vacuumed since
 _COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
 
 
@@ -33,6 +36,12 @@ class DeltaSink:
     our own commit left behind need not be looked up, as long as nobody else's came before it.
     The first one of a topic also has its id, so that nothing of another topic of the same name is
     taken for what follows.
+
+    When a table is restored to an earlier version (RESTORE), Delta keeps its application
+    transactions. So the sink goes on behind the offsets that it had, and what was written after the
+    restored version stays missing. `load` logs a warning if nothing was written since. To have
+    those records again, set the group's offsets back and give the sink another `app`: it knows no
+    offsets by that name, and begins where the group is.
 
     `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
     options of `deltalake.write_deltalake`, and serve to make the table as well.
@@ -70,7 +79,23 @@ class DeltaSink:
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """What the newest snapshot says."""
         with self._one_at_a_time:
-            return self._look(self._newest(), partitions)
+            table = self._newest()
+            found = self._look(table, partitions)
+            if table is not None and any(end is not None for end in found.values()):
+                self._warn_if_restored(table)
+            return found
+
+    def _warn_if_restored(self, table: DeltaTable) -> None:
+        for commit in table.history(_COMMITS_LOOKED_AT):  # the newest one first
+            if commit.get("operation") == "RESTORE":
+                _log.warning(
+                    "%s was restored to an earlier version after it was last written, and its "
+                    "offsets were not: records of later versions are missing and will not be "
+                    "written again. See DeltaSink for how to have them again",
+                    self,
+                )
+            if commit.get("operation") in ("RESTORE", "WRITE"):
+                return
 
     def prepare(self, batch: Batch) -> "pa.Schema":
         """Make the table in memory; delta-rs writes files and commit in one go."""

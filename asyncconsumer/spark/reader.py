@@ -71,15 +71,13 @@ async def read(
 
     `topic_ids` are those of the topics that the ranges were planned for, as far as they are known.
     """
+    others = await client.recreated(topic_ids) if topic_ids else set()
+    for one in (wanted for wanted in ranges if wanted.topic in others):
+        error = TopicRecreated(one.topic, one.partition, one.start)
+        _tell(error, one, fail_on_data_loss=fail_on_data_loss)
     ahead = _Ahead(client)
     await ahead.ask(ranges)  # what comes is there when it is known where the logs end
-    there = await _there(client, ranges, fail_on_data_loss=fail_on_data_loss)
-    now = client.topic_ids(topic_ids) if topic_ids else {}
-    for one in there:
-        if (topic_id := now.get(one.topic)) is not None and topic_id != topic_ids[one.topic]:
-            error = TopicRecreated(one.topic, one.partition, one.start)
-            _tell(error, one, fail_on_data_loss=fail_on_data_loss)
-    waiting = deque(there)
+    waiting = deque(await _there(client, ranges, fail_on_data_loss=fail_on_data_loss))
     while waiting:
         left: OffsetRange | None = waiting.popleft()
         while left is not None:

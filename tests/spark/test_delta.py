@@ -185,6 +185,34 @@ def test_a_table_has_offsets_by_the_name_of_who_writes(tmp_path: Path) -> None:
     assert sink(tmp_path, app="another").load([PLACE]) == {PLACE: None}
 
 
+@pytest.mark.fast
+def test_a_table_that_was_restored_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = sink(tmp_path)
+    one.load([PLACE])
+    for start in (0, 10):
+        write(one, batch("t", 0, start, range(start, start + 10)))
+    assert sink(tmp_path).load([PLACE]) == {PLACE: 20}
+    assert caplog.text == ""
+    table = DeltaTable(str(tmp_path))
+    table.restore(1)
+    table.optimize.compact()
+    assert sink(tmp_path).load([OTHER]) == {OTHER: None}
+    assert caplog.text == ""  # nothing was to be known of that
+    later = sink(tmp_path)
+    assert later.load([PLACE]) == {PLACE: 20}
+    assert "was restored to an earlier version" in caplog.text
+    assert held(tmp_path) == list(range(10))
+    again = sink(tmp_path, app="again")
+    assert again.load([PLACE]) == {PLACE: None}
+    assert write(again, batch("t", 0, 10, range(10, 20))) == set()
+    assert held(tmp_path) == list(range(20))
+    caplog.clear()
+    assert sink(tmp_path, app="again").load([PLACE]) == {PLACE: 20}
+    assert caplog.text == ""
+
+
 async def test_a_topic_becomes_a_table(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(400), 3)

@@ -23,6 +23,7 @@ from asyncconsumer.spark.columns import Columns
 from asyncconsumer.spark.home import Home
 from asyncconsumer.spark.offsets import Offsets, from_json
 from asyncconsumer.spark.options import parse
+from asyncconsumer.spark.places import Subscribed
 from asyncconsumer.spark.reader import read
 from asyncconsumer.spark.source import KafkaSource
 from asyncconsumer.spark.stream import KafkaStreamReader
@@ -660,3 +661,29 @@ def test_a_task_of_a_topic_that_was_created_again_since_it_was_planned(
     with pytest.raises(DataLost, match="was deleted and created anew"):
         read_with({topic: ANOTHER}, fail=True)
     assert read_with({topic: ANOTHER}, fail=False) == list(range(5, 10))
+
+
+def test_a_process_that_knew_the_topic_before_reads_the_new_one(
+    home: Home, kafka: KafkaHandle
+) -> None:
+    """Spark's workers live longer than queries: what they know of a topic may be old."""
+    topic = asyncio.run(kafka.topic())
+    asyncio.run(fill(kafka, topic, 10))
+    client = home.client({"bootstrap.servers": kafka.bootstrap_servers})
+    found = read(client, [OffsetRange(topic, 0, 0, 10)], OFFSETS, fail_on_data_loss=True)
+    assert offsets(home.iterate(found)) == list(range(10))
+    old = client.topic_ids([topic])
+    asyncio.run(kafka.admin.delete_topic(topic))
+    asyncio.run(kafka.admin.create_topic(topic))
+    asyncio.run(fill(kafka, topic, 20))
+    planner = Home()
+    other = planner.client({"bootstrap.servers": kafka.bootstrap_servers})
+    planner.run(other.partitions(Subscribed((topic,))))
+    new = other.topic_ids([topic])
+    planner.close()
+    assert new != old
+    wanted = [OffsetRange(topic, 0, 10, 20)]
+    found = read(client, wanted, OFFSETS, fail_on_data_loss=True, topic_ids=new)
+    assert offsets(home.iterate(found)) == list(range(10, 20))
+    with pytest.raises(DataLost, match="was deleted and created anew"):
+        offsets(home.iterate(read(client, wanted, OFFSETS, fail_on_data_loss=True, topic_ids=old)))
