@@ -236,7 +236,8 @@ class SimpleConsumer:
         """The first offset at or after a moment; or EARLIEST; or LATEST, where the log ends.
 
         A moment is a datetime with a time zone, or milliseconds since 1970. All records before the
-        offset are older than it. When none is as new, that is the end of the log.
+        offset are older than it. When none is as new, that is the end of the log. A topic that no
+        broker knows is waited for for 2 s; a partition that its topic lacks is an error at once.
         """
         moment = milliseconds(when)
         at = TopicPartition(topic, partition)

@@ -17,18 +17,22 @@ from asyncconsumer.errors import (
     MalformedResponse,
     NoBrokerAnswered,
     RequestTimedOut,
+    TopicAccessDenied,
     UnknownTopicOrPartition,
 )
 from asyncconsumer.group.subscription import Pattern
+from asyncconsumer.group.topic_watch import TopicWatch
 from asyncconsumer.group.wanted import WantedTopics
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net import cluster as module
 from asyncconsumer.net.brokers import Brokers
 from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.spark.client import Client
+from asyncconsumer.spark.places import Matching
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.wire.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest
-from tests.net.fakes import FakeOpener
+from tests.net.fakes import FakeOpener, metadata_answer
 from tests.net.large import large_answer
 
 METADATA, LIST = 3, LIST_CONFIG_RESOURCES.key
@@ -296,3 +300,48 @@ async def test_brokers_that_cannot_list_names_tell_their_metadata(kafka_zk: Kafk
         Cluster(brokers, randomness=Random(2)) as cluster,
     ):
         assert topic in await cluster.topic_names()
+
+
+def told(**codes: int) -> bytes:
+    """A Metadata answer with one partition of each topic whose code is 0."""
+    one = {0: (1, 0)}
+    topics = {
+        name.replace("_", "-"): (UUID(int=len(name)), code, {} if code else one)
+        for name, code in codes.items()
+    }
+    return metadata_answer(PLACES, topics)[1:]
+
+
+@pytest.mark.fast
+async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
+    lists = listed("orders-1", "orders-secret", "other")
+    opener = Large(told(orders_1=0, orders_secret=TopicAccessDenied.code), lists=lists)
+    pattern, event = Pattern("orders-.*"), asyncio.Event()
+    async with joined(opener) as cluster:
+        wanted = WantedTopics(cluster, pattern, exclude_internal=True)
+        assert await wanted.names() == {"orders-1"}
+        watch = TopicWatch(cluster, pattern, changed=event, news=event, randomness=Random(1))
+        assert (await watch._look(pattern)).names == {"orders-1"}
+        client: Any = Client({"bootstrap.servers": "a:1"})
+        client._session.cluster = cluster
+        assert await client.partitions(Matching("orders-.*")) == {TopicPartition("orders-1", 0)}
+
+
+@pytest.mark.fast
+async def test_a_topic_that_went_and_came_back_is_read_from_its_beginning() -> None:
+    opener = Large(told(orders_1=0, orders_22=0))
+    async with joined(opener) as cluster:
+        wanted = WantedTopics(cluster, Pattern("orders-.*"), exclude_internal=True)
+        assert await wanted.names() == {"orders-1", "orders-22"}
+        again = TopicPartition("orders-22", 0)
+        assert not wanted.fresh([again])
+        opener.body = told(orders_1=0, orders_22=UnknownTopicOrPartition.code)
+        for _ in range(6):  # a single broker that does not know it may be behind
+            await cluster.topic_names()
+            names = await wanted.names()
+        assert names == {"orders-1"}
+        assert wanted._seen.keys() == {"orders-1"}
+        opener.body = told(orders_1=0, orders_22=0)
+        await cluster.topic_names()
+        assert await wanted.names() == {"orders-1", "orders-22"}
+        assert wanted.fresh([again]) == {again}
