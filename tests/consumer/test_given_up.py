@@ -261,7 +261,7 @@ async def test_every_way_to_read_ends_when_nothing_comes() -> None:
 async def test_poison_is_not_passed_over_because_its_letter_took_too_long() -> None:
     written: list[int] = []
 
-    async def slow(self: DeadLetters, letters: list[Any]) -> list[Any]:
+    async def slow(self: DeadLetters, producer: Any, letters: list[Any]) -> list[Any]:
         await asyncio.sleep(1)
         written.extend(one.record.offset for one in letters)
         for one in letters:

@@ -312,7 +312,7 @@ async def test_a_handler_that_fails_ends_the_block_and_is_raised(kafka: KafkaHan
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 4
     with pytest.raises(HandlerFailed):
         await one.failed()
-    assert "four" in (one.health().reason or "")
+    assert "ValueError" in (one.health().reason or "")
 
 
 async def test_the_error_of_the_block_is_raised_as_it_is(kafka: KafkaHandle) -> None:
