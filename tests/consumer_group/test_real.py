@@ -2,6 +2,7 @@
 
 import asyncio
 from math import inf
+from random import Random
 
 import pytest
 
@@ -209,7 +210,7 @@ async def test_commits_are_those_of_a_member(kafka: KafkaHandle) -> None:
             return KafkaOffsets(
                 one.coordinator,
                 patience_ms=0,
-                randomness=one.membership._randomness,
+                randomness=Random(1),
                 identity=lambda: identity,
             )
 
