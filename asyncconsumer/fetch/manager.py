@@ -201,7 +201,7 @@ class FetchManager:
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
         if paused == cursor.paused:
             return
-        cursor.paused = paused
+        cursor.pause(paused=paused)
         if paused:
             cursor.channel.hold(cursor.partition)
         else:

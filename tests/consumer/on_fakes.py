@@ -11,6 +11,7 @@ from asyncconsumer.connector import Outside
 from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
 from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.helpers import by_protocol
 
 
 def outside(cluster: FakeCluster, seed: int = 2) -> Outside:
@@ -48,4 +49,4 @@ def consumer(
         "heartbeat_thread": False,
         "outside": outside(cluster),
     }
-    return Consumer(*topics, **{**given, **options})
+    return Consumer(*topics, **by_protocol({**given, **options}))

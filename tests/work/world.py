@@ -16,6 +16,7 @@ from asyncconsumer.net.connection import Connection
 from asyncconsumer.outside import Outside
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from asyncconsumer.work.metadata import decode
+from tests.helpers import by_protocol
 
 
 def app(
@@ -35,7 +36,7 @@ def app(
         "heartbeat_interval_ms": 1_000,
         "heartbeat_thread": False,
     }
-    return ConsumerApp(outside=outside, **{**given, **options})
+    return ConsumerApp(outside=outside, **by_protocol({**given, **options}))
 
 
 @asynccontextmanager
