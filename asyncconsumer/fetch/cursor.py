@@ -104,10 +104,6 @@ class Cursor:
         """From where it is: answers that are on their way do not matter any more."""
         self.version += 1
 
-    def pause(self, *, paused: bool) -> None:
-        """Fetch nothing for it, or go on."""
-        self.paused = paused
-
     def learn_end(self, high_watermark: int) -> None:
         """Its broker told where the log ends."""
         self.high_watermark = high_watermark

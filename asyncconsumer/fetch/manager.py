@@ -72,6 +72,7 @@ class FetchManager:
             reports=asyncio.Queue(),
             expecting=self._expecting,
             fetchers=lambda: len(self._pool),
+            take_back=lambda fetcher: self._pool.take_back(fetcher),
         )
         self._pool = FetcherPool(self._around, config.num_consumer_fetchers, self._scope)
         self._placing = Placing(
@@ -201,13 +202,11 @@ class FetchManager:
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
         if paused == cursor.paused:
             return
-        cursor.pause(paused=paused)
         if paused:
             cursor.channel.hold(cursor.partition)
         else:
             cursor.channel.release(cursor.partition)
-        if (fetcher := self._pool.of(cursor)) is not None:
-            fetcher.look_again(cursor)
+        self._pool.pause(cursor, paused=paused)
 
     # --- what runs in the background -------------------------------------------------------------
 
