@@ -16,7 +16,7 @@ from asyncconsumer.tasks.scope import Scope
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell
-_LEAST: Final = 1.0  # for each of them, however long the others took
+_LEAST: Final = 1.0  # of the grace, kept for each step that is still to come
 Step: TypeAlias = Callable[[], Awaitable[object]]
 
 
@@ -137,11 +137,11 @@ class Following:
         )
 
     async def _in_turn(self, *steps: Step) -> None:
-        now = asyncio.get_running_loop().time
-        end = now() + _GRACE
-        for step in steps:
+        """Take the steps within one grace: one that hangs leaves time for the others."""
+        end = asyncio.get_running_loop().time() + _GRACE
+        for left, step in zip(reversed(range(len(steps))), steps, strict=True):
             try:
-                async with asyncio.timeout_at(max(end, now() + _LEAST)):
+                async with asyncio.timeout_at(end - left * _LEAST):
                     await step()
             except (TimeoutError, ConsumerError) as error:  # the others still matter
                 _log.warning("leaving %s: %r", self._who, error)

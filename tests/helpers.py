@@ -42,3 +42,11 @@ async def delete_records(kafka: KafkaHandle, topic: str, partition: int, before:
     await admin.start()
     await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(before)})
     await admin.close()
+
+
+def by_protocol(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a consumer, without those that coordinators of KIP-848 decide about."""
+    if options.get("group_protocol") != "consumer":
+        return options
+    theirs = {"session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"}
+    return {name: value for name, value in options.items() if name not in theirs}

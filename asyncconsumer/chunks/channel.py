@@ -18,6 +18,16 @@ class _Finished(ClosedError):
     """It ended because there was no more."""
 
 
+class _Held(set[TopicPartition]):
+    """Partitions of which nothing is handed out, and how many bytes of them wait."""
+
+    waiting = 0
+
+    def count(self, size: int) -> None:
+        """So many bytes more; or fewer, if it is negative."""
+        self.waiting += size
+
+
 class Channel:
     """The chunks of one stream. All changes are synchronous; only `pop` waits.
 
@@ -37,7 +47,7 @@ class Channel:
         self._waiting: dict[TopicPartition, deque[Chunk | ConsumerError]] = {}
         # those with something, and not held; many may be held at once, each quickly
         self._turns: OrderedDict[TopicPartition, None] = OrderedDict()
-        self._held: set[TopicPartition] = set()
+        self._held = _Held()
         self._in_hand: dict[Chunk, bool] = {}  # and whether it is still wanted
         self._readable = asyncio.Event()
         self._ending: ConsumerError | None = None
@@ -48,7 +58,7 @@ class Channel:
 
     def has_room(self) -> bool:
         """Whether to fetch more for it."""
-        return self._ending is None and self.fill - self._on_hold() < self._budget.free
+        return self._ending is None and self.fill - self._held.waiting < self._budget.free
 
     def push(self, chunk: Chunk) -> None:
         """Add a chunk. Its bytes are in the budget already; from here on they are the channel's."""
@@ -70,9 +80,11 @@ class Channel:
 
     def drop(self, partition: TopicPartition) -> int:
         """Forget what waits of a partition, and end what is being read of it; how many chunks."""
+        if partition in self._held:
+            self._held.count(-self._waiting_bytes(partition))
+            self._held.remove(partition)
         dropped = self._waiting.pop(partition, None)
         self._turns.pop(partition, None)
-        self._held.discard(partition)
         for chunk in self._in_hand:
             if chunk.partition == partition:
                 chunk.records.close()  # whoever iterates over it gets no further record
@@ -85,6 +97,7 @@ class Channel:
         """Keep what waits of a partition, and hand none of it out until `release`."""
         if partition not in self._held:
             self._held.add(partition)
+            self._held.count(self._waiting_bytes(partition))
             if partition in self._waiting:
                 del self._turns[partition]
                 self._budget.wake()  # for others there may be room now
@@ -93,6 +106,7 @@ class Channel:
         """Hand out a held partition's chunks again."""
         if partition in self._held:
             self._held.remove(partition)
+            self._held.count(-self._waiting_bytes(partition))
             if partition in self._waiting:
                 self._turn(partition)
 
@@ -218,6 +232,8 @@ class Channel:
     def _add(
         self, partition: TopicPartition, item: Chunk | ConsumerError, *, first: bool = False
     ) -> None:
+        if partition in self._held and isinstance(item, Chunk):
+            self._held.count(item.size)
         waiting = self._waiting.get(partition)
         if waiting is not None:
             (waiting.appendleft if first else waiting.append)(item)
@@ -226,10 +242,9 @@ class Channel:
         if partition not in self._held:
             self._turn(partition)
 
-    def _on_hold(self) -> int:
-        """Bytes that wait and are not to be handed out."""
-        waiting = (self._waiting.get(one, ()) for one in self._held)
-        return sum(item.size for items in waiting for item in items if isinstance(item, Chunk))
+    def _waiting_bytes(self, partition: TopicPartition) -> int:
+        waiting = self._waiting.get(partition, ())
+        return sum(item.size for item in waiting if isinstance(item, Chunk))
 
     def _turn(self, partition: TopicPartition) -> None:
         self._turns[partition] = None

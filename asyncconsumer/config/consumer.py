@@ -66,6 +66,15 @@ _BY_COORDINATOR: Final = (
     "rebalance_timeout_ms",
     "heartbeat_thread",
 )
+_BY_BROKER: Final = {
+    "session_timeout_ms": "set consumer.session.timeout.ms of the group at the broker, or "
+    "group.consumer.session.timeout.ms for all groups",
+    "heartbeat_interval_ms": "set consumer.heartbeat.interval.ms of the group at the broker, or "
+    "group.consumer.heartbeat.interval.ms for all groups",
+    "partition_assignment_strategy": "name one of the broker's group.consumer.assignors as "
+    "group_remote_assignor",
+}
+"""Options that the coordinator of a KIP-848 group ignores, and what takes their place."""
 _FROM_1: Final = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -188,6 +197,8 @@ class ConsumerConfig:
         if in_zookeeper:
             _refuse_coordinators(left)
             left.setdefault("partition_assignment_strategy", "range")
+        if left.get("group_protocol") == "consumer":
+            _refuse_settings_of_brokers(left)
         connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
         engine, reading = take(left, EngineConfig), take(left, ReadingConfig)
         member = take(left, MemberConfig)
@@ -226,6 +237,15 @@ def _refuse_coordinators(options: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"{name} has no meaning in a group that ZooKeeper coordinates; its sessions have "
                 "zookeeper_session_timeout_ms"
+            )
+
+
+def _refuse_settings_of_brokers(options: Mapping[str, Any]) -> None:
+    for name, instead in _BY_BROKER.items():
+        if name in options:
+            raise ConfigError(
+                f"{name} has no effect with group_protocol='consumer', where the coordinator "
+                f"decides: {instead}; or take group_protocol='classic'"
             )
 
 

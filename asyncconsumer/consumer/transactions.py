@@ -61,7 +61,8 @@ class Transactions:
                 yield
                 self._check()
                 offsets = self._handed_out(self._bases())
-                done = {(one, self._ours()[one]): at for one, at in offsets.items()}
+                ours = self._ours()
+                done = {(one, ours[one]): at for one, at in offsets.items()}
                 if offsets:
                     theirs = {structs.TopicPartition(*one): at for one, at in offsets.items()}
                     await producer.send_offsets_to_transaction(theirs, self._group_id)
@@ -83,9 +84,9 @@ class Transactions:
 
     def moved(self, partitions: Iterable[TopicPartition]) -> None:
         """Their reader wants to read elsewhere: where it goes is where the next one begins."""
-        ours = self._ours()
+        reading = self._rebalancer.reading
         for one in partitions:
-            self._done.pop((one, ours[one]), None)
+            self._done.pop((one, reading[one].since), None)
 
     def _ours(self) -> dict[TopicPartition, int]:
         return {one: routed.since for one, routed in self._rebalancer.reading.items()}

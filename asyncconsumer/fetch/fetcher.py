@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.chunk import Chunk
@@ -76,6 +76,7 @@ class Surroundings:
     reports: "asyncio.Queue[Report]"
     expecting: Callable[[], bool]  # whether partitions may be added at any moment
     fetchers: Callable[[], int]  # how many there are
+    take_back: Callable[["Fetcher"], None]  # give it cursors that an express fetcher has for it
 
     @property
     def share(self) -> int:
@@ -109,6 +110,8 @@ class Fetcher:
     What goes wrong with a partition, or with all of them, is reported; the cursor is gone then.
     """
 
+    most_wait_ms: ClassVar[int | None] = None  # at the broker, if it is less than configured
+
     def __init__(self, node_id: int, address: Address, lane: int, around: Surroundings) -> None:
         self.node_id = node_id
         self.address = address
@@ -131,7 +134,12 @@ class Fetcher:
     @property
     def polls_for_nobody(self) -> bool:
         """Whether its request may wait at the broker for long, and nobody wants the answer."""
-        if self._under_way is None or self._plan:
+        return not self._plan and self.polls_for_long
+
+    @property
+    def polls_for_long(self) -> bool:
+        """Whether its request may wait at the broker for longer than a new connection takes."""
+        if self._under_way is None:
             return False
         return self._under_way.due - asyncio.get_running_loop().time() > _LONG
 
@@ -173,6 +181,7 @@ class Fetcher:
         try:
             while True:
                 try:
+                    self._around.take_back(self)
                     if not (self._plan and await self._round()):
                         await self._bell.wait()
                 except _SESSION_IS_OVER as error:
@@ -236,6 +245,8 @@ class Fetcher:
         if not somebody:
             return None
         wait = config.fetch_max_wait_ms
+        if self.most_wait_ms is not None:
+            wait = min(wait, self.most_wait_ms)
         if plan.somebody_reads or around.expecting():
             wait = min(wait, _SHORT_WAIT_MS)
         budget = around.budget
@@ -346,6 +357,16 @@ class Fetcher:
     def _refuse_all(self, error: ConsumerError) -> None:
         for cursor in self.cursors:
             self._report(Refusal(cursor, 0, error))
+
+
+class ExpressFetcher(Fetcher):
+    """Fetches for cursors that came while the usual fetcher waits at the broker for others.
+
+    A broker answers the requests of one connection in order: after a seek nobody should wait for
+    the end of a poll. The usual fetcher takes them back when its poll is over.
+    """
+
+    most_wait_ms = _SHORT_WAIT_MS
 
 
 def _leader(part: Fetched, answer: Answer) -> Place | None:

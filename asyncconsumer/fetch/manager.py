@@ -2,6 +2,7 @@
 
 import asyncio
 import weakref
+from collections import defaultdict
 from collections.abc import Mapping
 from random import Random
 from types import TracebackType
@@ -60,6 +61,8 @@ class FetchManager:
         self.events = Events()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
+        # by channel, without those that were fetched to their end; a scan of all would be too slow
+        self._unfinished: defaultdict[Channel, set[TopicPartition]] = defaultdict(set)
         self._last_ends: dict[TopicPartition, int] = {}  # of those that are not read any more
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._scope = Scope("fetch manager")
@@ -71,6 +74,7 @@ class FetchManager:
             reports=asyncio.Queue(),
             expecting=self._expecting,
             fetchers=lambda: len(self._pool),
+            take_back=lambda fetcher: self._pool.take_back(fetcher),
         )
         self._pool = FetcherPool(self._around, config.num_consumer_fetchers, self._scope)
         self._placing = Placing(
@@ -120,22 +124,25 @@ class FetchManager:
         disturbed. Of one that is not wanted any more nothing is handed out after this call.
         """
         self._scope.check_open()
-        for partition, cursor in list(self._cursors.items()):
-            want = wanted.get(partition)
-            if want is None or (want.channel, want.epoch) != (cursor.channel, cursor.epoch):
-                del self._cursors[partition]
-                self._last_ends[partition] = cursor.high_watermark
-                self._placing.take_away(cursor)
-                cursor.channel.drop(partition)
-                cursor.channel.reopen()  # what was dropped may come back
+        for cursor in [one for one in self._cursors.values() if one.partition not in wanted]:
+            self._drop(cursor)
+        self.change(wanted)
+
+    def change(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        """The same for some partitions; all others are read as before."""
+        self._scope.check_open()
         new: list[Cursor] = []
         for partition, want in wanted.items():
             there = self._cursors.get(partition)
+            if there is not None and (want.channel, want.epoch) != (there.channel, there.epoch):
+                self._drop(there)
+                there = None
             if there is None:
                 there = self._cursors[partition] = Cursor.of(partition, want)
                 # a broker does not repeat what it told in the same fetch session
                 there.learn_end(self._last_ends.pop(partition, -1))
                 if not there.finished:
+                    self._unfinished[there.channel].add(partition)
                     there.channel.reopen()
                     self._finder.add(there)
                     new.append(there)
@@ -143,6 +150,22 @@ class FetchManager:
         self._placing.place_known(new)
         for channel in {want.channel for want in wanted.values() if want.end is not None}:
             self._close_finished(channel)  # those that were finished before they began
+
+    def _drop(self, cursor: Cursor) -> None:
+        partition = cursor.partition
+        del self._cursors[partition]
+        self._is_finished(cursor)
+        self._last_ends[partition] = cursor.high_watermark
+        self._placing.take_away(cursor)
+        cursor.channel.drop(partition)
+        cursor.channel.reopen()  # what was dropped may come back
+
+    def _is_finished(self, cursor: Cursor) -> None:
+        """Nothing more will be fetched for it."""
+        unfinished = self._unfinished[cursor.channel]
+        unfinished.discard(cursor.partition)
+        if not unfinished:
+            del self._unfinished[cursor.channel]
 
     def progress(self) -> dict[TopicPartition, Progress]:
         """How far each partition is that is wanted."""
@@ -185,13 +208,11 @@ class FetchManager:
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
         if paused == cursor.paused:
             return
-        cursor.paused = paused
         if paused:
             cursor.channel.hold(cursor.partition)
         else:
             cursor.channel.release(cursor.partition)
-        if (fetcher := self._pool.of(cursor)) is not None:
-            fetcher.look_again(cursor)
+        self._pool.pause(cursor, paused=paused)
 
     # --- what runs in the background -------------------------------------------------------------
 
@@ -206,18 +227,19 @@ class FetchManager:
         while True:
             report = await self._around.reports.get()
             self._placing.hear(report)
-            if isinstance(report, Finish):
-                self._close_finished(report.cursor.channel)
+            cursor = report.cursor
+            if isinstance(report, Finish) and self._cursors.get(cursor.partition) is cursor:
+                self._is_finished(cursor)
+                self._close_finished(cursor.channel)
 
     def _close_finished(self, channel: Channel) -> None:
         """A channel of which everything wanted has an end ends when all have come to it.
 
         When everything has, all channels end, those of which nothing is wanted as well.
         """
-        wanted = [cursor for cursor in self._cursors.values() if cursor.channel is channel]
-        if wanted and all(cursor.finished for cursor in wanted):
+        if channel not in self._unfinished:
             channel.finish()
-        if self._cursors and all(cursor.finished for cursor in self._cursors.values()):
+        if not self._unfinished:
             for each in self._channels:
                 each.finish()
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.errors import ConnectionLost
 from asyncconsumer.fetch.cursor import Cursor, Place
-from asyncconsumer.fetch.fetcher import Fetcher, Surroundings
+from asyncconsumer.fetch.fetcher import ExpressFetcher, Fetcher, Surroundings
 from asyncconsumer.model import Address
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.java import fetcher_id
@@ -16,6 +16,14 @@ _IDLE_SECONDS: Final = 5.0  # without a cursor, until a fetcher is closed
 _SECONDS_BETWEEN_NEW_ONES: Final = 5.0  # for who seeks, or rebalances, again and again
 _LATE_SECONDS: Final = 1.0  # beyond the wait that was asked for, until a broker is suspected
 _SILENT_SECONDS: Final = 5.0  # the same without a single byte, until its connection is given up
+
+
+class _Key(NamedTuple):
+    """Which fetcher: of a broker, by number, for those that came during a poll or for all."""
+
+    node_id: int
+    number: int
+    express: bool = False
 
 
 class _Running(NamedTuple):
@@ -37,7 +45,7 @@ class FetcherPool:
         self._around = around
         self._per_broker = fetchers_per_broker
         self._scope = scope
-        self._running: dict[tuple[int, int], _Running] = {}
+        self._running: dict[_Key, _Running] = {}
         self._idle_since: dict[int, float] = {}  # by lane
 
     def __len__(self) -> int:
@@ -50,8 +58,27 @@ class FetcherPool:
         """The fetcher that has it now."""
         if cursor.place is None:
             return None
-        there = self._running.get(self._key(cursor, cursor.place))
-        return there.fetcher if there is not None and there.fetcher.has(cursor) else None
+        key = self._key(cursor, cursor.place)
+        for one in (key, key._replace(express=True)):
+            there = self._running.get(one)
+            if there is not None and there.fetcher.has(cursor):
+                return there.fetcher
+        return None
+
+    def pause(self, cursor: Cursor, *, paused: bool) -> None:
+        """Fetch nothing for it, or go on."""
+        cursor.paused = paused
+        if (fetcher := self.of(cursor)) is not None:
+            fetcher.look_again(cursor)
+
+    def take_back(self, fetcher: Fetcher) -> None:
+        """Give a fetcher, which is about to ask its broker, what an express fetcher has for it."""
+        for key, (express, *_) in list(self._running.items()):
+            usual = self._running.get(key._replace(express=False))
+            if key.express and usual is not None and usual.fetcher is fetcher:
+                for cursor in express.cursors:
+                    express.remove(cursor)
+                    fetcher.add(cursor)
 
     def at(self, cursor: Cursor, place: Place) -> tuple[Fetcher, list[Cursor]]:
         """The fetcher to give it to, and the cursors of one that it replaces.
@@ -63,7 +90,12 @@ class FetcherPool:
         key = self._key(cursor, place)
         there = self._running.get(key)
         if there is not None and there.fetcher.address == place.address and not there.is_stuck:
-            return there.fetcher, []
+            if not there.fetcher.polls_for_long:
+                return there.fetcher, []
+            key = key._replace(express=True)
+            there = self._running.get(key)
+            if there is not None and there.fetcher.address == place.address:
+                return there.fetcher, []
         left = self._close(key)
         return self._start(key, place.address), left
 
@@ -106,17 +138,18 @@ class FetcherPool:
             elif now - self._idle_since.setdefault(fetcher.lane, now) >= _IDLE_SECONDS:
                 self._close(key)
 
-    def _key(self, cursor: Cursor, place: Place) -> tuple[int, int]:
-        return place.node_id, fetcher_id(*cursor.partition, self._per_broker)
+    def _key(self, cursor: Cursor, place: Place) -> "_Key":
+        return _Key(place.node_id, fetcher_id(*cursor.partition, self._per_broker))
 
-    def _start(self, key: tuple[int, int], address: Address) -> Fetcher:
-        fetcher = Fetcher(key[0], address, self._around.brokers.new_lane(), self._around)
-        name = f"fetch from broker {key[0]} at {address}, {key[1]}"
+    def _start(self, key: "_Key", address: Address) -> Fetcher:
+        kind = ExpressFetcher if key.express else Fetcher
+        fetcher = kind(key.node_id, address, self._around.brokers.new_lane(), self._around)
+        name = f"fetch from broker {key.node_id} at {address}, {key.number}"
         task, now = self._scope.start(fetcher.run(), name), asyncio.get_running_loop().time()
         self._running[key] = _Running(fetcher, task, now)
         return fetcher
 
-    def _close(self, key: tuple[int, int]) -> list[Cursor]:
+    def _close(self, key: "_Key") -> list[Cursor]:
         there = self._running.pop(key, None)
         if there is None:
             return []

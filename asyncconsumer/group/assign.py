@@ -49,11 +49,20 @@ class Group:
 
         Topics with the same readers share one list: a group of many topics usually has few lists.
         """
+        sharing: defaultdict[int, list[str]] = defaultdict(list)
+        for member in self.members:
+            sharing[id(member.streams)].append(member.consumer_id)
         shared: dict[Readers, list[str]] = {}
         found: dict[str, list[str]] = {}
         for topic, readers in sorted(self._readers().items(), key=lambda item: utf16(item[0])):
             if readers not in shared:
-                shared[readers] = self._threads(readers)
+                threads = {
+                    f"{consumer_id}-{number}"
+                    for key, count in readers
+                    for consumer_id in sharing[key]
+                    for number in range(count)
+                }
+                shared[readers] = sorted(threads, key=utf16)
             found[topic] = shared[readers]
         return found
 
@@ -65,15 +74,6 @@ class Group:
             for topic, count in streams.items():
                 found[topic].append((key, count))
         return {topic: tuple(readers) for topic, readers in found.items()}
-
-    def _threads(self, readers: "Readers") -> list[str]:
-        counts = dict(readers)
-        threads = {
-            f"{member.consumer_id}-{number}"
-            for member in self.members
-            for number in range(counts.get(id(member.streams), 0))
-        }
-        return sorted(threads, key=utf16)
 
     def wanted(
         self, subscriptions: Mapping[str, Sequence[str]] | None = None

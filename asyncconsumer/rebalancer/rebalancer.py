@@ -159,7 +159,7 @@ class Rebalancer:
             wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
             self._reading[one] = routed._replace(wanted=wanted)
         self._offsets.forget(offsets)  # what was committed may be gone back from
-        self._reconcile()
+        self._reconcile(offsets)
 
     def _heed(self, event: Event) -> None:
         """Of a topic that was made anew nothing is done yet, whatever was done of the old one."""
@@ -227,7 +227,7 @@ class Rebalancer:
             paused = one in self._paused
             (routed.stream.hold if paused else routed.stream.release)([one])
             self._reading[one] = routed._replace(wanted=routed.wanted._replace(paused=paused))
-        self._reconcile()
+        self._reconcile(partitions)
 
     # --- partitions without an offset ------------------------------------------------------------
 
@@ -380,12 +380,10 @@ class Rebalancer:
         except ConsumerError as error:
             _log.warning("%d partitions are given up without a commit: %s", len(offsets), error)
 
-    def _reconcile(self) -> None:
+    def _reconcile(self, changed: Collection[TopicPartition] | None = None) -> None:
+        """Have the manager read what is ours; or only these: users seek and pause one by one."""
         starting = self._change.starting
-        self._manager.reconcile(
-            {
-                one: routed.wanted
-                for one, routed in self._reading.items()
-                if one not in starting and routed.wanted.offset != NO_OFFSET
-            }
-        )
+        which = self._reading if changed is None else changed
+        wanted = {tp: self._reading[tp].wanted for tp in which if tp not in starting}
+        reconcile = self._manager.reconcile if changed is None else self._manager.change
+        reconcile({tp: each for tp, each in wanted.items() if each.offset != NO_OFFSET})

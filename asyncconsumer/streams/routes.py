@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -51,19 +51,20 @@ class Spread(Routes):
     def __init__(self, streams: Sequence[Stream]) -> None:
         super().__init__(streams)
         self._places: dict[TopicPartition, Stream] = {}
+        self._loads: Counter[Stream] = Counter()  # how many partitions each has
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """Where it is, or from now on will be."""
         if partition not in self._places:
-            taken = list(self._places.values())
-            self._places[partition] = min(
-                self.all(), key=lambda stream: (stream.is_over, taken.count(stream))
-            )
+            stream = min(self.all(), key=lambda one: (one.is_over, self._loads[one]))
+            self._places[partition] = stream
+            self._loads[stream] += 1
         return self._places[partition]
 
     def end(self, partition: TopicPartition) -> None:
         """There is a place again."""
-        self._places.pop(partition, None)
+        if (stream := self._places.pop(partition, None)) is not None:
+            self._loads[stream] -= 1
 
 
 class PerPartition(Generic[S]):

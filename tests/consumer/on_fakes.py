@@ -11,6 +11,7 @@ from asyncconsumer.connector import Outside
 from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
 from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.helpers import by_protocol
 
 
 def outside(cluster: FakeCluster, seed: int = 2) -> Outside:
@@ -47,4 +48,4 @@ def consumer(
         "auto_commit_interval_ms": 50,
         "outside": outside(cluster),
     }
-    return Consumer(*topics, **{**given, **options})
+    return Consumer(*topics, **by_protocol({**given, **options}))

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
+from tests.helpers import by_protocol
 
 QUICK: dict[str, Any] = {
     "session_timeout_ms": 6_000,
@@ -23,7 +24,7 @@ QUICK: dict[str, Any] = {
 def consumer(kafka: KafkaHandle, *topics: str, **options: Any) -> Consumer[Any, Any]:
     """With short waits, so that tests need not wait long."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
-    return Consumer(*topics, **{**QUICK, **servers, **options})
+    return Consumer(*topics, **by_protocol({**QUICK, **servers, **options}))
 
 
 def partitions(topic: str, *numbers: int) -> list[TopicPartition]:

@@ -399,6 +399,22 @@ async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
         ({"group_id": "g", "group_protocol": "clasic"}, "did you mean classic"),
         ({"group_id": "g", "partition_assignment_strategy": "rang"}, "did you mean range"),
         ({"group_id": "g", "session_timeout_ms": 1000}, "at most a third"),
+        (
+            {"group_id": "g", "group_protocol": "consumer", "session_timeout_ms": 45_000},
+            r"group\.consumer\.session\.timeout\.ms",
+        ),
+        (
+            {"group_id": "g", "group_protocol": "consumer", "heartbeat_interval_ms": 1_000},
+            r"group\.consumer\.heartbeat\.interval\.ms",
+        ),
+        (
+            {
+                "group_id": "g",
+                "group_protocol": "consumer",
+                "partition_assignment_strategy": "range",
+            },
+            "group_remote_assignor",
+        ),
         ({"group_instance_id": "a"}, "group_id is not"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -67,7 +68,7 @@ def test_what_need_not_move_has_recovered_and_what_is_not_wanted_is_forgotten() 
 
 def test_what_nobody_told_the_end_of_is_not_taken_for_read() -> None:
     stalls, cursor = Stalls(10.0), homeless()
-    sights = [Sight(cursor, cast("Fetcher", object()), [])]
+    sights = [Sight(cursor, cast("Fetcher", SimpleNamespace(hindrance=None)), [])]
     stalls.look(sights, 0.0)
     assert kinds(stalls.look(sights, 10.0)) == [Stalled]  # its broker was never asked for it
     cursor.high_watermark = 5
@@ -98,7 +99,7 @@ def test_what_has_no_room_is_stalled_though_it_had_read_all_that_it_was_told_of(
     budget = Budget(1000)
     cursor = Cursor.of(AT, Wanted(Channel(budget), 5))
     cursor.learn_end(5)
-    sights = [Sight(cursor, cast("Fetcher", object()), [])]
+    sights = [Sight(cursor, cast("Fetcher", SimpleNamespace(hindrance=None)), [])]
     stalls = Stalls(10.0)
     stalls.look(sights, 0.0)
     assert stalls.look(sights, 20.0) == []

@@ -12,12 +12,14 @@ from asyncconsumer.model import Offset
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.members import admin_of
 from tests.consumer.real import QUICK
+from tests.helpers import by_protocol
 
 
 def app(kafka: KafkaHandle, **options: Any) -> ConsumerApp:
     """With short waits, so that tests need not wait long."""
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
-    return ConsumerApp(**{**QUICK, "shutdown_grace_ms": 5_000, **servers, **options})
+    given = {**QUICK, "shutdown_grace_ms": 5_000, **servers, **options}
+    return ConsumerApp(**by_protocol(given))
 
 
 async def send(

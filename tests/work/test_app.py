@@ -412,8 +412,7 @@ async def test_what_runs_is_finished_before_its_partition_goes(
     begun: list[tuple[str, int]] = []
 
     def make(name: str) -> ConsumerApp:
-        quick = {"session_timeout_ms": 45_000} if protocol == "consumer" else {}
-        made = app(kafka, group_id=group, group_protocol=protocol, **quick)
+        made = app(kafka, group_id=group, group_protocol=protocol)
 
         @made.handler(topic, concurrency=5)
         async def handle(value: bytes) -> None:

@@ -16,6 +16,7 @@ from asyncconsumer.net.connection import Connection
 from asyncconsumer.outside import Outside
 from asyncconsumer.testing.cluster.groups import GroupCluster
 from asyncconsumer.work.metadata import decode
+from tests.helpers import by_protocol
 
 
 def app(
@@ -34,7 +35,7 @@ def app(
         "session_timeout_ms": 6_000,
         "heartbeat_interval_ms": 1_000,
     }
-    return ConsumerApp(outside=outside, **{**given, **options})
+    return ConsumerApp(outside=outside, **by_protocol({**given, **options}))
 
 
 @asynccontextmanager

@@ -1,0 +1,213 @@
+"""Loop time of one consumer's operations on 1,000 and on 10,000 partitions.
+
+    python -m benchmarks.partitions [--quick] [--json]
+
+A fake cluster on virtual time, in the same process: there is no network, and nobody waits. Told is
+the CPU time of the event loop, without what the fake brokers take to answer. `growth` is that of
+the larger number over that of the smaller one: ten times as many partitions may take ten times as
+long, not a hundred times. What takes 0.5 s or more of 10,000 partitions is told as too slow.
+
+subscribe: join a group alone, look up offsets, and fetch for the first time.
+rebalance: another member joins, and takes half; both are counted.
+stop_at: read empty partitions to their end.
+stream: divide them among 8 streams.
+seek: seek each partition, one by one.
+commit: commit all of them.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Final, Literal, NamedTuple
+
+from asyncconsumer import Consumer
+from asyncconsumer.connector import Outside
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.cluster import HANDLERS
+from asyncconsumer.testing.cluster.broker import Handler, Request
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from benchmarks._harness import arguments, note
+
+MOST_SECONDS: Final = 0.5  # of the larger number
+TOPIC: Final = "t"
+
+
+class Row(NamedTuple):
+    case: str
+    partitions: int
+    seconds: float
+
+    def as_json(self) -> dict[str, object]:
+        return {"bench": "partitions", **self._asdict()}
+
+
+class TimedCluster(GroupCluster):
+    """Knows how long its brokers took to answer."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        super().__init__(Random(1), brokers=3, handlers=self._timed(HANDLERS))
+
+    def _handlers(self) -> dict[int, Handler]:
+        return self._timed(super()._handlers())
+
+    def _timed(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        def timed(handler: Handler) -> Handler:
+            def answer(request: Request) -> None:
+                began = time.process_time()
+                handler.answer(request)
+                self.seconds += time.process_time() - began
+
+            return handler._replace(answer=answer)
+
+        return {key: timed(one) for key, one in handlers.items()}
+
+
+def consumer(
+    cluster: GroupCluster, seed: int = 2, stop_at: Literal["end"] | None = None
+) -> Consumer[Any, Any]:
+    outside = Outside(
+        open_broker=cluster.open,
+        clock=asyncio.get_running_loop().time,
+        randomness=Random(seed),
+    )
+    return Consumer(
+        TOPIC,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_thread=False,
+        outside=outside,
+        stop_at=stop_at,
+    )
+
+
+async def settled(one: Consumer[Any, Any], partitions: int) -> None:
+    """Until so many are assigned, and were fetched for."""
+    while len(one.assignment) != partitions:  # noqa: ASYNC110 - on virtual time it costs nothing
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1)
+
+
+@asynccontextmanager
+async def joined(cluster: GroupCluster, partitions: int) -> AsyncIterator[Consumer[Any, Any]]:
+    async with consumer(cluster) as one:
+        await settled(one, partitions)
+        yield one
+
+
+Operation = Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def subscribe(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
+    one = consumer(cluster)
+
+    async def operation() -> None:
+        await one.__aenter__()
+        await settled(one, partitions)
+
+    yield operation
+    await one.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def rebalance(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, partitions) as one:
+        two = consumer(cluster, seed=3)
+
+        async def operation() -> None:
+            await two.__aenter__()
+            await settled(two, partitions // 2)
+            await settled(one, partitions - partitions // 2)
+
+        yield operation
+        await two.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def stop_at(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
+    async with consumer(cluster, stop_at="end") as one:
+
+        async def operation() -> None:
+            async for record in one:
+                raise AssertionError(record)
+
+        yield operation
+
+
+@asynccontextmanager
+async def stream(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, partitions) as one:
+
+        async def operation() -> None:
+            one.stream(8)
+
+        yield operation
+
+
+@asynccontextmanager
+async def seek(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, partitions) as one:
+
+        async def operation() -> None:
+            for number in range(partitions):
+                one.seek(TopicPartition(TOPIC, number), 0)
+
+        yield operation
+
+
+@asynccontextmanager
+async def commit(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, partitions) as one:
+
+        async def operation() -> None:
+            await one.commit()
+
+        yield operation
+
+
+CASES: Final = {
+    case.__name__: case for case in (subscribe, rebalance, stop_at, stream, seek, commit)
+}
+
+
+def measure(case: str, partitions: int) -> Row:
+    """The loop time of one operation."""
+    told: list[float] = []
+
+    async def measured() -> None:
+        async with TimedCluster() as cluster:
+            cluster.add_topic(TOPIC, partitions)
+            async with CASES[case](cluster, partitions) as operation:
+                fake, began = cluster.seconds, time.process_time()
+                await operation()
+                told.append(time.process_time() - began - (cluster.seconds - fake))
+
+    run(measured)
+    return Row(case, partitions, told[0])
+
+
+def main() -> None:
+    chosen = arguments(__doc__).parse_args()
+    few, many = (100, 1_000) if chosen.quick else (1_000, 10_000)
+    if not chosen.json:
+        note(f"{'case':<12} {few:>10,} {many:>10,}   growth")
+    for case in CASES:
+        rows = [measure(case, partitions) for partitions in (few, many)]
+        if chosen.json:
+            for row in rows:
+                print(json.dumps(row.as_json()))
+            continue
+        less, more = (row.seconds for row in rows)
+        slow = "   too slow" if more >= MOST_SECONDS else ""
+        print(f"{case:<12} {less:>9.3f}s {more:>9.3f}s   {more / less:>5.1f}{slow}")
+
+
+if __name__ == "__main__":
+    main()

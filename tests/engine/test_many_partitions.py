@@ -1,0 +1,213 @@
+"""Twice as many partitions take twice as many steps, and not four times as many.
+
+A step is a line of code that runs: what a scan of all partitions for each of them would multiply.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from random import Random
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer
+from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.group.assign import Group, Member, by_range, round_robin
+from asyncconsumer.group.sticky import sticky
+from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.routes import Spread
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer, outside
+from tests.engine.chunks import chunk
+
+pytestmark = pytest.mark.fast
+FEW = 60
+Operation = Callable[[], Awaitable[None]]
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Count the lines that run in our code, without those of the fakes."""
+    lines = [0]
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        name = frame.f_code.co_filename
+        if "asyncconsumer/" not in name or "/testing/" in name:
+            return None
+        lines[0] += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
+
+
+async def settled(one: Consumer[Any, Any], partitions: int) -> None:
+    while len(one.assignment) != partitions:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1)
+
+
+@asynccontextmanager
+async def joined(cluster: FakeCluster, number: int) -> AsyncIterator[Consumer[Any, Any]]:
+    async with consumer(cluster, enable_auto_commit=False) as one:
+        await settled(one, number)
+        yield one
+
+
+@asynccontextmanager
+async def stop_at(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+    async with consumer(cluster, stop_at="end", enable_auto_commit=False) as one:
+
+        async def operation() -> None:
+            assert [record async for record in one] == []
+
+        yield operation
+
+
+@asynccontextmanager
+async def streams(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, number) as one:
+
+        async def operation() -> None:
+            one.stream(4)
+
+        yield operation
+
+
+@asynccontextmanager
+async def seeks(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, number) as one:
+
+        async def operation() -> None:
+            for n in range(number):
+                one.seek(TopicPartition("t", n), 0)
+
+        yield operation
+
+
+@asynccontextmanager
+async def pauses(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, number) as one:
+
+        async def operation() -> None:
+            for n in range(number):
+                one.pause(TopicPartition("t", n))
+            for n in range(number):
+                one.resume(TopicPartition("t", n))
+
+        yield operation
+
+
+@asynccontextmanager
+async def subscribe(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+    one = consumer(cluster, enable_auto_commit=False)
+
+    async def operation() -> None:
+        await one.__aenter__()
+        await settled(one, number)
+
+    yield operation
+    await one.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def rebalance(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, number) as one:
+        two = consumer(cluster, enable_auto_commit=False, outside=outside(cluster, 3))
+
+        async def operation() -> None:
+            await two.__aenter__()
+            await settled(two, number // 2)
+            await settled(one, number // 2)
+
+        yield operation
+        await two.__aexit__(None, None, None)
+
+
+Case = Callable[[FakeCluster, int], AbstractAsyncContextManager[Operation]]
+
+
+def lines_of(case: Case, number: int) -> int:
+    told: list[int] = []
+
+    async def measure() -> None:
+        async with GroupCluster(Random(1), brokers=1) as cluster:
+            cluster.add_topic("t", number)
+            async with case(cluster, number) as operation:
+                with counted() as lines:
+                    await operation()
+                told.extend(lines)
+
+    run(measure, seed=1)
+    return told[0]
+
+
+@pytest.mark.parametrize("case", [stop_at, streams, seeks, pauses, subscribe, rebalance])
+def test_an_operation_takes_steps_in_proportion_to_partitions(case: Case) -> None:
+    few, many = lines_of(case, FEW), lines_of(case, 2 * FEW)
+    assert many < 2.3 * few
+
+
+@pytest.mark.parametrize("strategy", [by_range, round_robin, sticky])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_zookeeper_strategies_take_steps_in_proportion(strategy: Any, *, sparse: bool) -> None:
+    """Also where each member reads a topic of its own, so that most threads are passed over."""
+
+    def lines_for(number: int) -> int:
+        topics = [f"t{n:03}-{number:03}" if sparse else f"t-{number:03}" for n in range(number)]
+        members = [Member(f"g_m{n:03}", {topic: 1}) for n, topic in enumerate(topics)]
+        group = Group(members, {topic: range(4) for topic in topics})
+        with counted() as lines:
+            strategy(group)
+        return lines[0]
+
+    assert lines_for(80) < 2.5 * lines_for(40)
+
+
+class Compared(Stream):
+    """A stream that counts how often it is compared with others."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.compared += 1
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+async def test_finding_a_stream_for_a_partition_compares_no_others() -> None:
+    budget = Budget(1000)
+    spread = Spread([Compared(Channel(budget)) for _ in range(4)])
+    Compared.compared = 0
+    for n in range(100):
+        spread.of(TopicPartition("t", n), 0)
+    assert Compared.compared == 0
+    found = [spread.of(TopicPartition("t", n), 0) for n in range(100)]
+    assert sorted(sum(one is stream for one in found) for stream in spread.all()) == [25] * 4
+
+
+async def test_room_is_known_without_a_look_at_what_is_on_hold() -> None:
+    def lines_for(number: int) -> int:
+        channel = Channel(Budget(10**6))
+        for n in range(number):
+            one = TopicPartition("t", n)
+            channel.push(chunk(one, 0))
+            channel.hold(one)
+        with counted() as lines:
+            assert channel.has_room()
+        return lines[0]
+
+    assert lines_for(100) == lines_for(10)
