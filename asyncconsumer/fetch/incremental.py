@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.fetch.ask import Ask, Fetched, request, understand_part
+from asyncconsumer.fetch.ask import Ask, Fetched, check_size, request, understand_part
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.connection import RawAnswer
 from asyncconsumer.wire import accel
@@ -37,6 +37,7 @@ class FetchSession:
         self._known: dict[TopicPartition, Ask] = {}  # to the broker, since the last request
         self._changed: dict[TopicPartition, None] = {}  # where those two may differ
         self._names: dict[bytes, str] = {}
+        self._max_bytes = 0  # of the last request
 
     def want(self, partition: TopicPartition, ask: Ask) -> None:
         """Have it in the next request and all that follow.
@@ -69,6 +70,7 @@ class FetchSession:
         else:
             told, forgotten = self._news()
         self._changed.clear()
+        self._max_bytes = max_bytes
         self._names.update(
             {ask.topic_id.bytes: one.topic for one, ask in told.items() if ask.topic_id}
         )
@@ -106,6 +108,7 @@ class FetchSession:
         answer = accel.fetch_answer(raw.body, raw.version)
         if answer.error_code:
             raise BrokerError.of(answer.error_code, "a fetch")
+        check_size(raw, answer, self._max_bytes)
         self._id = answer.session_id
         self._number = self._number % _MOST + 1 if self._id else 0
         told = {node: Address(host or "", port) for node, host, port, _ in answer.node_endpoints}

@@ -15,6 +15,7 @@ from asyncconsumer.streams.reader import Reader
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
+from asyncconsumer.wire.pauses import pause_after_work
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,6 +102,7 @@ class Stream:
             chunk = self._held
             if chunk is not None and chunk is not self._unseen:
                 self._take_receipt()  # for the batch before, of the same chunk
+                await pause_after_work(chunk.records)
                 await self._waited_at_fence()
                 if self._held is chunk and self._is_on_hold(chunk):
                     self._put_aside(chunk)

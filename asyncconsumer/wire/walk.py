@@ -1,10 +1,10 @@
 """From batch to batch and from record to record, in pure Python."""
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from asyncconsumer.wire import batches, message_sets
 from asyncconsumer.wire.aborted import Aborted
@@ -17,6 +17,7 @@ _OFFSET_AND_LENGTH: Final = Struct(">qi")
 _ENTRY_HEAD: Final = _OFFSET_AND_LENGTH.size  # the same in every format
 _HEAD_TO_MAGIC: Final = 17
 _LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry there is
+_LARGEST_MARKERS: Final = 64 * 1024  # bytes of a control batch; brokers write less than 100
 
 
 class Limits(NamedTuple):
@@ -28,26 +29,64 @@ class Limits(NamedTuple):
     end: int
 
 
+class Keep(Protocol):
+    """Says how much of a decompressed body may stay in memory."""
+
+    def __call__(self, size: int, *, again: bool) -> int:
+        """Of so many bytes, which were evicted before if `again`; 0 bytes are to come."""
+
+
+def keep_all(size: int, *, again: bool) -> int:
+    """Nobody counts."""
+    return size
+
+
+class _Place:
+    """How far an entry was read: bytes of its body, and records."""
+
+    __slots__ = ("before", "behind", "count", "entry", "windowed")
+
+    def __init__(self) -> None:
+        self.entry = 0  # where it begins in the record set
+        self.before = self.behind = self.count = 0  # the record read last
+        self.windowed = False  # only a part of its body is in memory
+
+    def begin(self, entry: int) -> None:
+        if entry != self.entry:
+            self.entry = entry
+            self.before = self.behind = self.count = 0
+        self.windowed = False
+
+
 class Walk:
     """A place in a record set. `records()` goes on from there, and may be called again."""
 
-    def __init__(self, offset: int, limits: Limits, aborted: Aborted | None) -> None:
+    def __init__(
+        self, offset: int, limits: Limits, aborted: Aborted | None, keep: Keep = keep_all
+    ) -> None:
         self.next_offset = offset
         self.incomplete = 0
         self.leader_epoch = -1
         self.stand = 0  # the offset that an error of the entry in hand names
         self.inflated = 0  # bytes of all bodies since a table was begun
+        self.worked = 0  # bytes of all bodies since the event loop last ran
+        self.holds_body = False  # one that was decompressed
         self._at = 0
-        self._entry = 0
+        self._place = _Place()
         self._limits = limits
         self._aborted = aborted
+        self._keep = keep
 
     def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record]:
         """Every record from here on; raises Damage."""
-        new = Record.__new__
+        new, place = Record.__new__, self._place
         while (entry := self._next_entry(view)) is not None:
+            place.begin(entry[0])
+            self.holds_body = False
             time_type, found = self._open(view, *entry)
-            for offset, after, timestamp, key, value, headers in found:
+            for offset, after, timestamp, key, value, headers, behind in found:
+                place.before, place.behind = place.behind, behind
+                place.count += 1
                 if offset >= self._limits.end:
                     return
                 wanted = offset >= self.next_offset
@@ -65,6 +104,8 @@ class Walk:
                         value,
                         headers,
                     )
+            if place.windowed:
+                self.back()  # for the rest of the body
 
     @property
     def has_inflated_enough(self) -> bool:
@@ -73,7 +114,20 @@ class Walk:
 
     def back(self) -> None:
         """Before the entry in hand again; what was handed out of it is not handed out twice."""
-        self._at = self._entry
+        self._at = self._place.entry
+        self.holds_body = False
+
+    def unread(self) -> Callable[[], None]:
+        """Be before the record read last, should the entry be opened again; returns how to redo."""
+        place = self._place
+        undone = place.entry, place.behind, place.count
+        place.behind, place.count = place.before, place.count - 1
+
+        def redo() -> None:
+            if place.entry == undone[0]:
+                _, place.behind, place.count = undone
+
+        return redo
 
     def _open(self, view: memoryview, start: int, end: int) -> tuple[int, Iterable[batches.Fields]]:
         """The kind of time and the records of the entry; none when it is to be passed over."""
@@ -84,7 +138,6 @@ class Walk:
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
         """Where the next whole entry begins and ends."""
         start, there = self._at, len(view) - self._at
-        self._entry = start
         if there == 0 or self._is_beyond(view, there):
             return None
         if there < _ENTRY_HEAD:
@@ -133,15 +186,44 @@ class Walk:
         sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
         return offset if sane and offset > max(self.stand, -1) else None
 
-    def _inflate(self, codec: int, source: bytes, resume: int) -> bytes:
-        room = bytearray()
+    def _inflate(self, codec: int, source: bytes, resume: int, limit: int | None = None) -> bytes:
+        rooms: list[bytearray] = [bytearray()]
+
+        def room_of(size: int) -> bytearray:
+            rooms.clear()
+            rooms.append(bytearray(size))
+            return rooms[0]
+
+        self._keep(0, again=False)
+        limit = self._limits.max_inflated if limit is None else limit
         try:
-            used = inflate(codec, memoryview(source), room, self._limits.max_inflated)
+            used = inflate(codec, memoryview(source), room_of, limit)
         except BadCompression as error:
             raise Damage(str(error), resume) from None
         self.inflated += used
+        self.worked += used
+        self.holds_body = True
+        room = rooms.pop()
         del room[used:]
         return bytes(room)
+
+    def _part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> bytes:
+        """What is kept of a body that was decompressed: all, or some records from the place on."""
+        place, size = self._place, len(body)
+        kept = self._keep(size, again=place.count > 0)
+        if kept >= size or place.behind >= size:
+            return body
+        start = end = place.behind
+        while end - start < kept:
+            after = end_of(body, end)
+            if after is None or after >= size:
+                return body  # what is damaged or goes to the end is kept whole
+            end = after
+        if end - start > size // 2:
+            return body
+        place.windowed = True
+        self._keep(end - start, again=False)
+        return body[start:end]
 
     def _open_batch(
         self, view: memoryview, start: int, end: int
@@ -156,12 +238,23 @@ class Walk:
         self.leader_epoch = batch.leader_epoch
         if batch.records < 0:
             raise Damage("a negative record count", batch.last_offset + 1)
-        body = partial(batches.read_body, batch, data[batches.HEAD :], self._inflate)
+        limit = self._limits.max_inflated
+        if batch.control:
+            limit = min(limit, _LARGEST_MARKERS)
+        unpack = partial(self._inflate, limit=limit)
+        body = partial(batches.read_body, batch, data[batches.HEAD :], unpack)
         aborted = self._aborted is not None and self._aborted.covers(batch, body)
-        if aborted or batch.control or batch.last_offset < self.next_offset or batch.records == 0:
+        begun = self._place.count > 0
+        unwanted = batch.last_offset < self.next_offset and not begun
+        if aborted or batch.control or unwanted or batch.records == 0:
             self.next_offset = max(self.next_offset, batch.last_offset + 1)
             return 0, ()
-        return int(batch.append_time), batches.read_records(batch, body())
+        content, begin = body(), (self._place.behind, self._place.count)
+        if self.holds_body:
+            content = self._part(content, batches.record_after)
+        windowed = self._place.windowed
+        records = batches.read_records(batch, content, begin, windowed=windowed)
+        return int(batch.append_time), records
 
     def _open_messages(
         self, view: memoryview, start: int, end: int
@@ -181,7 +274,7 @@ class Walk:
             message = message_sets.read_message(data, 0, len(data))
         except Damage as damage:
             raise batches.record_damage(damage, offset) from None
-        if offset < self.next_offset:
+        if offset < self.next_offset and self._place.count == 0:
             return 0, ()
         magic = data[16]
         if message.attributes & 7:
@@ -202,4 +295,12 @@ class Walk:
             raise Damage(damage.reason, wrapper.offset + 1) from None
         if inner.first >= 0:
             self.stand = inner.base_offset + inner.first
-        return message_sets.read_messages(body, inner.base_offset, wrapper, magic)
+        size, start = len(body), self._place.behind
+        part = self._part(body, message_sets.message_after)
+        return message_sets.read_messages(
+            message_sets.Part(part, start if self._place.windowed else 0, size),
+            start,
+            inner.base_offset,
+            wrapper,
+            magic,
+        )

@@ -18,9 +18,10 @@ typedef struct {
     PyObject *clock;       /* a function, or NULL for the system's */
     bool ended;
     bool in_hand;          /* a record was handed out, and none asked for since */
+    int handed_out;        /* records since the event loop last had a chance to run */
 } AsyncRecords;
 
-enum State { FRESH, WAITING, DONE };
+enum State { FRESH, WAITING, PAUSED, DONE };
 
 struct Step {
     PyObject_HEAD

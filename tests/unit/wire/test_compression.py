@@ -18,7 +18,12 @@ def inflated(
     codec: int, source: bytes, limit: int = 1 << 24, room: bytearray | None = None
 ) -> bytes:
     room = bytearray() if room is None else room
-    return bytes(room[: inflate(codec, memoryview(source), room, limit)])
+
+    def room_of(size: int) -> bytearray:
+        room.extend(bytes(max(0, size - len(room))))
+        return room
+
+    return bytes(room[: inflate(codec, memoryview(source), room_of, limit)])
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
