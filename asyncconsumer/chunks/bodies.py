@@ -46,15 +46,17 @@ class BodyCache:
     def hold(self, reader: Evictable, size: int, again: bool) -> int:  # noqa: FBT001 - called from C
         """Charge a body, or what is kept of it; returns how many bytes the reader may keep.
 
-        `again` says that it was evicted before.
+        `again` says that it was evicted before. Then it is charged with what it may keep. Who
+        keeps more than that says so.
         """
         self._sizes.pop(weakref.ref(reader), None)
-        self._sizes[weakref.ref(reader, self._forget)] = size
+        kept = size
+        if again and self._sizes:
+            share = self._allowed // (len(self._sizes) + 1)
+            kept = min(size, max(_LEAST_WINDOW, share))
+        self._sizes[weakref.ref(reader, self._forget)] = kept
         self._evict(reader)
-        if not again or len(self._sizes) == 1:
-            return size
-        share = self._allowed // len(self._sizes)
-        return size if size <= share else max(_LEAST_WINDOW, share)
+        return kept
 
     def release(self, reader: Evictable) -> None:
         """The reader has no body any more."""

@@ -100,19 +100,30 @@ def record_after(body: bytes, at: int) -> int | None:
     return None if value & 1 or (value >> 1) > len(body) - at else at + (value >> 1)
 
 
-def read_records(
-    batch: Batch, body: bytes, start: tuple[int, int] = (0, 0), *, windowed: bool = False
-) -> Iterator[Fields]:
+class Part(NamedTuple):
+    """Some bytes of a decompressed body, where they begin in it, and how long all of it is."""
+
+    data: bytes
+    start: int
+    whole: int
+
+    @property
+    def goes_to_the_end(self) -> bool:
+        """Whether nothing of the body follows."""
+        return self.start + len(self.data) == self.whole
+
+
+def read_records(batch: Batch, part: Part, start: int, count: int) -> Iterator[Fields]:
     """Every record. The usual shape is read fast; whatever is not usual is read again, exactly.
 
-    `start` is a place in the body, and how many records are before it. A window of a body begins
-    there and holds whole records; the rest is not read here.
+    `start` is a place in the body, and `count` how many records are before it. What is not in this
+    part of the body is not read.
     """
-    at, size = 0 if windowed else start[0], len(body)
-    lost = start[0] - at  # bytes of the body that are before what is here
+    body, at, size = part.data, start - part.start, len(part.data)
+    windowed = not part.goes_to_the_end
     base, largest = batch.base_offset, batch.last_offset - batch.base_offset
     first, append_time = batch.base_timestamp, batch.append_time
-    for left in range(batch.records - 1 - start[1], -1, -1):
+    for left in range(batch.records - 1 - count, -1, -1):
         if windowed and at == size:
             return
         try:
@@ -127,8 +138,8 @@ def read_records(
             at, offset, timestamp, key, value, headers = _read_exactly(batch, body, at)
         is_end = left == 0 and at == size  # then also over what compaction took behind it
         after = (batch.last_offset if is_end and not windowed else offset) + 1
-        yield offset, after, timestamp, key, value, headers, lost + at
-    if at != size:
+        yield offset, after, timestamp, key, value, headers, part.start + at
+    if at != size and not windowed:
         raise Damage(f"{size - at} bytes after its last record", batch.last_offset + 1)
 
 

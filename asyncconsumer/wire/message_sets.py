@@ -9,7 +9,7 @@ offset of its last.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from asyncconsumer.wire.batches import Fields, record_damage
+from asyncconsumer.wire.batches import Fields, Part, record_damage
 from asyncconsumer.wire.reader import CUT, INT_32, INT_64, Damage, Reader, fail
 
 _HEAD: Final = 12
@@ -33,14 +33,6 @@ class Inner(NamedTuple):
 
     base_offset: int
     first: int
-
-
-class Part(NamedTuple):
-    """Some bytes of a decompressed set, where they begin in it, and how long all of it is."""
-
-    data: bytes
-    start: int
-    whole: int
 
 
 def message_after(body: bytes, at: int) -> int:

@@ -207,23 +207,21 @@ class Walk:
         del room[used:]
         return bytes(room)
 
-    def _part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> bytes:
+    def _part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> batches.Part:
         """What is kept of a body that was decompressed: all, or some records from the place on."""
         place, size = self._place, len(body)
         kept = self._keep(size, again=place.count > 0)
-        if kept >= size or place.behind >= size:
-            return body
-        start = end = place.behind
-        while end - start < kept:
-            after = end_of(body, end)
-            if after is None or after >= size:
-                return body  # what is damaged or goes to the end is kept whole
-            end = after
-        if end - start > size // 2:
-            return body
-        place.windowed = True
-        self._keep(end - start, again=False)
-        return body[start:end]
+        start = place.behind
+        end: int | None = start if kept < size else size
+        while end is not None and end - start < kept and end < size:
+            end = end_of(body, end)
+        if end is None or end - start > size // 2 or kept >= size:
+            if kept < size:  # what is damaged, or most of it, is kept whole
+                self._keep(size, again=False)
+            return batches.Part(body, 0, size)
+        place.windowed = end < size
+        self._keep(max(1, end - start), again=False)
+        return batches.Part(body[start:end], start, size)
 
     def _open_batch(
         self, view: memoryview, start: int, end: int
@@ -249,11 +247,13 @@ class Walk:
         if aborted or batch.control or unwanted or batch.records == 0:
             self.next_offset = max(self.next_offset, batch.last_offset + 1)
             return 0, ()
-        content, begin = body(), (self._place.behind, self._place.count)
+        content = body()
         if self.holds_body:
-            content = self._part(content, batches.record_after)
-        windowed = self._place.windowed
-        records = batches.read_records(batch, content, begin, windowed=windowed)
+            part = self._part(content, batches.record_after)
+        else:
+            part = batches.Part(content, 0, len(content))
+        place = self._place
+        records = batches.read_records(batch, part, place.behind, place.count)
         return int(batch.append_time), records
 
     def _open_messages(
@@ -295,12 +295,6 @@ class Walk:
             raise Damage(damage.reason, wrapper.offset + 1) from None
         if inner.first >= 0:
             self.stand = inner.base_offset + inner.first
-        size, start = len(body), self._place.behind
         part = self._part(body, message_sets.message_after)
-        return message_sets.read_messages(
-            message_sets.Part(part, start if self._place.windowed else 0, size),
-            start,
-            inner.base_offset,
-            wrapper,
-            magic,
-        )
+        start = self._place.behind
+        return message_sets.read_messages(part, start, inner.base_offset, wrapper, magic)

@@ -226,14 +226,15 @@ static const uint8_t *record_after(const Records *self, const uint8_t *at)
 static int keep_window(Records *self, int64_t most)
 {
     const uint8_t *end = self->record, *next = end;
-    int64_t count = 0;
+    int64_t count = 0, whole = self->body_end - self->body_start;
     for (; count < self->left && next != NULL && end - self->record < most; count++) {
         next = record_after(self, end);
         end = next ? next : end;
     }
-    int64_t size = end - self->record;
-    if (next == NULL || count == self->left || size > (self->body_end - self->body_start) / 2)
-        return 0; /* what is damaged or nearly all of it is kept whole */
+    bool to_the_end = count == self->left;
+    int64_t size = (to_the_end ? self->body_end : end) - self->record;
+    if (next == NULL || size > whole / 2) /* what is damaged, or most of it, is kept whole */
+        return charge_busy(self, whole, false) < 0 ? -1 : 0;
     Buffer copy = {NULL, 0, 0};
     PyObject *window = buffer_append(&copy, self->record, size) == 0 ? buffer_finish(&copy) : NULL;
     buffer_drop(&copy);
@@ -243,7 +244,7 @@ static int keep_window(Records *self, int64_t most)
     Py_SETREF(self->room, window);
     self->record = self->body_start = (const uint8_t *)((Slab *)window)->memory.start;
     self->body_end = self->record + size;
-    self->away = true;
+    self->away = !to_the_end;
     self->position += size;
     return charge_busy(self, size, false) < 0 ? -1 : 0;
 }
