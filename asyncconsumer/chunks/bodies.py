@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
-_RESERVED: Final = 4  # this part of the limit is for bodies, as soon as there are some
+_QUARTER: Final = 4  # this part of the limit is for bodies, whatever others use of it
 _LEAST_WINDOW: Final = 16 * 2**10  # bytes of a body that are worth decompressing it again for
 
 
@@ -33,11 +33,6 @@ class BodyCache:
     def size(self) -> int:
         """Bytes of all bodies that are in memory."""
         return sum(self._sizes.values())
-
-    @property
-    def reserved(self) -> int:
-        """Bytes of the limit that others should leave free."""
-        return self._limit // _RESERVED if self._sizes else 0
 
     def make_room(self, reader: Evictable) -> None:
         """Evict what is too much, before `reader` decompresses a body."""
@@ -69,7 +64,7 @@ class BodyCache:
 
     @property
     def _allowed(self) -> int:
-        return max(self._limit // _RESERVED, self._limit - self._used())
+        return max(self._limit // _QUARTER, self._limit - self._used())
 
     def _forget(self, dead: "weakref.ref[Evictable]") -> None:
         self._sizes.pop(dead, None)

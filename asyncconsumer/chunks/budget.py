@@ -12,8 +12,8 @@ class Budget:
     The one thing that may go beyond the limit is a batch that is larger than what was asked for:
     brokers send it whole, for else nobody could ever read it.
 
-    Decompressed bodies are charged as well, to `bodies`. They do not keep fetches from room: they
-    are evicted for it, down to a part of the limit that fetches leave free.
+    Decompressed bodies are charged to `bodies`, which may have what is free. A fetch never waits
+    for them: it evicts them. A quarter of the limit is theirs even if fetches use all of it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -26,7 +26,7 @@ class Budget:
     @property
     def free(self) -> int:
         """Bytes that are neither used nor reserved."""
-        return self.limit - self.used - self.bodies.reserved
+        return self.limit - self.used
 
     def take(self, size: int) -> None:
         """Use, or reserve, so many bytes. Ask `free` before."""

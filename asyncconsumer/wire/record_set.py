@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.wire.aborted import Aborted
+from asyncconsumer.wire.body import keep_all
 from asyncconsumer.wire.column_buffers import AS_VIEWS, Table, sizes_of, table_of
 from asyncconsumer.wire.reader import MOST, Damage
 from asyncconsumer.wire.record import Record
-from asyncconsumer.wire.walk import Limits, Walk, keep_all
+from asyncconsumer.wire.walk import Limits, Walk
 
 if TYPE_CHECKING:
     from typing import Self
@@ -125,11 +126,11 @@ class Records:
     @property
     def worked(self) -> int:
         """Bytes decompressed since it was last set to 0."""
-        return self._walk.worked
+        return self._walk.body.worked
 
     @worked.setter
     def worked(self, value: int) -> None:
-        self._walk.worked = value
+        self._walk.body.worked = value
 
     @property
     def incomplete(self) -> int:
@@ -159,7 +160,7 @@ class Records:
 
     def evict(self) -> bool:
         """Free the decompressed body; the next record decompresses it again. False if in use."""
-        if self._reading or self._view is None or not self._walk.holds_body:
+        if self._reading or self._view is None or not self._walk.body.is_held:
             return False
         self._walk.back()
         self._found = self._walk.records(self._view, self.topic, self.partition)
@@ -195,7 +196,7 @@ class Records:
         """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)
-        self._walk.inflated = 0
+        self._walk.body.inflated = 0
         while len(rows) < max_rows:
             before = self.next_offset
             try:
@@ -207,7 +208,7 @@ class Records:
                     break  # it is kept, and raised when these have been taken
                 raise
             used = tuple(map(add, used, sizes_of(row)))
-            if rows and (self._walk.has_inflated_enough or any(map(gt, used, most))):
+            if rows and (self._walk.body.is_enough or any(map(gt, used, most))):
                 self._found = self._again(row, self.next_offset, self._found)
                 self._walk.next_offset = before
                 break
@@ -217,7 +218,7 @@ class Records:
     def _again(self, row: Record, after: int, rest: Iterator[Record]) -> Iterator[Record]:
         """Hand out a record that was read too early, and then the rest."""
         walk = self._walk
-        redo = walk.unread()
+        redo = walk.body.unread()
 
         def replayed() -> Iterator[Record]:
             walk.next_offset = after

@@ -1,15 +1,16 @@
 """From batch to batch and from record to record, in pure Python."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from asyncconsumer.wire import batches, message_sets
 from asyncconsumer.wire.aborted import Aborted
+from asyncconsumer.wire.body import Body, Keep, keep_all
 from asyncconsumer.wire.checksum import crc32c
-from asyncconsumer.wire.compression import LZ4_WITHOUT_HEADER_CHECK, BadCompression, inflate
+from asyncconsumer.wire.compression import LZ4_WITHOUT_HEADER_CHECK
 from asyncconsumer.wire.reader import INT_32, MOST, Damage
 from asyncconsumer.wire.record import Record, fill
 
@@ -29,35 +30,6 @@ class Limits(NamedTuple):
     end: int
 
 
-class Keep(Protocol):
-    """Says how much of a decompressed body may stay in memory."""
-
-    def __call__(self, size: int, *, again: bool) -> int:
-        """Of so many bytes, which were evicted before if `again`; 0 bytes are to come."""
-
-
-def keep_all(size: int, *, again: bool) -> int:
-    """Nobody counts."""
-    return size
-
-
-class _Place:
-    """How far an entry was read: bytes of its body, and records."""
-
-    __slots__ = ("before", "behind", "count", "entry", "windowed")
-
-    def __init__(self) -> None:
-        self.entry = 0  # where it begins in the record set
-        self.before = self.behind = self.count = 0  # the record read last
-        self.windowed = False  # only a part of its body is in memory
-
-    def begin(self, entry: int) -> None:
-        if entry != self.entry:
-            self.entry = entry
-            self.before = self.behind = self.count = 0
-        self.windowed = False
-
-
 class Walk:
     """A place in a record set. `records()` goes on from there, and may be called again."""
 
@@ -68,25 +40,19 @@ class Walk:
         self.incomplete = 0
         self.leader_epoch = -1
         self.stand = 0  # the offset that an error of the entry in hand names
-        self.inflated = 0  # bytes of all bodies since a table was begun
-        self.worked = 0  # bytes of all bodies since the event loop last ran
-        self.holds_body = False  # one that was decompressed
+        self.body = Body(limits.max_inflated, keep)  # of the entry in hand
         self._at = 0
-        self._place = _Place()
         self._limits = limits
         self._aborted = aborted
-        self._keep = keep
 
     def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record]:
         """Every record from here on; raises Damage."""
-        new, place = Record.__new__, self._place
+        new, body = Record.__new__, self.body
         while (entry := self._next_entry(view)) is not None:
-            place.begin(entry[0])
-            self.holds_body = False
+            body.begin(entry[0])
             time_type, found = self._open(view, *entry)
             for offset, after, timestamp, key, value, headers, behind in found:
-                place.before, place.behind = place.behind, behind
-                place.count += 1
+                body.passed(behind)
                 if offset >= self._limits.end:
                     return
                 wanted = offset >= self.next_offset
@@ -104,30 +70,13 @@ class Walk:
                         value,
                         headers,
                     )
-            if place.windowed:
+            if body.is_windowed:
                 self.back()  # for the rest of the body
-
-    @property
-    def has_inflated_enough(self) -> bool:
-        """Whether a table must not have what was inflated last besides what it has."""
-        return self.inflated > self._limits.max_inflated
 
     def back(self) -> None:
         """Before the entry in hand again; what was handed out of it is not handed out twice."""
-        self._at = self._place.entry
-        self.holds_body = False
-
-    def unread(self) -> Callable[[], None]:
-        """Be before the record read last, should the entry be opened again; returns how to redo."""
-        place = self._place
-        undone = place.entry, place.behind, place.count
-        place.behind, place.count = place.before, place.count - 1
-
-        def redo() -> None:
-            if place.entry == undone[0]:
-                _, place.behind, place.count = undone
-
-        return redo
+        self._at = self.body.entry
+        self.body.is_held = False
 
     def _open(self, view: memoryview, start: int, end: int) -> tuple[int, Iterable[batches.Fields]]:
         """The kind of time and the records of the entry; none when it is to be passed over."""
@@ -186,43 +135,6 @@ class Walk:
         sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
         return offset if sane and offset > max(self.stand, -1) else None
 
-    def _inflate(self, codec: int, source: bytes, resume: int, limit: int | None = None) -> bytes:
-        rooms: list[bytearray] = [bytearray()]
-
-        def room_of(size: int) -> bytearray:
-            rooms.clear()
-            rooms.append(bytearray(size))
-            return rooms[0]
-
-        self._keep(0, again=False)
-        limit = self._limits.max_inflated if limit is None else limit
-        try:
-            used = inflate(codec, memoryview(source), room_of, limit)
-        except BadCompression as error:
-            raise Damage(str(error), resume) from None
-        self.inflated += used
-        self.worked += used
-        self.holds_body = True
-        room = rooms.pop()
-        del room[used:]
-        return bytes(room)
-
-    def _part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> batches.Part:
-        """What is kept of a body that was decompressed: all, or some records from the place on."""
-        place, size = self._place, len(body)
-        kept = self._keep(size, again=place.count > 0)
-        start = place.behind
-        end: int | None = start if kept < size else size
-        while end is not None and end - start < kept and end < size:
-            end = end_of(body, end)
-        if end is None or end - start > size // 2 or kept >= size:
-            if kept < size:  # what is damaged, or most of it, is kept whole
-                self._keep(size, again=False)
-            return batches.Part(body, 0, size)
-        place.windowed = end < size
-        self._keep(max(1, end - start), again=False)
-        return batches.Part(body[start:end], start, size)
-
     def _open_batch(
         self, view: memoryview, start: int, end: int
     ) -> tuple[int, Iterable[batches.Fields]]:
@@ -236,24 +148,15 @@ class Walk:
         self.leader_epoch = batch.leader_epoch
         if batch.records < 0:
             raise Damage("a negative record count", batch.last_offset + 1)
-        limit = self._limits.max_inflated
-        if batch.control:
-            limit = min(limit, _LARGEST_MARKERS)
-        unpack = partial(self._inflate, limit=limit)
+        unpack = partial(self.body.inflate, most=_LARGEST_MARKERS if batch.control else None)
         body = partial(batches.read_body, batch, data[batches.HEAD :], unpack)
         aborted = self._aborted is not None and self._aborted.covers(batch, body)
-        begun = self._place.count > 0
-        unwanted = batch.last_offset < self.next_offset and not begun
+        unwanted = batch.last_offset < self.next_offset and self.body.count == 0
         if aborted or batch.control or unwanted or batch.records == 0:
             self.next_offset = max(self.next_offset, batch.last_offset + 1)
             return 0, ()
-        content = body()
-        if self.holds_body:
-            part = self._part(content, batches.record_after)
-        else:
-            part = batches.Part(content, 0, len(content))
-        place = self._place
-        records = batches.read_records(batch, part, place.behind, place.count)
+        part = self.body.part(body(), batches.record_after)
+        records = batches.read_records(batch, part, self.body.behind, self.body.count)
         return int(batch.append_time), records
 
     def _open_messages(
@@ -274,7 +177,7 @@ class Walk:
             message = message_sets.read_message(data, 0, len(data))
         except Damage as damage:
             raise batches.record_damage(damage, offset) from None
-        if offset < self.next_offset and self._place.count == 0:
+        if offset < self.next_offset and self.body.count == 0:
             return 0, ()
         magic = data[16]
         if message.attributes & 7:
@@ -289,12 +192,11 @@ class Walk:
             value, codec = message_sets.check_wrapper(wrapper), wrapper.attributes & 7
             if codec == 3 and magic == 0:
                 codec = LZ4_WITHOUT_HEADER_CHECK
-            body = self._inflate(codec, value, wrapper.offset + 1)
+            body = self.body.inflate(codec, value, wrapper.offset + 1)
             inner = message_sets.survey(body, magic, wrapper.offset)
         except Damage as damage:
             raise Damage(damage.reason, wrapper.offset + 1) from None
         if inner.first >= 0:
             self.stand = inner.base_offset + inner.first
-        part = self._part(body, message_sets.message_after)
-        start = self._place.behind
+        part, start = self.body.part(body, message_sets.message_after), self.body.behind
         return message_sets.read_messages(part, start, inner.base_offset, wrapper, magic)

@@ -68,20 +68,20 @@ def test_who_is_alone_gets_all_of_it_back() -> None:
     assert cache.hold(one, 1000, True) == 1000
 
 
-def test_fetches_leave_a_part_to_bodies_and_evict_the_rest() -> None:
+def test_fetches_evict_idle_bodies_down_to_a_quarter() -> None:
     budget = Budget(1000)
-    slow, reading = Reader(), Reader()
-    assert budget.free == 1000
+    slow, idle, reading = Reader(), Reader(), Reader()
     budget.bodies.hold(slow, 600, False)
+    budget.bodies.hold(idle, 100, False)
     budget.bodies.hold(reading, 100, False)
-    assert budget.free == 750  # idle bodies are no reason not to fetch
+    assert budget.free == 1000  # idle bodies are no reason not to fetch
     budget.take(500)
-    assert (slow.evicted, reading.evicted) == (1, 0)
+    assert (slow.evicted, idle.evicted, reading.evicted) == (1, 0, 0)
     assert budget.used + budget.bodies.size <= 1000
-    budget.give_back(500)
-    budget.bodies.release(slow)
-    budget.bodies.release(reading)
-    assert budget.free == 1000
+    budget.take(500)
+    assert (idle.evicted, reading.evicted) == (0, 0)
+    budget.bodies.hold(slow, 100, True)
+    assert (idle.evicted, budget.bodies.size) == (1, 200)
 
 
 def test_a_fetch_does_not_evict_what_is_being_read() -> None:

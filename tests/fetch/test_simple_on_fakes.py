@@ -319,7 +319,10 @@ def test_a_partition_that_is_in_the_answer_twice_makes_no_sense() -> None:
 
 def test_far_more_than_was_asked_for_makes_no_sense() -> None:
     def told(*sets: bytes) -> RawAnswer:
-        topics = [encode(11, 0, (0, 0), {at: Part(data=one)}, [])[14:] for at, one in zip(ASKED, sets, strict=False)]
+        topics = [
+            encode(11, 0, (0, 0), {at: Part(data=one)}, [])[14:]
+            for at, one in zip(ASKED, sets, strict=False)
+        ]
         head = encode(11, 0, (0, 0), {}, [])[:-4]
         return RawAnswer(11, memoryview(head + len(topics).to_bytes(4, "big") + b"".join(topics)))
 

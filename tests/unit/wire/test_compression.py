@@ -208,8 +208,8 @@ def test_very_many_snappy_blocks_are_refused_before_one_is_decompressed(
         looked_at += 1
         return 0
 
-    monkeypatch.setattr(compression.cramjam.snappy, "decompress_raw_len", measured)
-    monkeypatch.setattr(compression.cramjam.snappy, "decompress_raw_into", pytest.fail)
+    monkeypatch.setattr(cramjam.snappy, "decompress_raw_len", measured)
+    monkeypatch.setattr(cramjam.snappy, "decompress_raw_into", pytest.fail)
     source = XERIAL + block * (2**20 // len(block))
     with pytest.raises(BadCompression, match="snappy data of more than 8192 blocks in"):
         inflated(2, source)

@@ -73,10 +73,11 @@ async def test_batches_without_a_record_that_is_wanted(decoder: ModuleType) -> N
 
 
 async def test_who_is_cancelled_at_a_pause_loses_nothing(decoder: ModuleType) -> None:
-    stream, read = stream_of(decoder, large_batches(4)), []
+    stream = stream_of(decoder, large_batches(4))
+    read: list[int] = []
 
     async def take() -> None:
-        async for found in stream:
+        while (found := await anext(stream, None)) is not None:
             read.append(found.offset)
 
     cancelled = 0
