@@ -49,7 +49,9 @@ class RangeReader:
         )
         own = ("retry_timeout_ms", "max_buffered_bytes")
         connection, self._fetch_config = split(options, own=own)
-        self._session = Session(connection, patience_ms=retry_timeout_ms)
+        self._session = Session(
+            connection, patience_ms=retry_timeout_ms, max_body_bytes=max_buffered_bytes
+        )
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
@@ -117,7 +119,7 @@ class RangeReader:
                 wanted.start,
                 self._session.leaders,
                 self._fetch_config,
-                policy=ReadPolicy(end_was_there=True),
+                policy=ReadPolicy(end_was_there=True, bodies=self._session.bodies),
                 end=wanted.end,
                 lane=lane,
             )

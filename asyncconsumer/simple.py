@@ -77,9 +77,11 @@ class SimpleConsumer:
         own = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
         options["bootstrap_servers"] = bootstrap_servers
         connection, self._fetch_config = split(options, own)
-        self._policy = ReadPolicy(auto_offset_reset=auto_offset_reset, on_skip=on_skip)
         self._retry_timeout_ms = retry_timeout_ms
         self._session = Session(connection, patience_ms=retry_timeout_ms)
+        self._policy = ReadPolicy(
+            auto_offset_reset=auto_offset_reset, on_skip=on_skip, bodies=self._session.bodies
+        )
         self._free_lanes = [0]  # that no fetch waits on: a broker answers one after the other
 
     async def __aenter__(self) -> Self:
@@ -206,7 +208,7 @@ class SimpleConsumer:
         for last_try in (False, True):
             try:
                 connection = await brokers.connection(address, Traffic.FETCH, lane=lane)
-                return understand(await connection.send_raw(message), asks)
+                return understand(await connection.send_raw(message), asks, config.fetch_max_bytes)
             except ConsumerError as error:
                 # whatever it is, the partition may be led elsewhere when it is fetched next
                 for partition in asks:
@@ -220,7 +222,7 @@ class SimpleConsumer:
             self._session.leaders.doubt(fetched.partition)
         return FetchResult(
             fetched.partition,
-            fetched.records(self._fetch_config),
+            fetched.records(self._fetch_config, bodies=self._session.bodies),
             fetched.end_offset,
             fetched.high_watermark,
             fetched.last_stable_offset,

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from asyncconsumer.chunks.bodies import BodyCache
+
 
 class Budget:
     """One number of bytes for everything that was fetched, or asked for, and is not used up yet.
@@ -9,12 +11,16 @@ class Budget:
     A fetcher reserves what an answer may bring before it asks, so nothing that comes is too much.
     The one thing that may go beyond the limit is a batch that is larger than what was asked for:
     brokers send it whole, for else nobody could ever read it.
+
+    Decompressed bodies are charged to `bodies`, which may have what is free. A fetch never waits
+    for them: it evicts them. A quarter of the limit is theirs even if fetches use all of it.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self.peak = 0
+        self.bodies = BodyCache(limit, lambda: self.used)
         self._bells: dict[asyncio.Event, None] = {}
 
     @property
@@ -26,6 +32,7 @@ class Budget:
         """Use, or reserve, so many bytes. Ask `free` before."""
         self.used += size
         self.peak = max(self.peak, self.used)
+        self.bodies.trim()
 
     def give_back(self, size: int) -> None:
         """So many bytes are free again; whoever waited for that looks again."""

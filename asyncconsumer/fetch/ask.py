@@ -1,9 +1,11 @@
 """One fetch: what to ask one broker of several partitions, and what its answer says of each."""
 
 from collections.abc import Mapping, Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncconsumer.chunks.bodies import BodyCache
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, CorruptRecords, MalformedResponse
 from asyncconsumer.model import TopicPartition
@@ -20,6 +22,8 @@ from asyncconsumer.wire.messages import (
 
 _NO_END: Final = 2**63 - 1
 _LARGE_BATCH: Final = 128 * 2**20  # bytes: a batch that claims more, and has not come, is damaged
+_ORDINARY_BATCH: Final = 2**20  # bytes: message.max.bytes as Kafka has it by default
+_ENTRY_HEAD: Final = Struct(">qi")  # offset and length, in every format
 MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
 
 
@@ -59,8 +63,13 @@ class Fetched(NamedTuple):
         """Where to read on, and the leader epoch of the last batch; -1 when none came."""
         return accel.record_set_end(self.data, self.offset)
 
-    def records(self, config: FetchConfig, end: int | None = None) -> accel.Records:
-        """The records, up to an end if there is one, decoded as they are iterated over."""
+    def records(
+        self, config: FetchConfig, end: int | None = None, bodies: BodyCache | None = None
+    ) -> accel.Records:
+        """The records, up to an end if there is one, decoded as they are iterated over.
+
+        What they decompress is charged to `bodies`.
+        """
         return accel.Records(
             self.data,
             topic=self.partition.topic,
@@ -71,6 +80,7 @@ class Fetched(NamedTuple):
             check_crc=config.check_crcs,
             max_inflated=config.max_inflated_bytes,
             max_batch=max(len(self.data), _LARGE_BATCH),  # what came whole, max_frame_bytes allows
+            bodies=bodies,
         )
 
     def fault(self, config: FetchConfig) -> ConsumerError:
@@ -120,14 +130,43 @@ def request(
     )
 
 
-def understand(raw: RawAnswer, wanted: Mapping[TopicPartition, Ask]) -> list[Fetched]:
+def check_size(raw: RawAnswer, answer: accel.FetchAnswer, asked: int) -> None:
+    """Raise MalformedResponse for far more than the `asked` bytes of records.
+
+    A broker may go beyond them by a batch that it sends whole. What is larger than that fills
+    memory that nobody reserved. Some brokers stop behind the limit, not before: they get as much
+    again, or an ordinary batch.
+    """
+    sizes = [part.end - part.start for part in answer.partitions]
+    if sum(sizes) <= asked:
+        return
+    allowed = asked + max(asked, _ORDINARY_BATCH)
+    for part in answer.partitions:
+        allowed += min(part.end - part.start, _first_batch(raw.body[part.start : part.end]))
+    if sum(sizes) > allowed:
+        reason = f"{sum(sizes)} bytes of records, where {asked} and a batch were asked for"
+        raise MalformedResponse("Fetch", raw.version, 0, reason)
+
+
+def _first_batch(data: memoryview) -> int:
+    """How many bytes the first batch says that it has."""
+    if len(data) < _ENTRY_HEAD.size:
+        return len(data)
+    return _ENTRY_HEAD.size + max(0, int(_ENTRY_HEAD.unpack_from(data)[1]))
+
+
+def understand(
+    raw: RawAnswer, wanted: Mapping[TopicPartition, Ask], max_bytes: int = 2**31 - 1
+) -> list[Fetched]:
     """What the answer says of each partition asked for; raises if the broker refused it all.
 
     Of one that it does not name nothing came: a broker that throttles us names none at all.
+    `max_bytes` is what was asked for, of all of them together.
     """
     answer = accel.fetch_answer(raw.body, raw.version)
     if answer.error_code:
         raise BrokerError.of(answer.error_code, "a fetch")
+    check_size(raw, answer, min(max_bytes, sum(ask.max_bytes for ask in wanted.values())))
     names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
     found: dict[TopicPartition, Fetched] = {}
     for part in answer.partitions:

@@ -335,7 +335,7 @@ class Fetcher:
             room = memoryview(accel.room_for(len(part.data)))
             room[:] = part.data
             part = part._replace(data=room)
-        records = part.records(self._around.config, cursor.end)
+        records = part.records(self._around.config, cursor.end, self._around.budget.bodies)
         if cursor.end is not None:  # what came from there on is not handed out, nor done with
             end = min(end, cursor.end)
         size = len(part.data)

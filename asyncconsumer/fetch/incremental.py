@@ -5,7 +5,14 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.fetch.ask import MOST_THROTTLE, Ask, Fetched, request, understand_part
+from asyncconsumer.fetch.ask import (
+    MOST_THROTTLE,
+    Ask,
+    Fetched,
+    check_size,
+    request,
+    understand_part,
+)
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.connection import RawAnswer
 from asyncconsumer.wire import accel
@@ -40,6 +47,7 @@ class FetchSession:
         self._changed: dict[TopicPartition, None] = {}  # where those two may differ
         self._names: dict[bytes, str] = {}
         self._refused = 0  # sessions in a row
+        self._max_bytes = 0  # of the last request
 
     def want(self, partition: TopicPartition, ask: Ask) -> None:
         """Have it in the next request and all that follow.
@@ -72,6 +80,7 @@ class FetchSession:
         else:
             told, forgotten = self._news()
         self._changed.clear()
+        self._max_bytes = max_bytes
         self._names.update(
             {ask.topic_id.bytes: one.topic for one, ask in told.items() if ask.topic_id}
         )
@@ -109,6 +118,7 @@ class FetchSession:
         answer = accel.fetch_answer(raw.body, raw.version)
         if answer.error_code:
             raise BrokerError.of(answer.error_code, "a fetch")
+        check_size(raw, answer, self._max_bytes)
         self._refused = 0
         self._id = answer.session_id
         self._number = self._number % _MOST + 1 if self._id else 0

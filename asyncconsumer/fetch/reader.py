@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from asyncconsumer.chunks.bodies import BodyCache
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
     ConnectionLost,
@@ -59,6 +60,7 @@ class ReadPolicy:
     on_skip: Callable[[Skipped], None] | None = None
     end_was_there: bool = False  # when reading began, so that it is not waited for
     alone: bool = False  # on its event loop: nobody else is kept waiting
+    bodies: BodyCache | None = None  # what is decompressed is charged to it
 
 
 class _Flight(NamedTuple):
@@ -142,7 +144,7 @@ class PartitionReader:
                 continue
             self._endurance.all_is_well()
             if fetched is not None:
-                return fetched.records(self._config, end=self._end)
+                return fetched.records(self._config, self._end, self._policy.bodies)
             empty += 1
             if empty % _ENOUGH_NOTHING == 0:
                 await self._check_end()
@@ -177,7 +179,9 @@ class PartitionReader:
         if not flight.answer.done():
             await self._arrival(flight)
         self._flight = None  # from here on nothing is awaited: what came is handed out
-        (fetched,) = understand(flight.answer.result(), {self.partition: flight.ask})
+        (fetched,) = understand(
+            flight.answer.result(), {self.partition: flight.ask}, self._config.fetch_max_bytes
+        )
         if fetched.error is not None:
             raise fetched.error
         self.high_watermark = fetched.high_watermark

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+from asyncconsumer.chunks.bodies import BodyCache
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.leader import Leaders
 from asyncconsumer.fetch.reader import PartitionReader
@@ -14,6 +15,8 @@ from asyncconsumer.fetch.stream import PartitionStream
 from asyncconsumer.net.brokers import Brokers, Opener
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.opening import open_connection
+
+_MAX_BODY_BYTES: Final = 32 * 2**20  # of all streams together, but for one larger body
 
 
 class Session:
@@ -26,6 +29,7 @@ class Session:
         patience_ms: int,
         opener: Opener = open_connection,
         randomness: Random | None = None,
+        max_body_bytes: int = _MAX_BODY_BYTES,
     ) -> None:
         randomness = self.randomness = randomness or Random()  # noqa: S311 - jitter, shuffling
         self.brokers = Brokers(config, randomness=randomness, opener=opener)
@@ -33,6 +37,7 @@ class Session:
         self.leaders = Leaders(
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
         )
+        self.bodies = BodyCache(max_body_bytes)  # what its streams decompress
         self._stack = AsyncExitStack()
 
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:

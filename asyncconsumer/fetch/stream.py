@@ -8,6 +8,7 @@ from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
+from asyncconsumer.wire.pauses import pause_after_work
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,7 @@ class PartitionStream:
         """
         async for records in self.chunks():
             while True:
+                await pause_after_work(records)
                 batch = to_arrow(
                     records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
                 )

@@ -149,7 +149,7 @@ class Client:
             wanted.start,
             self._session.leaders,
             replace(self.fetch_config, max_partition_fetch_bytes=self.fetch_bytes(wanted)),
-            policy=ReadPolicy(end_was_there=True, alone=alone),
+            policy=ReadPolicy(end_was_there=True, alone=alone, bodies=self._session.bodies),
             end=wanted.end,
             lane=self._lane,
         )

@@ -16,6 +16,7 @@ from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
+from asyncconsumer.wire.pauses import pause_after_work
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,6 +115,7 @@ class Stream:
             chunk = self._held
             if chunk is not None and chunk is not self._unseen:
                 self._take_receipt()  # for the batch before, of the same chunk
+                await pause_after_work(chunk.records)
                 await self._waited_at_fence()
                 if self._held is chunk and self._is_on_hold(chunk):
                     self._put_aside(chunk)
@@ -193,9 +195,11 @@ class Stream:
         finished = dict(self._finished)
         held = self._held
         if held is not None:
-            last = self._records.last_offset
-            started = self._records.current is held.records and last >= held.offset
-            done = max(last if started else held.offset, self._receipt)
+            records, done = self._records, max(held.offset, self._receipt)
+            if records.current is held.records and records.last_offset >= held.offset:
+                # a request that was cancelled acknowledges what came before it, too
+                read = records.last_offset if records.in_hand else held.records.next_offset
+                done = max(done, read)
             finished[held.partition] = Offset(done, leader_epoch=held.leader_epoch)
         return finished
 

@@ -19,8 +19,10 @@ _FLEXIBLE, _WITH_TOPIC_ID = 12, 13
 # the least bytes that one element of an array takes, so that a count cannot ask for memory
 _LEAST_TOPIC, _LEAST_PARTITION, _LEAST_ABORTED, _LEAST_ENDPOINT, _LEAST_TAG = 3, 22, 16, 11, 2
 _BEYOND: Final = "a length that goes beyond the end"
-# and the most that is not records: of each few bytes of it an object is made
-_MOST_BESIDES: Final = 16 << 20
+# and the most that is not records, plus a part of the frame: of each few bytes an object is made;
+# aborted transactions grow with the records, and take a part of their bytes at the most
+_MOST_BESIDES: Final = 4 << 20
+_BESIDES_PART: Final = 16
 
 
 class PartitionAnswer(NamedTuple):
@@ -88,8 +90,9 @@ class _Walk:
 
     def check_besides(self, more: int = 0) -> None:
         """Fail if what was read so far, and what is to be read, is too much besides records."""
-        if self.at - self.records + more > _MOST_BESIDES:
-            self.fail("more than 16 MiB besides its records", self.at)
+        most = _MOST_BESIDES + len(self.data) // _BESIDES_PART
+        if self.at - self.records + more > most:
+            self.fail("too much besides its records", self.at)
 
     def fail(self, reason: str, at: int) -> NoReturn:
         self.failed_at = at

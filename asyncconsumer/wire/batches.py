@@ -13,8 +13,8 @@ _LEAST_HEADER: Final = 2
 _LAST_CODEC: Final = 4
 _FIELDS: Final = Struct(">qiibIhiqqqhii")
 
-Fields = tuple[int, int, int, bytes | None, bytes | None, Headers]
-"""Offset, where to go on after it, timestamp, key, value, headers."""
+Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
+"""Offset, where to go on after it, timestamp, key, value, headers, place behind it in the body."""
 
 
 class Batch(NamedTuple):
@@ -91,12 +91,41 @@ def is_abort_marker(batch: Batch, body: bytes) -> bool:
     return bool(INT_16.unpack_from(key, 2)[0] == 0)
 
 
-def read_records(batch: Batch, body: bytes) -> Iterator[Fields]:
-    """Every record. The usual shape is read fast; whatever is not usual is read again, exactly."""
-    at, size = 0, len(body)
+def record_after(body: bytes, at: int) -> int | None:
+    """Where the record at `at` ends; None if its length makes no sense."""
+    try:
+        value, at = varint(body, at, len(body), 32)
+    except Damage:
+        return None
+    return None if value & 1 or (value >> 1) > len(body) - at else at + (value >> 1)
+
+
+class Part(NamedTuple):
+    """Some bytes of a decompressed body, where they begin in it, and how long all of it is."""
+
+    data: bytes
+    start: int
+    whole: int
+
+    @property
+    def goes_to_the_end(self) -> bool:
+        """Whether nothing of the body follows."""
+        return self.start + len(self.data) == self.whole
+
+
+def read_records(batch: Batch, part: Part, start: int, count: int) -> Iterator[Fields]:
+    """Every record. The usual shape is read fast; whatever is not usual is read again, exactly.
+
+    `start` is a place in the body, and `count` how many records are before it. What is not in this
+    part of the body is not read.
+    """
+    body, at, size = part.data, start - part.start, len(part.data)
+    windowed = not part.goes_to_the_end
     base, largest = batch.base_offset, batch.last_offset - batch.base_offset
     first, append_time = batch.base_timestamp, batch.append_time
-    for left in range(batch.records - 1, -1, -1):
+    for left in range(batch.records - 1 - count, -1, -1):
+        if windowed and at == size:
+            return
         try:
             end, moment, delta, key, value, headers = _read_usual(body, at)
             timestamp = first if append_time else first + moment
@@ -108,8 +137,9 @@ def read_records(batch: Batch, body: bytes) -> Iterator[Fields]:
         else:
             at, offset, timestamp, key, value, headers = _read_exactly(batch, body, at)
         is_end = left == 0 and at == size  # then also over what compaction took behind it
-        yield offset, (batch.last_offset if is_end else offset) + 1, timestamp, key, value, headers
-    if at != size:
+        after = (batch.last_offset if is_end and not windowed else offset) + 1
+        yield offset, after, timestamp, key, value, headers, part.start + at
+    if at != size and not windowed:
         raise Damage(f"{size - at} bytes after its last record", batch.last_offset + 1)
 
 

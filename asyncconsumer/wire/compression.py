@@ -4,15 +4,22 @@ Before anything is inflated its format is asked for the size: snappy and gzip ca
 carry it or are made of blocks of a known largest size. So room is mostly taken once, and a bomb is
 refused at once or when it has filled `limit` bytes. Fresh memory costs more time than inflating
 into it does, so none is taken for what can be told beforehand, and none is tried for little.
+
+Work is bounded as well as memory. Blocks that cost a Python call each are counted before the first
+is decompressed. The standard library decompresses gzip: its time per input byte has a low bound.
 """
 
 import re
 import struct
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import cramjam
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 LZ4_WITHOUT_HEADER_CHECK: Final = 11
 """lz4 as clients of magic 0 wrote it, with a checksum over the wrong bytes of the frame header."""
@@ -22,6 +29,12 @@ _USUAL_RATIO: Final = 16  # more is tried only when this was not enough
 _WORTH_A_TRY: Final = 4  # times less room than the most there can be, or that is taken at once
 _MOST_BLOCKS: Final = 4096  # counted in advance; a stream of more is not worth the time
 _MOST_SEQUENCES: Final = 10_000  # the same; those of a bomb are long and few
+_BYTES_PER_BLOCK: Final = 256  # compressed, on average, of what has more than _MOST_BLOCKS blocks
+_MOST_MEMBERS: Final = 256  # of gzip; encoders write one
+_GZIP: Final = 31  # zlib's number for a gzip header and trailer
+_GZIP_INPUT: Final = 64 * 1024  # bytes at a time: zlib copies what it has not consumed
+_GZIP_OUTPUT: Final = 1024 * 1024  # the same: what it produces is copied to its place
+_SNAPPY_RATIO: Final = 22  # a copy of three bytes makes 64 bytes at the most
 
 _INT = Struct(">i")
 _LITTLE_INT = Struct("<I")
@@ -43,6 +56,10 @@ class BadCompression(Exception):
     """The bytes do not inflate, or to more than allowed. The text says which."""
 
 
+class _NoRoom(Exception):
+    """The room is too small for what comes out."""
+
+
 class Size(NamedTuple):
     """What a compressed body says of its size: exactly, if it does, and at most."""
 
@@ -56,8 +73,12 @@ class _Codec(NamedTuple):
     into: Callable[[memoryview, memoryview], int]
 
 
-def inflate(codec: int, source: memoryview, room: bytearray, limit: int) -> int:
-    """Inflate `source` to the front of `room`, which grows as needed; returns the bytes used."""
+def inflate(codec: int, source: memoryview, room_of: "Callable[[int], Buffer]", limit: int) -> int:
+    """Inflate `source` to the front of a room; returns the bytes used.
+
+    `room_of` gives a writable buffer of at least so many bytes, with anything in it. It is asked
+    again if that was too small. The last room that it gave has the result.
+    """
     name, size, into = _CODECS[codec]
     try:
         declared, most = size(source, limit)
@@ -66,16 +87,15 @@ def inflate(codec: int, source: memoryview, room: bytearray, limit: int) -> int:
                 f"{name} data of {declared} bytes, more than max_inflated ({limit})"
             )
         for wanted in _rooms(declared, min(most, limit), len(source)):
-            if len(room) < wanted:
-                room.clear()  # or growing would copy what nobody reads
-                room.extend(bytes(wanted))
-            with memoryview(room) as whole, whole[:limit] as allowed:
+            with memoryview(room_of(wanted)) as whole, whole[:limit] as allowed:
                 try:
                     return into(source, allowed)
+                except _NoRoom:
+                    pass
                 except cramjam.DecompressionError as error:
                     if "write whole buffer" not in str(error):
                         raise
-    except (cramjam.DecompressionError, IndexError, ValueError, struct.error):
+    except (cramjam.DecompressionError, IndexError, ValueError, struct.error, zlib.error):
         raise BadCompression(f"bad {name} data") from None
     if most > limit:
         raise _too_much(name, limit)
@@ -102,10 +122,45 @@ def _gzip_size(source: memoryview, _limit: int) -> Size:
     return Size(declared, most)
 
 
+def _gzip_into(source: memoryview, room: memoryview) -> int:
+    at = used = 0
+    for _ in range(_MOST_MEMBERS):
+        size, length = _gzip_member_into(source[at:], room[used:])
+        used += size
+        at += length
+        if at == len(source):
+            return used
+    raise BadCompression(f"gzip data of more than {_MOST_MEMBERS} members")
+
+
+def _gzip_member_into(source: memoryview, room: memoryview) -> tuple[int, int]:
+    """Inflate the first member of `source`; returns how much came out, and how long it is."""
+    inflater, at, used = zlib.decompressobj(_GZIP), 0, 0
+    piece: bytes | memoryview = b""
+    full = False  # then more may come out without more input
+    while not inflater.eof:
+        if not piece and not full:
+            piece = source[at : at + _GZIP_INPUT]
+            at += len(piece)
+            if not piece:
+                raise ValueError("it ends in the middle of a member")
+        most = min(_GZIP_OUTPUT, len(room) - used + 1)
+        out = inflater.decompress(piece, most)
+        if len(out) > len(room) - used:
+            raise _NoRoom
+        room[used : used + len(out)] = out
+        used += len(out)
+        piece, full = inflater.unconsumed_tail, len(out) == most
+    return used, at - len(inflater.unused_data)
+
+
 def _snappy_size(source: memoryview, _limit: int) -> Size:
     total = 0
     for block in _snappy_blocks(source):
-        total += cramjam.snappy.decompress_raw_len(block)
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > _SNAPPY_RATIO * len(block):
+            raise ValueError("a size that is not true")
+        total += size
     return Size(total, total)
 
 
@@ -116,19 +171,28 @@ def _snappy_into(source: memoryview, room: memoryview) -> int:
     return used
 
 
-def _snappy_blocks(source: memoryview) -> list[memoryview]:
-    """The whole, or the parts of what Java clients write (xerial's framing)."""
+def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
+    """The whole, or one by one the parts of what Java clients write (xerial's framing)."""
     if bytes(source[:8]) != _XERIAL_MAGIC:
-        return [source]
-    blocks, at = [], _XERIAL_HEAD
-    while at < len(source):
+        yield source
+        return
+    at, most = _XERIAL_HEAD, _most_blocks(source)
+    for _ in range(most):
+        if at >= len(source):
+            return
         (length,) = _INT.unpack_from(source, at)
         at += 4
         if not 0 <= length <= len(source) - at:
             raise ValueError("a block beyond the end")
-        blocks.append(source[at : at + length])
+        yield source[at : at + length]
         at += length
-    return blocks
+    if at < len(source):
+        raise BadCompression(f"snappy data of more than {most} blocks in {len(source)} bytes")
+
+
+def _most_blocks(source: memoryview) -> int:
+    """How many blocks are worth the time: each costs some, however small it is."""
+    return _MOST_BLOCKS + len(source) // _BYTES_PER_BLOCK
 
 
 def _lz4_size(source: memoryview, limit: int) -> Size:
@@ -241,7 +305,7 @@ def _zstd_size(source: memoryview, _limit: int) -> Size:
 
 
 _CODECS: Final = {
-    1: _Codec("gzip", _gzip_size, cramjam.gzip.decompress_into),
+    1: _Codec("gzip", _gzip_size, _gzip_into),
     2: _Codec("snappy", _snappy_size, _snappy_into),
     3: _Codec("lz4", _lz4_size, cramjam.lz4.decompress_into),
     4: _Codec("zstd", _zstd_size, cramjam.zstd.decompress_into),

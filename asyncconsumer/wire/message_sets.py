@@ -9,7 +9,7 @@ offset of its last.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from asyncconsumer.wire.batches import Fields, record_damage
+from asyncconsumer.wire.batches import Fields, Part, record_damage
 from asyncconsumer.wire.reader import CUT, INT_32, INT_64, Damage, Reader, fail
 
 _HEAD: Final = 12
@@ -33,6 +33,11 @@ class Inner(NamedTuple):
 
     base_offset: int
     first: int
+
+
+def message_after(body: bytes, at: int) -> int:
+    """Where the message at `at` ends; `survey` saw that it does."""
+    return at + _HEAD + int(INT_32.unpack_from(body, at + 8)[0])
 
 
 def read_message(data: bytes, at: int, end: int) -> Message:
@@ -83,25 +88,28 @@ def survey(body: bytes, magic: int, wrapper_offset: int) -> Inner:
     return Inner(wrapper_offset - last if magic else 0, first if 0 <= first <= last else -1)
 
 
-def read_messages(body: bytes, base_offset: int, wrapper: Message, magic: int) -> Iterator[Fields]:
-    """Every message of an inflated wrapper."""
-    at, append_time = 0, is_append_time(wrapper, magic)
+def read_messages(
+    part: Part, start: int, base_offset: int, wrapper: Message, magic: int
+) -> Iterator[Fields]:
+    """Every message of an inflated wrapper, or of a part of it, from a place in the whole on."""
+    body, at, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
     while at < len(body):
-        end = at + _HEAD + INT_32.unpack_from(body, at + 8)[0]
+        end = message_after(body, at)
         try:
             message = _read_inner(body, at, end, wrapper.offset - base_offset)
         except Damage as damage:
             raise record_damage(damage, wrapper.offset) from None
         at, offset = end, base_offset + message.offset
-        after = (offset if at < len(body) else wrapper.offset) + 1
+        behind = part.start + at
+        after = (offset if behind < part.whole else wrapper.offset) + 1
         timestamp = wrapper.timestamp if append_time else message.timestamp
-        yield offset, after, timestamp, message.key, message.value, ()
+        yield offset, after, timestamp, message.key, message.value, (), behind
 
 
 def alone(message: Message) -> Iterator[Fields]:
     """A message that is no wrapper."""
     offset = message.offset
-    yield offset, offset + 1, message.timestamp, message.key, message.value, ()
+    yield offset, offset + 1, message.timestamp, message.key, message.value, (), 0
 
 
 def is_append_time(message: Message, magic: int) -> bool:

@@ -1,11 +1,14 @@
 """One partition's record set as an iterator, in pure Python."""
 
+import weakref
 from collections.abc import Iterable, Iterator
+from functools import partial
 from operator import add, gt
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.wire.aborted import Aborted
+from asyncconsumer.wire.body import keep_all
 from asyncconsumer.wire.column_buffers import AS_VIEWS, Table, sizes_of, table_of
 from asyncconsumer.wire.reader import MOST, Damage
 from asyncconsumer.wire.record import Record
@@ -15,6 +18,30 @@ if TYPE_CHECKING:
     from typing import Self
 
     from typing_extensions import Buffer
+
+
+class Bodies(Protocol):
+    """What decompressed bodies are charged to; `asyncconsumer.chunks.bodies` has it."""
+
+    def make_room(self, reader: "Records", /) -> None:
+        """The reader is about to decompress a body."""
+
+    def hold(self, reader: "Records", size: int, again: bool, /) -> int:  # noqa: FBT001 - as in C
+        """Charge a body, or what is kept of it; returns how many bytes of it may be kept."""
+
+    def release(self, reader: "Records", /) -> None:
+        """There is no body any more."""
+
+
+def _keep(owner: "weakref.ref[Records]", bodies: Bodies, size: int, *, again: bool) -> int:
+    """As walk.Keep has it; no strong reference, or only a garbage collection would end Records."""
+    reader = owner()
+    if reader is None:
+        return size
+    if size == 0:
+        bodies.make_room(reader)
+        return 0
+    return bodies.hold(reader, size, again)
 
 
 @final
@@ -28,9 +55,13 @@ class Records:
     until `skip_corrupt()`.
 
     The buffer is held until the iteration ends, or `close()`; records never refer to it.
+    Decompressed bodies are charged to `bodies`, which may evict them between two records.
     """
 
-    __slots__ = ("__weakref__", "_error", "_found", "_view", "_walk", "partition", "size", "topic")
+    __slots__ = (
+        "__weakref__", "_bodies", "_error", "_found", "_reading", "_view", "_walk", "partition",
+        "size", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -44,6 +75,7 @@ class Records:
         check_crc: bool = True,
         max_inflated: int = 64 * 2**20,
         max_batch: int = 128 * 2**20,
+        bodies: "Bodies | None" = None,
     ) -> None:
         if offset < 0 or max_inflated < 0 or max_batch < 0:
             raise ValueError("offset, max_inflated and max_batch must not be negative")
@@ -52,7 +84,10 @@ class Records:
         self.topic = topic
         self.partition = partition
         limits = Limits(check_crc, max_inflated, max_batch, end)
-        self._walk = Walk(offset, limits, None if aborted is None else Aborted(aborted))
+        keep = keep_all if bodies is None else partial(_keep, weakref.ref(self), bodies)
+        self._walk = Walk(offset, limits, None if aborted is None else Aborted(aborted), keep)
+        self._bodies = bodies
+        self._reading = False
         self._view: memoryview | None = memoryview(data).cast("B")
         self._found: Iterator[Record] = self._walk.records(self._view, topic, partition)
         self._error: CorruptRecords | None = None
@@ -64,6 +99,7 @@ class Records:
     def __next__(self) -> Record:
         if self._error is not None:
             raise self._error
+        self._reading = True
         try:
             return next(self._found)
         except StopIteration:
@@ -76,6 +112,8 @@ class Records:
             assert self._view is not None
             self._found = self._walk.records(self._view, self.topic, self.partition)
             raise
+        finally:
+            self._reading = False
         # raised out here, so that it does not carry the frames that hold the buffer
         self._error = self._corrupt(damage)
         raise self._error
@@ -84,6 +122,15 @@ class Records:
     def next_offset(self) -> int:
         """Where the next fetch must start, after what was handed out so far."""
         return self._walk.next_offset
+
+    @property
+    def worked(self) -> int:
+        """Bytes decompressed since it was last set to 0."""
+        return self._walk.body.worked
+
+    @worked.setter
+    def worked(self, value: int) -> None:
+        self._walk.body.worked = value
 
     @property
     def incomplete(self) -> int:
@@ -108,6 +155,16 @@ class Records:
         view, self._view = self._view, None
         if view is not None:
             view.release()
+        if self._bodies is not None:
+            self._bodies.release(self)
+
+    def evict(self) -> bool:
+        """Free the decompressed body; the next record decompresses it again. False if in use."""
+        if self._reading or self._view is None or not self._walk.body.is_held:
+            return False
+        self._walk.back()
+        self._found = self._walk.records(self._view, self.topic, self.partition)
+        return True
 
     def skip_corrupt(self) -> int:
         """Go on behind the corrupt place; returns the offset where that is.
@@ -139,7 +196,7 @@ class Records:
         """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)
-        self._walk.inflated = 0
+        self._walk.body.inflated = 0
         while len(rows) < max_rows:
             before = self.next_offset
             try:
@@ -151,7 +208,7 @@ class Records:
                     break  # it is kept, and raised when these have been taken
                 raise
             used = tuple(map(add, used, sizes_of(row)))
-            if rows and (self._walk.has_inflated_enough or any(map(gt, used, most))):
+            if rows and (self._walk.body.is_enough or any(map(gt, used, most))):
                 self._found = self._again(row, self.next_offset, self._found)
                 self._walk.next_offset = before
                 break
@@ -161,9 +218,11 @@ class Records:
     def _again(self, row: Record, after: int, rest: Iterator[Record]) -> Iterator[Record]:
         """Hand out a record that was read too early, and then the rest."""
         walk = self._walk
+        redo = walk.body.unread()
 
         def replayed() -> Iterator[Record]:
             walk.next_offset = after
+            redo()
             yield row
             yield from rest
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, final
 
+from asyncconsumer.wire.pauses import RECORDS_BETWEEN_PAUSES, WORK_BETWEEN_PAUSES, pause
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
 
@@ -25,6 +26,7 @@ class AsyncRecords:
     when the last Records are read to the end, which `current` then still is: whoever keeps account
     sees there how far the user got. A cancelled or failed `refill()` loses nothing; the next step
     calls it again. A `refill` that never waits should `sleep(0)` now and then, for the other tasks.
+    The event loop also runs after many records, or much that was decompressed, of one record set.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class AsyncRecords:
         "_clock",
         "_deadline",
         "_ended",
+        "_handed_out",
         "_refill",
         "_waiting",
         "_wall_deadline",
@@ -52,6 +55,7 @@ class AsyncRecords:
         self._clock = clock
         self._waiting = False
         self._ended = False
+        self._handed_out = 0  # records since the event loop last had a chance to run
         self.current: Records | None = None
         """The Records in hand, also while more is awaited; None before the first and at the end."""
         self.last_offset = -1
@@ -93,11 +97,20 @@ class AsyncRecords:
         self.in_hand = False
         late = self._is_late()
         while not self._ended:
+            if self._is_due_to_pause() and not late:
+                self._waiting = True
+                try:
+                    await pause()
+                finally:
+                    self._waiting = False
+                late = self._is_late()
+                continue
             if self.current is not None and not late:
                 try:
                     for record in self.current:
                         self.last_offset = record.offset
                         self.in_hand = True
+                        self._handed_out += 1
                         return record
                 except Exception as error:
                     if self.recover is None or not self.recover(error):
@@ -106,8 +119,19 @@ class AsyncRecords:
             late = False  # it was asked once: what it gives may be handed out
         raise StopAsyncIteration
 
+    def _is_due_to_pause(self) -> bool:
+        """Whether many records, or much decompressed, came without a wait; then it starts anew."""
+        worked = 0 if self.current is None else self.current.worked
+        if self._handed_out < RECORDS_BETWEEN_PAUSES and worked < WORK_BETWEEN_PAUSES:
+            return False
+        self._handed_out = 0
+        if self.current is not None:
+            self.current.worked = 0
+        return True
+
     async def _ask_for_more(self) -> None:
         self._waiting = True
+        self._handed_out = 0
         try:
             answer = await self._refill()
         finally:

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.wire import batches, message_sets
 from asyncconsumer.wire.aborted import Aborted
+from asyncconsumer.wire.body import Body, Keep, keep_all
 from asyncconsumer.wire.checksum import crc32c
-from asyncconsumer.wire.compression import LZ4_WITHOUT_HEADER_CHECK, BadCompression, inflate
+from asyncconsumer.wire.compression import LZ4_WITHOUT_HEADER_CHECK
 from asyncconsumer.wire.reader import INT_32, MOST, Damage
 from asyncconsumer.wire.record import Record, fill
 
@@ -17,6 +18,7 @@ _OFFSET_AND_LENGTH: Final = Struct(">qi")
 _ENTRY_HEAD: Final = _OFFSET_AND_LENGTH.size  # the same in every format
 _HEAD_TO_MAGIC: Final = 17
 _LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry there is
+_LARGEST_MARKERS: Final = 64 * 1024  # bytes of a control batch; brokers write less than 100
 
 
 class Limits(NamedTuple):
@@ -31,23 +33,26 @@ class Limits(NamedTuple):
 class Walk:
     """A place in a record set. `records()` goes on from there, and may be called again."""
 
-    def __init__(self, offset: int, limits: Limits, aborted: Aborted | None) -> None:
+    def __init__(
+        self, offset: int, limits: Limits, aborted: Aborted | None, keep: Keep = keep_all
+    ) -> None:
         self.next_offset = offset
         self.incomplete = 0
         self.leader_epoch = -1
         self.stand = 0  # the offset that an error of the entry in hand names
-        self.inflated = 0  # bytes of all bodies since a table was begun
+        self.body = Body(limits.max_inflated, keep)  # of the entry in hand
         self._at = 0
-        self._entry = 0
         self._limits = limits
         self._aborted = aborted
 
     def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record]:
         """Every record from here on; raises Damage."""
-        new = Record.__new__
+        new, body = Record.__new__, self.body
         while (entry := self._next_entry(view)) is not None:
+            body.begin(entry[0])
             time_type, found = self._open(view, *entry)
-            for offset, after, timestamp, key, value, headers in found:
+            for offset, after, timestamp, key, value, headers, behind in found:
+                body.passed(behind)
                 if offset >= self._limits.end:
                     return
                 wanted = offset >= self.next_offset
@@ -65,15 +70,13 @@ class Walk:
                         value,
                         headers,
                     )
-
-    @property
-    def has_inflated_enough(self) -> bool:
-        """Whether a table must not have what was inflated last besides what it has."""
-        return self.inflated > self._limits.max_inflated
+            if body.is_windowed:
+                self.back()  # for the rest of the body
 
     def back(self) -> None:
         """Before the entry in hand again; what was handed out of it is not handed out twice."""
-        self._at = self._entry
+        self._at = self.body.entry
+        self.body.is_held = False
 
     def _open(self, view: memoryview, start: int, end: int) -> tuple[int, Iterable[batches.Fields]]:
         """The kind of time and the records of the entry; none when it is to be passed over."""
@@ -84,7 +87,6 @@ class Walk:
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
         """Where the next whole entry begins and ends."""
         start, there = self._at, len(view) - self._at
-        self._entry = start
         if there == 0 or self._is_beyond(view, there):
             return None
         if there < _ENTRY_HEAD:
@@ -133,16 +135,6 @@ class Walk:
         sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
         return offset if sane and offset > max(self.stand, -1) else None
 
-    def _inflate(self, codec: int, source: bytes, resume: int) -> bytes:
-        room = bytearray()
-        try:
-            used = inflate(codec, memoryview(source), room, self._limits.max_inflated)
-        except BadCompression as error:
-            raise Damage(str(error), resume) from None
-        self.inflated += used
-        del room[used:]
-        return bytes(room)
-
     def _open_batch(
         self, view: memoryview, start: int, end: int
     ) -> tuple[int, Iterable[batches.Fields]]:
@@ -156,12 +148,16 @@ class Walk:
         self.leader_epoch = batch.leader_epoch
         if batch.records < 0:
             raise Damage("a negative record count", batch.last_offset + 1)
-        body = partial(batches.read_body, batch, data[batches.HEAD :], self._inflate)
+        unpack = partial(self.body.inflate, most=_LARGEST_MARKERS if batch.control else None)
+        body = partial(batches.read_body, batch, data[batches.HEAD :], unpack)
         aborted = self._aborted is not None and self._aborted.covers(batch, body)
-        if aborted or batch.control or batch.last_offset < self.next_offset or batch.records == 0:
+        unwanted = batch.last_offset < self.next_offset and self.body.count == 0
+        if aborted or batch.control or unwanted or batch.records == 0:
             self.next_offset = max(self.next_offset, batch.last_offset + 1)
             return 0, ()
-        return int(batch.append_time), batches.read_records(batch, body())
+        part = self.body.part(body(), batches.record_after)
+        records = batches.read_records(batch, part, self.body.behind, self.body.count)
+        return int(batch.append_time), records
 
     def _open_messages(
         self, view: memoryview, start: int, end: int
@@ -181,7 +177,7 @@ class Walk:
             message = message_sets.read_message(data, 0, len(data))
         except Damage as damage:
             raise batches.record_damage(damage, offset) from None
-        if offset < self.next_offset:
+        if offset < self.next_offset and self.body.count == 0:
             return 0, ()
         magic = data[16]
         if message.attributes & 7:
@@ -196,10 +192,11 @@ class Walk:
             value, codec = message_sets.check_wrapper(wrapper), wrapper.attributes & 7
             if codec == 3 and magic == 0:
                 codec = LZ4_WITHOUT_HEADER_CHECK
-            body = self._inflate(codec, value, wrapper.offset + 1)
+            body = self.body.inflate(codec, value, wrapper.offset + 1)
             inner = message_sets.survey(body, magic, wrapper.offset)
         except Damage as damage:
             raise Damage(damage.reason, wrapper.offset + 1) from None
         if inner.first >= 0:
             self.stand = inner.base_offset + inner.first
-        return message_sets.read_messages(body, inner.base_offset, wrapper, magic)
+        part, start = self.body.part(body, message_sets.message_after), self.body.behind
+        return message_sets.read_messages(part, start, inner.base_offset, wrapper, magic)

@@ -317,6 +317,28 @@ def test_a_partition_that_is_in_the_answer_twice_makes_no_sense() -> None:
         understand(answered(AT, AT), ASKED)
 
 
+def test_far_more_than_was_asked_for_makes_no_sense() -> None:
+    def told(*sets: bytes) -> RawAnswer:
+        topics = [
+            encode(11, 0, (0, 0), {at: Part(data=one)}, [])[14:]
+            for at, one in zip(ASKED, sets, strict=False)
+        ]
+        head = encode(11, 0, (0, 0), {}, [])[:-4]
+        return RawAnswer(11, memoryview(head + len(topics).to_bytes(4, "big") + b"".join(topics)))
+
+    def count(raw: RawAnswer) -> list[int]:
+        return [len(one.data) for one in understand(raw, ASKED)]
+
+    large, small = batch([Row(5, bytes(5 * 2**20))]), batch([Row(5)])
+    assert count(told(large)) == [len(large), 0]  # brokers send it whole, whoever asks
+    assert count(told(large, large)) == [len(large), len(large)]
+    assert count(told(small * 5000)) == [5000 * len(small), 0]  # some stop only behind the limit
+    with pytest.raises(MalformedResponse, match="bytes of records, where 2000 and a batch"):
+        understand(told(small * 30_000), ASKED)
+    with pytest.raises(MalformedResponse, match="bytes of records, where 500 and a batch"):
+        understand(told(small * 30_000), ASKED, 500)
+
+
 @simulated(range(3))
 @pytest.mark.parametrize(
     "topics",

@@ -34,6 +34,24 @@ class Options(NamedTuple):
     aborted: list[tuple[int, int]] | None
     max_inflated: int
     columns: int  # which, and how; 0: records
+    window: int = 0  # bytes kept of a body that was evicted; 0: none is evicted
+
+
+class Evicting:
+    """A cache that has each body evicted after each record, and gives back only a window of it."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+
+    def make_room(self, reader: object) -> None:
+        """There is always some."""
+
+    def hold(self, reader: object, size: int, again: bool) -> int:
+        """Keep the window."""
+        return min(size, self._window) if again else size
+
+    def release(self, reader: object) -> None:
+        """Nothing is charged."""
 
 
 def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
@@ -47,6 +65,7 @@ def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
         check_crc=options.check_crc,
         max_inflated=options.max_inflated,
         max_batch=1 << 20,
+        bodies=Evicting(options.window) if options.window else None,
     )
     seen: list[object] = []
     for _ in range(4):
@@ -54,11 +73,15 @@ def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
             if options.columns:
                 while (table := records.take_columns(options.columns, 3, 1 << 20, 1)) is not None:
                     seen.append(plain(resolved(table) if options.columns & AS_VIEWS else table))
+                    if options.window:
+                        records.evict()
             else:
                 for found in records:
                     fields = (found.offset, found.timestamp, found.timestamp_type)
                     seen.append((*fields, found.key, found.value, found.headers))
                     seen.append(records.next_offset)
+                    if options.window:
+                        records.evict()
             break
         except CorruptRecords as error:
             seen.append((error.offset, error.reason, error.resume))
@@ -129,6 +152,9 @@ def one_input(twins: list[ModuleType], rng: Random) -> None:
             columns=rng.choice((0,) * 14 + (ALL_COLUMNS, ALL_COLUMNS | AS_VIEWS)),
         )
         seen = [seen_by(twin, data, options) for twin in twins]
+        if not options.columns:  # tables may end elsewhere
+            evicting = options._replace(window=rng.choice((1, 100, 5000)))
+            seen += [seen_by(twin, data, evicting) for twin in twins]
     if any(other != seen[0] for other in seen):
         raise AssertionError(f"decoders differ on {data.hex()}: {seen}")
 

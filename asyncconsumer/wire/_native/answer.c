@@ -19,8 +19,10 @@ enum {
     LEAST_ABORTED = 16,
     LEAST_ENDPOINT = 11,
     LEAST_TAG = 2,
-    /* and the most that is not records: of each few bytes of it an object is made */
-    MOST_BESIDES = 16 << 20,
+    /* and the most that is not records, plus a part of the frame: of each few bytes an object is made.
+       Aborted transactions grow with the records, and take a part of their bytes at the most. */
+    MOST_BESIDES = 4 << 20,
+    BESIDES_PART = 16,
 };
 
 static PyObject *malformed_response;
@@ -31,6 +33,7 @@ typedef struct {
     Reader r;
     int version;
     int64_t records;        /* bytes of the record sets passed so far */
+    int64_t most_besides;   /* bytes that are not records */
     Reason bad;             /* NULL: all well so far */
     const uint8_t *bad_at;
 } Walk;
@@ -51,8 +54,8 @@ static void fail(Walk *w, Reason reason, const uint8_t *at)
 /* Fails if what was read so far, and what is to be read, is too much besides records. */
 static void check_besides(Walk *w, int64_t more)
 {
-    if (w->bad == NULL && w->r.at - w->start - w->records + more > MOST_BESIDES)
-        fail(w, "more than 16 MiB besides its records", w->r.at);
+    if (w->bad == NULL && w->r.at - w->start - w->records + more > w->most_besides)
+        fail(w, "too much besides its records", w->r.at);
 }
 
 /* --- fields ---------------------------------------------------------------------------------------- */
@@ -343,7 +346,7 @@ PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords)
         return NULL;
     }
     const uint8_t *start = view.buf;
-    Walk walk = {start, {start, start + view.len}, version, 0, NULL, NULL};
+    Walk walk = {start, {start, start + view.len}, version, 0, MOST_BESIDES + view.len / BESIDES_PART, NULL, NULL};
     PyObject *answer = take_answer(&walk);
     if (answer != NULL && walk.bad != NULL) {
         Py_CLEAR(answer);

@@ -4,7 +4,10 @@
 
 #include "crc32c.h"
 
-enum { LAST_CODEC = 4 };
+enum {
+    LAST_CODEC = 4,
+    LARGEST_MARKERS = 64 << 10, /* bytes of a control batch; brokers write less than 100, not compressed */
+};
 
 /* Is the batch in hand (a control batch) the end of an aborted transaction? 1, 0, or -1. */
 static int is_abort_marker(Records *self)
@@ -23,13 +26,20 @@ static int is_abort_marker(Records *self)
 static int open_body(Records *self, const uint8_t *entry, const uint8_t *entry_end, int64_t count)
 {
     int codec = entry[22] & 7;
+    bool is_control = entry[22] & 0x20;
     self->record = entry + BATCH_HEAD;
     self->body_end = entry_end;
     if (codec > LAST_CODEC)
         return walk_corrupt(self, self->last_offset + 1, "unknown compression codec %d", codec);
-    if (codec != 0 && count > 0
-        && inflate_body(self, self->last_offset + 1, codec, self->record, entry_end - self->record) < 0)
-        return -1;
+    if (codec != 0 && count > 0) {
+        Packed packed = {
+            .at = self->record, .length = entry_end - self->record, .codec = codec,
+            .limit = is_control && self->max_inflated > LARGEST_MARKERS ? LARGEST_MARKERS : self->max_inflated,
+            .resume = self->last_offset + 1,
+        };
+        if (inflate_body(self, &packed) < 0)
+            return -1;
+    }
     if (count > (self->body_end - self->record) / LEAST_RECORD)
         return walk_corrupt(self, self->last_offset + 1,
                             "a record count of %lld that does not fit its %lld bytes", (long long)count,

@@ -176,7 +176,7 @@ static int begin_lending(Records *self)
     self->lent = PyList_New(0);
     if (self->lent == NULL)
         return -1;
-    if (self->left == 0)
+    if (self->left == 0 || (self->away && self->record == self->body_end))
         return 0;
     if (self->body != NULL) /* lent before, and not read to its end yet */
         return PyList_Append(self->lent, self->body);

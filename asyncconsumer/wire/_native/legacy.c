@@ -58,10 +58,19 @@ static Reason read_message(const uint8_t *entry, const uint8_t *end, Message *me
     return bad;
 }
 
+/* Where the message behind the one at `at` begins; NULL if its length makes no sense. */
+const uint8_t *legacy_after(const Records *self, const uint8_t *at)
+{
+    int64_t there = self->body_end - at, length = there < HEAD ? 0 : int32_at(at + 8);
+    return length < (self->magic ? 22 : 14) || there < HEAD + length ? NULL : at + HEAD + length;
+}
+
 Reason legacy_record(Records *self, Sight *sight)
 {
     Message message;
-    const uint8_t *end = self->record + HEAD + int32_at(self->record + 8);
+    const uint8_t *end = legacy_after(self, self->record);
+    if (end == NULL) /* the survey saw another: somebody writes to the buffer */
+        return "a length that does not match its set";
     Reason bad = read_message(self->record, end, &message);
     if (bad != NULL)
         return bad;
@@ -118,7 +127,9 @@ static int open_wrapper(Records *self, const Message *wrapper, int magic)
         return walk_corrupt(self, resume, "a compressed message set without a value");
     if (codec == 3 && magic == 0)
         codec = LZ4_WITHOUT_HEADER_CHECK;
-    if (inflate_body(self, resume, codec, wrapper->value, wrapper->value_length) < 0)
+    Packed packed = {.at = wrapper->value, .length = wrapper->value_length, .codec = codec,
+                     .limit = self->max_inflated, .resume = resume};
+    if (inflate_body(self, &packed) < 0)
         return -1;
     return survey(self, magic, wrapper->offset);
 }

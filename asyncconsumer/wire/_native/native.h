@@ -35,10 +35,23 @@ typedef struct {
 
 PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight);
 
+enum { WORK_BETWEEN_PAUSES = 4 << 20 }; /* bytes decompressed before the event loop runs again */
+
 /* --- walk.c, batch.c, legacy.c: from batch to batch, from record to record -------------------------- */
+
+/* A compressed body, and what is known of it. */
+typedef struct {
+    const uint8_t *at;                /* NULL: there is none */
+    int64_t length;
+    int codec;
+    int64_t limit;                    /* bytes that it may decompress to */
+    int64_t resume;                   /* the offset behind it, where to go on if it is damaged */
+    int64_t size;                     /* bytes that it did decompress to */
+} Packed;
 
 typedef struct {
     PyObject_HEAD
+    PyObject *weakrefs;
     PyObject *topic, *partition;      /* shared by every record */
     Py_buffer view;                   /* view.obj is NULL once released */
     Py_ssize_t size;
@@ -65,7 +78,17 @@ typedef struct {
     Py_ssize_t aborted_at;
     PyObject *aborting;               /* set of the producers inside an aborted transaction */
 
-    PyObject *room;                   /* bytearray with the inflated body in hand, or NULL */
+    PyObject *bodies;                 /* the cache that decompressed bodies are charged to, or NULL */
+    bool charged;                     /* it knows of us */
+    Packed packed;                    /* the body in hand, compressed */
+    PyObject *room;                   /* Slab with the decompressed body in hand, or a part of it, or NULL */
+    const uint8_t *body_start;        /* of what is in memory of it */
+    int64_t body_at;                  /* and where in the body that is */
+    bool away;                        /* records of the body are to come that are not in memory */
+    int64_t position;                 /* where in the body these begin */
+    int64_t over;                     /* bytes behind the last record that are not in memory any more */
+    int64_t worked;                   /* bytes decompressed since the event loop last ran */
+    bool gentle, paused;              /* whether to stop for the event loop; whether that is why it stopped */
     PyObject *lent;                   /* list that gets a copy of every inflated body, or NULL */
     PyObject *body;                   /* the inflated body in hand if it is lent, or NULL */
     int64_t inflated_bytes;           /* of all bodies since a table was begun */
@@ -78,7 +101,7 @@ typedef struct {
 extern PyTypeObject Records_Type;
 int walk_prepare(void);
 
-/* 1: *sight is the next record; 0: there is none; -1: a Python error is set. */
+/* 1: *sight is the next record; 0: there is none, or it paused; -1: a Python error is set. */
 int walk_next(Records *self, Sight *sight);
 void walk_unread(Records *self, const Sight *sight);
 int walk_skip_corrupt(Records *self);
@@ -93,11 +116,14 @@ int walk_bad_record(Records *self, Reason reason);
 int batch_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 int legacy_open(Records *self, const uint8_t *entry, const uint8_t *entry_end);
 Reason legacy_record(Records *self, Sight *sight);
+const uint8_t *legacy_after(const Records *self, const uint8_t *at);
 
 /* --- inflate.c ------------------------------------------------------------------------------ */
 
 int inflate_prepare(void);
-int inflate_body(Records *self, int64_t resume, int codec, const uint8_t *at, int64_t length);
+int inflate_body(Records *self, const Packed *packed);
+int inflate_again(Records *self);
+bool inflate_evict(Records *self);
 void inflate_let_go(Records *self);
 int inflate_lend(Records *self);
 

@@ -64,12 +64,13 @@ static PyObject *sorted_aborted(PyObject *given)
 static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObject **data)
 {
     static char *names[] = {"data", "topic", "partition", "offset", "end", "aborted", "check_crc",
-                            "max_inflated", "max_batch", NULL};
-    PyObject *topic = NULL, *partition = NULL, *aborted = Py_None;
+                            "max_inflated", "max_batch", "bodies", NULL};
+    PyObject *topic = NULL, *partition = NULL, *aborted = Py_None, *bodies = Py_None;
     int check_crc = 1;
     long long offset = 0, end = INT64_MAX, max_inflated = 64 << 20, max_batch = 128 << 20;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$UO!LLOpLL:Records", names, data, &topic,
-                                     &PyLong_Type, &partition, &offset, &end, &aborted, &check_crc, &max_inflated, &max_batch))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$UO!LLOpLLO:Records", names, data, &topic,
+                                     &PyLong_Type, &partition, &offset, &end, &aborted, &check_crc, &max_inflated, &max_batch,
+                                     &bodies))
         return -1;
     if (topic == NULL || partition == NULL) {
         PyErr_SetString(PyExc_TypeError, "Records() needs topic and partition");
@@ -90,6 +91,8 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
     self->max_inflated = max_inflated;
     self->max_batch = max_batch;
     self->leader_epoch = -1;
+    if (bodies != Py_None)
+        self->bodies = Py_NewRef(bodies);
     if (aborted != Py_None) {
         self->aborted = sorted_aborted(aborted);
         self->aborting = PySet_New(NULL);
@@ -141,11 +144,13 @@ static int records_traverse(Records *self, visitproc visit, void *arg)
     Py_VISIT(self->view.obj);
     Py_VISIT(self->error); /* its traceback may hold frames that hold us */
     Py_VISIT(self->lent);
+    Py_VISIT(self->bodies);
     return 0;
 }
 
 static int records_clear(Records *self)
 {
+    Py_CLEAR(self->bodies); /* who dies is seen by a weak reference: no call from here */
     walk_release(self);
     Py_CLEAR(self->error);
     Py_CLEAR(self->lent);
@@ -155,6 +160,8 @@ static int records_clear(Records *self)
 static void records_dealloc(Records *self)
 {
     PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL)
+        PyObject_ClearWeakRefs((PyObject *)self);
     records_clear(self);
     Py_CLEAR(self->topic);
     Py_CLEAR(self->partition);
@@ -184,6 +191,11 @@ static PyObject *records_skip_corrupt(Records *self, PyObject *Py_UNUSED(ignored
     return skipped < 0 ? NULL : PyLong_FromLongLong(self->floor);
 }
 
+static PyObject *records_evict(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(inflate_evict(self));
+}
+
 static PyObject *records_repr(Records *self)
 {
     return PyUnicode_FromFormat("<Records of %U[%S]: %zd bytes, next offset %lld%s>", self->topic,
@@ -197,6 +209,8 @@ static PyMethodDef records_methods[] = {
     {"skip_corrupt", (PyCFunction)records_skip_corrupt, METH_NOARGS,
      "skip_corrupt()\n--\n\nGo on behind the corrupt place; returns the offset where that is.\n\n"
      "Raises the CorruptRecords again when nobody can know where it ends (its `resume` is None)."},
+    {"evict", (PyCFunction)records_evict, METH_NOARGS,
+     "evict()\n--\n\nFree the decompressed body; the next record decompresses it again. False if it is in use."},
     {"take_columns", (PyCFunction)records_take_columns, METH_VARARGS,
      "take_columns(wanted, max_rows, max_bytes, scale, /)\n--\n\n"
      "The next records as the buffers of Arrow arrays, or None; for asyncconsumer.wire.columns."},
@@ -212,6 +226,7 @@ static PyMemberDef records_members[] = {
      "How many bytes the first batch needs, when not even that one came whole; else 0."},
     {"leader_epoch", T_INT, offsetof(Records, leader_epoch), READONLY,
      "Of the last batch seen; -1 when none had one."},
+    {"worked", T_LONGLONG, offsetof(Records, worked), 0, "Bytes decompressed since it was last set to 0."},
     {"size", T_PYSSIZET, offsetof(Records, size), READONLY, "Bytes of the record set."},
     {NULL, 0, 0, 0, NULL},
 };
@@ -220,10 +235,11 @@ PyTypeObject Records_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.wire._records.Records",
     .tp_doc = PyDoc_STR("Records(data, *, topic, partition, offset=0, end=2**63-1, aborted=None, check_crc=True, "
-                        "max_inflated=67108864, max_batch=134217728)\n--\n\n"
+                        "max_inflated=67108864, max_batch=134217728, bodies=None)\n--\n\n"
                         "Iterate over one partition's record set, decoding on the way.\n\n"
                         "See asyncconsumer.wire.records.Records, the same in Python."),
     .tp_basicsize = sizeof(Records),
+    .tp_weaklistoffset = offsetof(Records, weakrefs),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = records_new,
     .tp_dealloc = (destructor)records_dealloc,

@@ -2,6 +2,8 @@
 
 #include "stream.h"
 
+enum { RECORDS_BETWEEN_PAUSES = 8192 };
+
 static PyTypeObject Step_Type;
 
 void step_finish(Step *self)
@@ -44,6 +46,7 @@ static int ask_for_more(Step *self)
     AsyncRecords *stream = self->stream;
     self->state = WAITING;
     stream->waiting = self;
+    stream->handed_out = 0;
     PyObject *awaitable = PyObject_CallNoArgs(stream->refill);
     if (awaitable == NULL)
         return -1;
@@ -79,13 +82,31 @@ static inline PyObject *in_hand(AsyncRecords *stream)
     if (current == NULL)
         return NULL;
     Py_INCREF(current);
+    current->gentle = true;
     PyObject *record = records_next(current);
+    current->gentle = false;
     if (record != NULL) {
+        stream->handed_out++;
         stream->last_offset = current->given;
         stream->in_hand = true;
     }
     Py_DECREF(current);
     return record;
+}
+
+/* As `await asyncio.sleep(0)` does. The next send() goes on as if the step began again. */
+static PySendResult yield_to_loop(Step *self, PyObject **result)
+{
+    AsyncRecords *stream = self->stream;
+    self->state = PAUSED;
+    stream->waiting = self;
+    stream->handed_out = 0;
+    if (stream->current != NULL) {
+        stream->current->worked = 0;
+        stream->current->paused = false;
+    }
+    *result = Py_NewRef(Py_None);
+    return PYGEN_NEXT;
 }
 
 /* Whether refill() is to be asked in place of raising the error that is set; if not, an error is set. */
@@ -135,6 +156,8 @@ static PySendResult step_advance(Step *self, PyObject **result)
             PyErr_SetNone(PyExc_StopAsyncIteration);
             return failed(self);
         }
+        if (!late && self->stream->handed_out >= RECORDS_BETWEEN_PAUSES)
+            return yield_to_loop(self, result);
         PyObject *answer = late ? NULL : in_hand(self->stream);
         late = 0; /* refill() is asked once: what it gives may be handed out */
         if (answer != NULL) {
@@ -146,6 +169,8 @@ static PySendResult step_advance(Step *self, PyObject **result)
             return failed(self);
         if (self->stream->ended)
             continue;
+        if (self->stream->current != NULL && self->stream->current->paused)
+            return yield_to_loop(self, result);
         if (ask_for_more(self) < 0)
             return failed(self);
         switch (PyIter_Send(self->inner, Py_None, &answer)) {
@@ -191,6 +216,10 @@ static PySendResult step_send(Step *self, PyObject *value, PyObject **result)
     self->running = true;
     if (self->state == FRESH)
         outcome = step_begin(self, result);
+    else if (self->state == PAUSED) {
+        self->stream->waiting = NULL;
+        outcome = step_advance(self, result);
+    }
     else {
         PyObject *answer;
         outcome = PyIter_Send(self->inner, value, &answer);

@@ -22,9 +22,10 @@ typedef struct {
     PyObject *recover;     /* asked of an error whether refill() has better records; or NULL */
     bool ended;
     bool in_hand;          /* a record was handed out, and none asked for since */
+    int handed_out;        /* records since the event loop last had a chance to run */
 } AsyncRecords;
 
-enum State { FRESH, WAITING, DONE };
+enum State { FRESH, WAITING, PAUSED, DONE };
 
 struct Step {
     PyObject_HEAD

@@ -27,7 +27,7 @@ int walk_prepare(void)
 
 void walk_release(Records *self)
 {
-    self->at = self->end = self->record = self->body_end = NULL;
+    self->at = self->end = self->record = self->body_end = self->body_start = NULL;
     self->left = 0;
     inflate_let_go(self);
     Py_CLEAR(self->body);
@@ -58,7 +58,7 @@ int walk_corrupt_because(Records *self, int64_t resume, PyObject *reason)
     Py_XDECREF(after);
     if (error == NULL)
         return -1;
-    self->left = 0;
+    self->left = self->over = 0;
     self->record = self->body_end = NULL;
     Py_XSETREF(self->error, error);
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
@@ -123,7 +123,7 @@ static int open_entry(Records *self)
 {
     const uint8_t *entry = self->at;
     int64_t there = self->end - entry;
-    self->inflated = false;
+    self->inflated = self->away = false;
     Py_CLEAR(self->body);
     if (there == 0)
         return 0;
@@ -176,14 +176,28 @@ static inline bool is_beyond(const Records *self)
     return self->end - self->at >= HEAD_TO_MAGIC && self->at[16] == 2 && int64_at(self->at) >= self->ceiling;
 }
 
+/* Whether it is time for the event loop, as far as the reader lets it run. */
+static inline bool is_time_to_pause(Records *self)
+{
+    self->paused = self->gentle && self->worked >= WORK_BETWEEN_PAUSES;
+    return self->paused;
+}
+
 int walk_next(Records *self, Sight *sight)
 {
+    self->paused = false;
     if (self->error != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(self->error), self->error);
         return -1;
     }
     for (;;) {
         while (self->left > 0) {
+            if (self->record == self->body_end && self->away) {
+                if (is_time_to_pause(self))
+                    return 0;
+                if (inflate_again(self) < 0)
+                    return -1;
+            }
             int found = next_of_batch(self, sight);
             if (found > 0 && sight->offset >= self->ceiling) {
                 self->floor = sight->floor_before;
@@ -193,9 +207,10 @@ int walk_next(Records *self, Sight *sight)
             if (found != 0)
                 return found;
         }
-        if (self->record != self->body_end) {
-            int64_t over = self->body_end - self->record;
+        if (self->record != self->body_end || self->over > 0) {
+            int64_t over = self->over + (self->body_end - self->record);
             self->record = self->body_end;
+            self->over = 0;
             return walk_corrupt(self, self->last_offset + 1, "%lld bytes after its last record",
                                 (long long)over);
         }
@@ -203,6 +218,8 @@ int walk_next(Records *self, Sight *sight)
             walk_release(self);
             return 0;
         }
+        if (is_time_to_pause(self))
+            return 0;
         const uint8_t *entry = self->at;
         int opened = open_entry(self);
         if (opened < 0) {

@@ -1,5 +1,7 @@
 import gzip
 import os
+import struct
+import zlib
 from types import ModuleType
 
 import cramjam
@@ -18,7 +20,12 @@ def inflated(
     codec: int, source: bytes, limit: int = 1 << 24, room: bytearray | None = None
 ) -> bytes:
     room = bytearray() if room is None else room
-    return bytes(room[: inflate(codec, memoryview(source), room, limit)])
+
+    def room_of(size: int) -> bytearray:
+        room.extend(bytes(max(0, size - len(room))))
+        return room
+
+    return bytes(room[: inflate(codec, memoryview(source), room_of, limit)])
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
@@ -178,3 +185,75 @@ def test_running_out_of_memory_for_a_record_does_not_lose_it() -> None:
     with pytest.raises(MemoryError):
         without_memory()
     assert [record.offset for record in found] == [1, 2]
+
+
+# --- work is bounded as well as memory -----------------------------------------------------------
+
+XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+TINY_BLOCKS = {
+    "no bytes": struct.pack(">i", 0),
+    "an empty block": struct.pack(">i", 1) + b"\0",
+    "one byte": struct.pack(">i", 3) + b"\1\0x",
+}
+
+
+@pytest.mark.parametrize("block", TINY_BLOCKS.values(), ids=TINY_BLOCKS)
+def test_very_many_snappy_blocks_are_refused_before_one_is_decompressed(
+    monkeypatch: pytest.MonkeyPatch, block: bytes
+) -> None:
+    looked_at = 0
+
+    def measured(_: memoryview) -> int:
+        nonlocal looked_at
+        looked_at += 1
+        return 0
+
+    monkeypatch.setattr(cramjam.snappy, "decompress_raw_len", measured)
+    monkeypatch.setattr(cramjam.snappy, "decompress_raw_into", pytest.fail)
+    source = XERIAL + block * (2**20 // len(block))
+    with pytest.raises(BadCompression, match="snappy data of more than 8192 blocks in"):
+        inflated(2, source)
+    assert looked_at == 8192
+
+
+def test_snappy_blocks_are_not_made_all_at_once() -> None:
+    source = memoryview(XERIAL + TINY_BLOCKS["one byte"] * 100)
+    blocks = compression._snappy_blocks(source)
+    assert bytes(next(blocks)) == b"\1\0x"
+    assert len(list(blocks)) == 99
+
+
+def test_as_many_snappy_blocks_as_a_producer_writes() -> None:
+    data = bytes(1024) * 4000 + os.urandom(2**20)
+    for block in (1024, 32 * 1024):  # the least that its library has, and the usual
+        assert inflated(2, xerial(data, block)) == data
+
+
+def test_snappy_that_claims_what_it_cannot_hold_takes_no_room() -> None:
+    room = bytearray()
+    with pytest.raises(BadCompression, match="bad snappy data"):
+        inflated(2, b"\x80\x80\x80\x08" + b"\0a", room=room)  # 16 MiB of two bytes
+    assert not room
+    assert inflated(2, compress(2, bytes(10**6))) == bytes(10**6)
+
+
+def test_gzip_of_very_many_members_is_refused_after_some() -> None:
+    member = gzip.compress(b"")
+    assert inflated(1, member * 256) == b""
+    with pytest.raises(BadCompression, match="more than 256 members"):
+        inflated(1, member * 257)
+
+
+def test_gzip_goes_on_where_a_piece_ends() -> None:
+    data = os.urandom(200_000) + bytes(5_000_000) + os.urandom(200_000)
+    assert inflated(1, gzip.compress(data)) == data
+    assert inflated(1, gzip.compress(data) + gzip.compress(TEXT)) == data + TEXT
+
+
+def test_gzip_of_empty_blocks_is_left_to_zlib() -> None:
+    """Of which some other libraries take seconds for a megabyte: they make a table for each."""
+    head, end = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\1\0\0\xff\xff" + bytes(8)
+    four_fixed_blocks = b"\x02\x08\x20\x80\x00"
+    assert zlib.decompress(head + four_fixed_blocks + end, 31) == b""
+    assert inflated(1, head + four_fixed_blocks * 50_000 + end) == b""
+    assert compression._CODECS[1].into is compression._gzip_into

@@ -1,0 +1,81 @@
+"""Well compressed records of many partitions, read in lockstep, within a small budget."""
+
+from collections.abc import AsyncIterable, Sequence
+from typing import Any
+
+import psutil
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import OffsetRange, RangeReader, SimpleConsumer
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.consumer.real import consumer
+
+PARTITIONS, RECORDS, SIZE = 16, 6, 4 * 2**20  # 24 MiB of each partition, 384 MiB in all
+ALLOWED = 150 * 2**20  # a body, the records in hand, and what an allocator keeps
+
+
+async def write(kafka: KafkaHandle, topic: str, compression: str) -> None:
+    """One batch of some kilobytes to each partition."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers,
+        compression_type=compression,
+        max_batch_size=2 * RECORDS * SIZE,
+        max_request_size=2 * RECORDS * SIZE,
+    ) as producer:
+        for partition in range(PARTITIONS):
+            batch = producer.create_batch()
+            for number in range(RECORDS):
+                value = b"%d" % number + bytes(SIZE)
+                assert batch.append(key=None, value=value, timestamp=None)
+            sent = await producer.send_batch(batch, topic, partition=partition)
+            await sent
+
+
+class Memory:
+    """How much more this process has than in the beginning."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._before = self._process.memory_info().rss
+
+    def check(self) -> None:
+        growth = self._process.memory_info().rss - self._before
+        assert growth < ALLOWED, f"{growth >> 20} MiB more"
+
+
+async def read_in_lockstep(streams: Sequence[AsyncIterable[Any]]) -> None:
+    memory, seen = Memory(), 0
+    iterators = [aiter(stream) for stream in streams]
+    for number in range(RECORDS):
+        for iterator in iterators:
+            record = await anext(iterator)
+            assert (record.offset, record.value[:1]) == (number, b"%d" % number)
+            seen += 1
+            del record
+            memory.check()
+    assert seen == PARTITIONS * RECORDS
+
+
+@pytest.mark.parametrize(("compression", "budget"), [("lz4", 2**22), ("zstd", 2**20)])
+async def test_streams_of_a_consumer(kafka: KafkaHandle, compression: str, budget: int) -> None:
+    topic = await kafka.topic(partitions=PARTITIONS, config={"max.message.bytes": str(2**24)})
+    await write(kafka, topic, compression)
+    async with consumer(kafka, topic, group_id=kafka.group(), max_buffered_bytes=budget) as one:
+        streams = []
+        async for stream in one.partitions():
+            streams.append(stream)
+            if len(streams) == PARTITIONS:
+                break
+        await read_in_lockstep(streams)
+
+
+async def test_streams_without_a_group(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic(partitions=PARTITIONS)
+    await write(kafka, topic, "zstd")
+    servers = kafka.bootstrap_servers
+    async with SimpleConsumer(servers) as simple:
+        await read_in_lockstep([simple.read(topic, one) for one in range(PARTITIONS)])
+    ranges = [OffsetRange(topic, one, 0, RECORDS) for one in range(PARTITIONS)]
+    async with RangeReader(servers, max_buffered_bytes=2**20) as reader:
+        await read_in_lockstep([reader.read(one) for one in ranges])

@@ -1,0 +1,91 @@
+"""Which decompressed bodies stay in memory, and what that means for fetches."""
+
+import pytest
+
+from asyncconsumer.chunks.bodies import BodyCache
+from asyncconsumer.chunks.budget import Budget
+
+pytestmark = pytest.mark.fast
+
+
+class Reader:
+    def __init__(self, *, busy: bool = False) -> None:
+        self.busy = busy
+        self.evicted = 0
+
+    def evict(self) -> bool:
+        self.evicted += not self.busy
+        return not self.busy
+
+
+def test_the_least_recently_decompressed_goes_first() -> None:
+    cache = BodyCache(100)
+    first, second, third = Reader(), Reader(), Reader()
+    for one in (first, second):
+        cache.make_room(one)
+        assert cache.hold(one, 40, False) == 40
+    cache.hold(first, 40, False)  # it has gone on to another body
+    cache.hold(third, 40, False)
+    assert (first.evicted, second.evicted, third.evicted) == (0, 1, 0)
+    assert cache.size == 80
+
+
+def test_one_body_may_be_larger_than_the_limit() -> None:
+    cache, one, other = BodyCache(100), Reader(), Reader()
+    assert cache.hold(one, 1000, False) == 1000
+    assert one.evicted == 0
+    cache.make_room(other)
+    assert one.evicted == 1
+    assert cache.size == 0
+
+
+def test_what_is_in_use_stays() -> None:
+    cache, lent, idle, new = BodyCache(100), Reader(busy=True), Reader(), Reader()
+    cache.hold(lent, 80, False)
+    cache.hold(idle, 10, False)
+    cache.hold(new, 50, False)
+    assert (lent.evicted, idle.evicted) == (0, 1)
+    assert cache.size == 130
+
+
+def test_what_was_evicted_comes_back_in_parts_that_fit_together() -> None:
+    cache = BodyCache(10 * 2**20)
+    readers = [Reader() for _ in range(20)]
+    for one in readers:
+        assert cache.hold(one, 8 * 2**20, False) == 8 * 2**20
+    for one in readers:
+        assert cache.hold(one, 8 * 2**20, True) == 2**19
+    assert cache.size == 10 * 2**20
+    before = [one.evicted for one in readers]
+    for one in readers:  # and nobody evicts anybody any more
+        cache.hold(one, 2**19, False)
+    assert [one.evicted for one in readers] == before
+
+
+def test_who_is_alone_gets_all_of_it_back() -> None:
+    cache, one = BodyCache(100), Reader()
+    cache.hold(one, 1000, False)
+    assert cache.hold(one, 1000, True) == 1000
+
+
+def test_fetches_evict_idle_bodies_down_to_a_quarter() -> None:
+    budget = Budget(1000)
+    slow, idle, reading = Reader(), Reader(), Reader()
+    budget.bodies.hold(slow, 600, False)
+    budget.bodies.hold(idle, 100, False)
+    budget.bodies.hold(reading, 100, False)
+    assert budget.free == 1000  # idle bodies are no reason not to fetch
+    budget.take(500)
+    assert (slow.evicted, idle.evicted, reading.evicted) == (1, 0, 0)
+    assert budget.used + budget.bodies.size <= 1000
+    budget.take(500)
+    assert (idle.evicted, reading.evicted) == (0, 0)
+    budget.bodies.hold(slow, 100, True)
+    assert (idle.evicted, budget.bodies.size) == (1, 200)
+
+
+def test_a_fetch_does_not_evict_what_is_being_read() -> None:
+    budget, reading = Budget(1000), Reader()
+    budget.bodies.hold(reading, 5000, False)
+    budget.take(700)
+    assert reading.evicted == 0
