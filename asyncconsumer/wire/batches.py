@@ -10,6 +10,7 @@ from asyncconsumer.wire.record import Headers
 HEAD: Final = 61  # everything before the records
 _LEAST_RECORD: Final = 7
 _LEAST_HEADER: Final = 2
+_MOST_HEADERS: Final = 1 << 16  # of one record: of each two bytes three objects would be made
 _LAST_CODEC: Final = 4
 _FIELDS: Final = Struct(">qiibIhiqqqhii")
 
@@ -193,6 +194,8 @@ def _headers(reader: Reader) -> Headers:
         fail("a negative number of headers")
     if count > (reader.end - reader.at) // _LEAST_HEADER:
         fail("more headers than fit the record")
+    if count > _MOST_HEADERS:
+        fail(f"more than {_MOST_HEADERS} headers")
     pairs = []
     for _ in range(count):
         name = reader.sized("header key", reader.signed())

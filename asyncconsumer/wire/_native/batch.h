@@ -9,6 +9,7 @@ enum {
     BATCH_HEAD = 61,      /* all of a batch before its records */
     LEAST_RECORD = 7,     /* length, attributes, two deltas, two lengths, number of headers */
     LEAST_HEADER = 2,
+    MOST_HEADERS = 1 << 16, /* of one record: of each two bytes three objects would be made */
 };
 
 static inline bool is_utf8(const uint8_t *at, int64_t length)
@@ -49,6 +50,8 @@ static inline Reason check_headers(Reader *r, int64_t count)
         return "a negative number of headers";
     if (count > left_in(r) / LEAST_HEADER)
         return "more headers than fit the record";
+    if (count > MOST_HEADERS)
+        return "more than 65536 headers";
     for (; count > 0; count--) {
         const uint8_t *at;
         int32_t length;

@@ -288,3 +288,17 @@ def test_every_byte_of_a_batch_may_be_any_byte(decoder: ModuleType) -> None:
             data = cut(good, at, to=bytes([byte]))
             with contextlib.suppress(CorruptRecords):
                 list(read(decoder, data, check_crc=False, aborted=[(0, 0)]))
+
+
+def test_a_record_has_so_many_headers_at_the_most(decoder: ModuleType) -> None:
+    """Two bytes each would become three objects each: of a megabyte, a hundred."""
+    for count in (2**16, 2**16 + 1):
+        fields = b"\0\0\0" + b"\1\1" + varint(count) + b"\0\1" * count
+        body = compress(1, varint(len(fields)) + fields)
+        found = read(decoder, batch(body, codec=1, count=1))
+        if count == 2**16:
+            (one,) = found
+            assert one.headers == (("", None),) * count
+        else:
+            with pytest.raises(CorruptRecords, match="a record with more than 65536 headers"):
+                next(found)
