@@ -9,9 +9,9 @@ async with RangeReader(bootstrap_servers) as reader:
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from asyncconsumer.config import EngineConfig, split
+from asyncconsumer.config import EngineConfig, check_names, split
 from asyncconsumer.errors import ConfigError, OffsetNotThere
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.lookup import list_offset
@@ -24,6 +24,8 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.many import each
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
+_OWN_OPTIONS: Final = ("retry_timeout_ms", "max_buffered_bytes")
+
 
 class RangeReader:
     """Reads ranges of offsets, any number of them, side by side.
@@ -33,9 +35,15 @@ class RangeReader:
     log raises OffsetNotThere.
     """
 
+    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - for their names
+        """Check the names of options before `__init__` would miss bootstrap_servers."""
+        named = {"bootstrap_servers": servers[0]} if servers else {}
+        check_names({**options, **named}, _OWN_OPTIONS)
+        return super().__new__(cls)
+
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str] = "",
+        bootstrap_servers: str | Sequence[str],
         *,
         retry_timeout_ms: int = 60_000,
         max_buffered_bytes: int = 32 * 2**20,
@@ -47,8 +55,7 @@ class RangeReader:
             retry_timeout_ms=retry_timeout_ms,
             max_buffered_bytes=max_buffered_bytes,
         )
-        own = ("retry_timeout_ms", "max_buffered_bytes")
-        connection, self._fetch_config = split(options, own=own)
+        connection, self._fetch_config = split(options, _OWN_OPTIONS)
         self._session = Session(
             connection, patience_ms=retry_timeout_ms, max_body_bytes=max_buffered_bytes
         )

@@ -8,7 +8,14 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from asyncconsumer.config import FetchConfig, check_together, one_of, split, whole_number
+from asyncconsumer.config import (
+    FetchConfig,
+    check_names,
+    check_together,
+    one_of,
+    split,
+    whole_number,
+)
 from asyncconsumer.errors import (
     BrokerError,
     ConfigError,
@@ -33,6 +40,7 @@ from asyncconsumer.wire import accel
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
 OFFSET_RESETS: Final = ("none", "earliest", "latest")
+_OWN_OPTIONS: Final = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
 _LEADER_TRIES: Final = 3
 _LEADER_WAITS: Final = (1.0, 2.0)  # seconds between them, the first and the longest
 
@@ -61,9 +69,15 @@ class SimpleConsumer:
     is borne for ``retry_timeout_ms``; then it is raised.
     """
 
+    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - for their names
+        """Check the names of options before `__init__` would miss bootstrap_servers."""
+        named = {"bootstrap_servers": servers[0]} if servers else {}
+        check_names({**options, **named}, _OWN_OPTIONS)
+        return super().__new__(cls)
+
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str] = "",
+        bootstrap_servers: str | Sequence[str],
         *,
         auto_offset_reset: str = "none",
         on_skip: Callable[[Skipped], None] | None = None,
@@ -74,9 +88,8 @@ class SimpleConsumer:
         whole_number("retry_timeout_ms", retry_timeout_ms, 0)
         if on_skip is not None and not callable(on_skip):
             raise ConfigError(f"on_skip must be a function of one argument, got {on_skip!r}")
-        own = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
         options["bootstrap_servers"] = bootstrap_servers
-        connection, self._fetch_config = split(options, own)
+        connection, self._fetch_config = split(options, _OWN_OPTIONS)
         self._retry_timeout_ms = retry_timeout_ms
         self._session = Session(connection, patience_ms=retry_timeout_ms)
         self._policy = ReadPolicy(

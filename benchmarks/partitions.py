@@ -146,7 +146,7 @@ async def stream(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operat
     async with joined(cluster, partitions) as one:
 
         async def operation() -> None:
-            one.stream(8)
+            one.streams(8)
 
         yield operation
 

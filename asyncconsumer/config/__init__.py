@@ -5,7 +5,7 @@ from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig, MemberConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
-from asyncconsumer.config.options import check_together, split
+from asyncconsumer.config.options import check_names, check_together, split
 from asyncconsumer.config.reading import ReadingConfig
 from asyncconsumer.config.texts import truth_of, whole_of
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
@@ -19,6 +19,7 @@ __all__ = [
     "MemberConfig",
     "ReadingConfig",
     "ZooKeeperConfig",
+    "check_names",
     "check_together",
     "one_of",
     "parse_servers",

@@ -37,12 +37,18 @@ def split(
 
     Raises for an option that none of them has, and for options that do not go together.
     """
-    refuse_tls_options(options)
-    refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
+    check_names(options, own)
     left = given(options)
     connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
     check_together(connection, fetch)
     return connection, fetch
+
+
+def check_names(options: Mapping[str, Any], own: Iterable[str]) -> None:
+    """Raise for a name of which a reader has no option, or if there are no servers."""
+    refuse_tls_options(options)
+    refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
+    given(options)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +57,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises if there are no servers.
     """
     left = {name: value for name, value in options.items() if value is not None}
-    if not left.get("bootstrap_servers"):
+    if "bootstrap_servers" not in left:
         raise ConfigError("bootstrap_servers is missing: name at least one as 'host:port'")
     return left
 

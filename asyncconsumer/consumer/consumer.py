@@ -166,13 +166,13 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
             copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
 
-    def stream(self, number: int) -> list[Reading[K, V]]:
+    def streams(self, number: int) -> list[Reading[K, V]]:
         """So many streams that divide what is ours, to be read by as many tasks.
 
         With `stop_at` those without any end with the last, for a rebalance may bring one.
         """
         whole_number("the number of streams", number, 1)
-        self.config.reading.refuse("stream()", "max_records", "idle_timeout_ms")
+        self.config.reading.refuse("streams()", "max_records", "idle_timeout_ms")
         there = self._there
         streams = [there.open_stream(there.kind) for _ in range(number)]
         self._route(Spread(streams))
@@ -207,7 +207,9 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
 
     def _check_undivided(self) -> None:
         if type(self._rebalancer.streams) is not Routes:
-            raise ConfigError("stream() or partitions() has divided what is read: go on with those")
+            raise ConfigError(
+                "streams() or partitions() has divided what is read: go on with those"
+            )
 
     @property
     def _whole(self) -> Reading[K, V]:

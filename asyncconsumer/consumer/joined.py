@@ -1,10 +1,10 @@
 """What becomes of a wish: a member, its stream, and who follows and commits."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.config import ConsumerConfig
@@ -142,13 +142,11 @@ async def join(
     topics: TopicCheck, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
 ) -> Joined:
     """Begin to read what is wished for, with tasks of that scope."""
-    wish = topics.wish
-    kafka, manager = connected.kafka, connected.manager
+    wish, kafka, manager = topics.wish, connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(wish, config, given, coordinator, connected, scope)
-    store = _store(config, given, coordinator, membership, connected)
-    told = ToldStore(store, given.interceptors) if given.interceptors else store
-    committer = Committer(told, manager.events.counts)
+    store = _told_store(config, given, coordinator, membership, connected)
+    committer = Committer(store, manager.events.counts)
 
     def nothing_comes() -> bool:
         """Whether there is nothing to read, and not only no way to it."""
@@ -168,19 +166,12 @@ async def join(
     following: Following = Following(who, membership, committer, rebalancer)
     commits = config.auto_commit and given.commits(config)
     async with AsyncExitStack() as stack:
-        if not isinstance(membership, GrouplessMembership | ZooKeeperMembership):
-            await stack.enter_async_context(membership)
-            # virtual time stands still while a callback runs, so nothing can block that loop
-            if config.member.heartbeat_thread and given.outside.virtual_clock() is None:
-                await stack.enter_async_context(_watchdog(config, membership))
+        await _enter(stack, config, given, membership)
         following.start(scope, config.member.auto_commit_interval_ms if commits else None)
-        onlookers = [scope.start(topics.run(lambda: bool(rebalancer.reading)), "check topics")]
-        most = config.member.max_poll_interval_ms
-        if most is not None and not isinstance(membership, GrouplessMembership):
-            limit = leave_when_exceeded(following, coordinator.group_id, most)
-            onlookers.append(scope.start(limit, "poll interval"))
-        if config.reading.progress:
-            onlookers.append(scope.start(Bar(named(wish), rebalancer, manager).run(), "progress"))
+        onlookers = [
+            scope.start(work, name)
+            for name, work in _onlookers(config, topics, membership, following, manager)
+        ]
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
         return Joined(
             wish,
@@ -196,14 +187,42 @@ async def join(
         )
 
 
+async def _enter(
+    stack: AsyncExitStack, config: ConsumerConfig, given: Given, membership: Member
+) -> None:
+    """Open a member of a group that Kafka coordinates, and the thread that keeps its session."""
+    if isinstance(membership, GrouplessMembership | ZooKeeperMembership):
+        return
+    await stack.enter_async_context(membership)
+    # virtual time stands still while a callback runs, so nothing can block that loop
+    if config.member.heartbeat_thread and given.outside.virtual_clock() is None:
+        await stack.enter_async_context(_watchdog(config, membership))
+
+
+def _onlookers(
+    config: ConsumerConfig,
+    topics: TopicCheck,
+    membership: Member,
+    following: Following,
+    manager: FetchManager,
+) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """What looks at a consumer while it reads, by the names of the tasks."""
+    rebalancer, most = following.rebalancer, config.member.max_poll_interval_ms
+    yield "check topics", topics.run(lambda: bool(rebalancer.reading))
+    if most is not None and not isinstance(membership, GrouplessMembership):
+        group_id = config.member.group_id or ""
+        yield "poll interval", leave_when_exceeded(following, group_id, most)
+    if config.reading.progress:
+        yield "progress", Bar(named(topics.wish), rebalancer, manager).run()
+
+
 def store_without_members(
     config: ConsumerConfig, given: Given, connected: Connected
 ) -> OffsetStore:
     """Where the offsets of the group are, for who is no member of it."""
     kafka = connected.kafka
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
-    store = _store(config, given, coordinator, ManualMembership(()), connected)
-    return ToldStore(store, given.interceptors) if given.interceptors else store
+    return _told_store(config, given, coordinator, ManualMembership(()), connected)
 
 
 def _early(config: ConsumerConfig) -> bool:
@@ -280,6 +299,18 @@ def _membership(
         randomness=given.outside.randomness,
         suspensions=Suspensions(given.outside.clock_offsets),
     )
+
+
+def _told_store(
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    membership: Member,
+    connected: Connected,
+) -> OffsetStore:
+    """The store, with interceptors that are told of its commits."""
+    store = _store(config, given, coordinator, membership, connected)
+    return ToldStore(store, given.interceptors) if given.interceptors else store
 
 
 def _store(

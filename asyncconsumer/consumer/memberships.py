@@ -20,7 +20,8 @@ from asyncconsumer.group.assignors import (
 from asyncconsumer.group.classic import ClassicMembership
 from asyncconsumer.group.classic_config import ClassicGroupConfig
 from asyncconsumer.group.fallback import FallbackMembership
-from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
+from asyncconsumer.group.kip848 import ConsumerGroupMembership
+from asyncconsumer.group.kip848_config import ConsumerGroupConfig
 from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.model import Address, Identity
 from asyncconsumer.net.cluster import Cluster

@@ -69,8 +69,7 @@ class Cursor:
     former_ids: set[UUID] = field(default_factory=set)
     replica: tuple[int, float] | None = None  # node to read from in place of the leader, till when
     shuns_replicas_until: float = -inf
-    high_watermark: int = -1
-    last_stable_offset: int = -1
+    ends: tuple[int, int] = (-1, -1)  # high watermark, last stable offset; as they were last told
     begun: int | None = None  # where reading began, or went on after a jump; once that is known
 
     @classmethod
@@ -107,7 +106,17 @@ class Cursor:
 
     def learn_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
         """Its broker told where the log ends, and where the first open transaction begins."""
-        self.high_watermark, self.last_stable_offset = high_watermark, last_stable_offset
+        self.ends = high_watermark, last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of the log, or -1."""
+        return self.ends[0]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of an open transaction, or the end of the log; or -1."""
+        return self.ends[1]
 
     def advance(self, offset: int, read_epoch: int) -> None:
         """Records up to there, of that leader epoch, were fetched."""

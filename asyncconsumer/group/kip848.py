@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from dataclasses import dataclass
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
@@ -17,10 +16,8 @@ from uuid import UUID
 
 from aiokafka.protocol.api import Request
 
-from asyncconsumer.config.checks import whole_number
 from asyncconsumer.errors import (
     BrokerError,
-    ConfigError,
     ConsumerError,
     ConsumerProtocolUnsupported,
     FencedInstanceId,
@@ -34,6 +31,7 @@ from asyncconsumer.group.conversation import (
     Words,
     reaction,
 )
+from asyncconsumer.group.kip848_config import ConsumerGroupConfig
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.session_timeout import session_timeout_ms
 from asyncconsumer.group.subscription import Subscription
@@ -56,30 +54,6 @@ _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_LEAVE: Final = 5.0
 _WITH_REGEXES: Final = 1  # the first version of heartbeats that may have one
 _NOTHING_NEW: Final = Words()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupConfig:
-    """A member of a group of KIP-848. Names are Kafka's.
-
-    The session timeout is the coordinator's: ``session_timeout_ms`` is what to assume where it does
-    not tell. ``rebalance_timeout_ms`` is how long we may take to let go of partitions.
-    """
-
-    group_id: str
-    group_instance_id: str | None = None
-    group_remote_assignor: str | None = None
-    rebalance_timeout_ms: int = 300_000
-    client_rack: str = ""
-    session_timeout_ms: int = 45_000
-
-    def __post_init__(self) -> None:
-        if not self.group_id:
-            raise ConfigError("group_id is empty: a group needs a name")
-        if self.group_instance_id == "":
-            raise ConfigError("group_instance_id is empty: leave it out, or give each member one")
-        for name in ("rebalance_timeout_ms", "session_timeout_ms"):
-            whole_number(name, getattr(self, name), 1)
 
 
 class ConsumerGroupMembership:

@@ -18,6 +18,7 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.metadata import Topic
 from asyncconsumer.net.opening import open_connection
 from asyncconsumer.net.partition_writer import Outcome, PartitionWriter, ProducerRecord
+from asyncconsumer.tasks.start import start_task
 from asyncconsumer.wire.messages import MetadataRequest
 
 
@@ -77,7 +78,7 @@ class Producer:
         async with asyncio.TaskGroup() as group:
             for tp, some in placed.items():
                 work = self._writer(tp).write(some, outcomes)
-                group.create_task(work, name=f"produce to {tp}")
+                start_task(group, work, f"produce to {tp}")
         self._stale |= {one.topic for one in records if isinstance(outcomes[one], ConsumerError)}
         return outcomes
 

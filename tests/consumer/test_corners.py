@@ -249,8 +249,8 @@ async def test_a_listener_is_told_that_there_is_no_place_to_begin_at() -> None:
 @simulated([1])
 async def test_what_is_divided_is_read_by_its_parts_only() -> None:
     async with world() as cluster, consumer(cluster) as one:
-        one.stream(2)
-        for way in (one.__aiter__, one.batches, one.chunks, one.partitions, lambda: one.stream(2)):
+        one.streams(2)
+        for way in (one.__aiter__, one.batches, one.chunks, one.partitions, lambda: one.streams(2)):
             with pytest.raises(ConfigError, match="has divided what is read"):
                 way()
 
@@ -277,7 +277,7 @@ async def test_one_task_at_a_time_waits_for_the_next(first: str, second: str) ->
 async def test_streams_have_no_idle_timeout_of_their_own() -> None:
     async with world() as cluster, consumer(cluster, idle_timeout_ms=100) as one:
         with pytest.raises(ConfigError, match="idle_timeout_ms is for one reader"):
-            one.stream(2)
+            one.streams(2)
 
 
 @simulated([1, 2])
@@ -314,7 +314,7 @@ async def test_what_was_fetched_beyond_the_end_is_not_committed(way: str, policy
         async with consumer(cluster, stop_at={AT: 3}, commit_policy=policy) as one:
             source: Any = one
             if way != "records":
-                source = one.stream(1)[0] if way == "stream" else getattr(one, way)()
+                source = one.streams(1)[0] if way == "stream" else getattr(one, way)()
             async for _ in source:
                 pass
             assert await one.position(AT) == 3

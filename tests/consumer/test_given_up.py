@@ -184,7 +184,7 @@ async def test_what_comes_late_is_read_by_a_stream_that_has_a_reader() -> None:
             await two.wait_assigned()
             while len(one.assignment) != 2:
                 await asyncio.sleep(0.1)
-            for number, stream in enumerate(one.stream(2)):
+            for number, stream in enumerate(one.streams(2)):
                 tasks.create_task(read(stream, number * 2.0))
             await ended.wait()
         assert sorted(got) == [
@@ -198,7 +198,7 @@ async def test_a_stream_for_which_there_is_no_partition_ends_at_once() -> None:
         given: dict[str, Any] = {"partitions": [AT], "group_id": None, "stop_at": "end"}
         little = {"max_buffered_bytes": 2**16, "max_partition_fetch_bytes": 2**12}
         async with consumer(cluster, (), **given, **little) as one:
-            streams = one.stream(3)
+            streams = one.streams(3)
             for stream in reversed(streams):
                 found = [record.offset async for record in stream]
                 assert len(found) == (2_000 if stream is streams[0] else 0)
@@ -336,11 +336,11 @@ async def test_several_readers_have_no_end_and_no_transaction_in_common() -> Non
     async with world(1) as cluster:
         async with consumer(cluster, commit_policy="manual", max_records=3) as one:
             with pytest.raises(ConfigError, match="max_records is for one reader"):
-                one.stream(2)
+                one.streams(2)
             with pytest.raises(ConfigError, match="max_records is for one reader"):
                 one.partitions()
         async with consumer(cluster, commit_policy="manual") as other:
-            other.stream(2)
+            other.streams(2)
             with pytest.raises(ConfigError, match="has divided what is read"):
                 other.transaction(Producer())
 

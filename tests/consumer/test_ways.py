@@ -83,7 +83,7 @@ async def test_streams_divide_what_there_is(kafka: KafkaHandle) -> None:
     async with consumer(kafka, topic, group_id=group) as one, asyncio.TaskGroup() as tasks:
         readers = [
             tasks.create_task(read(stream, into))
-            for stream, into in zip(one.stream(2), found, strict=True)
+            for stream, into in zip(one.streams(2), found, strict=True)
         ]
         await until(lambda: sum(map(len, found)) == 400)
         parts = [{record.partition for record in each} for each in found]
@@ -130,9 +130,9 @@ async def test_who_reads_in_one_way_cannot_choose_another(kafka: KafkaHandle) ->
     async with consumer(kafka, partitions=partitions(topic, 0)) as one:
         await next_of(one)
         with pytest.raises(ConfigError, match="read in another way"):
-            one.stream(2)
+            one.streams(2)
         with pytest.raises(ConfigError, match="number of streams"):
-            one.stream(0)
+            one.streams(0)
 
 
 # --- an end --------------------------------------------------------------------------------------

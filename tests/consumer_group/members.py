@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
+from asyncconsumer.group.kip848 import ConsumerGroupMembership
+from asyncconsumer.group.kip848_config import ConsumerGroupConfig
 from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.brokers import Brokers

@@ -11,7 +11,8 @@ from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.session import Session
 from asyncconsumer.following import Following
-from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
+from asyncconsumer.group.kip848 import ConsumerGroupMembership
+from asyncconsumer.group.kip848_config import ConsumerGroupConfig
 from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator

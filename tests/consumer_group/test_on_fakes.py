@@ -14,7 +14,7 @@ from asyncconsumer.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
 )
-from asyncconsumer.group.kip848 import ConsumerGroupConfig
+from asyncconsumer.group.kip848_config import ConsumerGroupConfig
 from asyncconsumer.group.subscription import Pattern
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.clock import simulated

@@ -10,7 +10,8 @@ from typing import Any, Final
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConnectFailed, ConnectionLost, ConsumerError
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.group.kip848 import ConsumerGroupConfig, ConsumerGroupMembership
+from asyncconsumer.group.kip848 import ConsumerGroupMembership
+from asyncconsumer.group.kip848_config import ConsumerGroupConfig
 from asyncconsumer.group.subscription import Topics
 from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.brokers import Brokers, Traffic

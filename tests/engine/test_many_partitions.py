@@ -80,7 +80,7 @@ async def streams(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]
     async with joined(cluster, number) as one:
 
         async def operation() -> None:
-            one.stream(4)
+            one.streams(4)
 
         yield operation
 

@@ -71,7 +71,7 @@ def test_what_nobody_told_the_end_of_is_not_taken_for_read() -> None:
     sights = [Sight(cursor, cast("Fetcher", SimpleNamespace(hindrance=None)), [])]
     stalls.look(sights, 0.0)
     assert kinds(stalls.look(sights, 10.0)) == [Stalled]  # its broker was never asked for it
-    cursor.high_watermark = 5
+    cursor.learn_end(5)
     assert kinds(stalls.look(sights, 11.0)) == [Recovered]  # there is nothing to read
 
 

@@ -33,7 +33,7 @@ async def commits(consumer: Consumer) -> None:
     await consumer.committed({"orders"})  # error: arg-type
     consumer.commit()  # error: unused-coroutine
     consumer.batches("10")  # error: arg-type
-    consumer.stream()  # error: call-arg
+    consumer.streams()  # error: call-arg
     consumer.seek("orders", 5)  # error: arg-type
     consumer.pause([HERE])  # error: arg-type
     TopicPartition("orders", "0")  # error: arg-type

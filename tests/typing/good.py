@@ -88,7 +88,7 @@ async def consumer_of_bytes() -> None:
             assert_type(list(chunk), list[Record])
         async for partition in consumer.partitions():
             assert_type(partition, Reading[bytes, bytes])
-        assert_type(consumer.stream(2), list[Reading[bytes, bytes]])
+        assert_type(consumer.streams(2), list[Reading[bytes, bytes]])
         assert_type(await consumer.commit(), dict[TopicPartition, int])
         await consumer.commit({HERE: 5, TopicPartition("orders", 1): Offset(7, metadata="x")})
         assert_type(await consumer.committed(), dict[TopicPartition, int | None])
