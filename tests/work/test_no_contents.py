@@ -49,7 +49,11 @@ def own(data: bytes) -> int:
     raise ValueError(f"no number: {data!r}")
 
 
-@pytest.mark.parametrize("wanted", [Order, Plain, own, int64, list, dict[str, int]], ids=str)
+@pytest.mark.parametrize(
+    "wanted",
+    [Order, Plain, own, int64, list, dict[str, int]],
+    ids=lambda kind: getattr(kind, "__name__", str(kind)),
+)
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_what_does_not_deserialize_is_not_shown(wanted: Any, part: Any) -> None:
     read = deserializer_of(wanted).reader(part)
@@ -159,7 +163,7 @@ POLICIES = [{"dead_letter_topic": "dead"}, {"on_error": "skip"}, {"on_error": "s
 
 
 @pytest.mark.parametrize("retry", [None, Retry(3, backoff_ms=1)], ids=["once", "three times"])
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda kind: getattr(kind, "__name__", str(kind)))
 def test_a_handlers_traceback_is_in_the_log_once_and_on_no_page(
     policy: dict[str, Any], retry: Retry | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,7 +179,7 @@ def test_a_handlers_traceback_is_in_the_log_once_and_on_no_page(
 
 
 @pytest.mark.parametrize("handle", [takes_order, takes_number])
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda kind: getattr(kind, "__name__", str(kind)))
 def test_a_record_that_does_not_deserialize_is_in_no_log_and_on_no_page(
     policy: dict[str, Any], handle: Handle, caplog: pytest.LogCaptureFixture
 ) -> None:
