@@ -13,7 +13,7 @@ from asyncconsumer.config import ClassicConfig, ConnectionConfig
 
 pytestmark = pytest.mark.fast
 
-SERVERS = {"bootstrap_servers": "k:9092", "security_protocol": "SSL"}
+SERVERS: dict[str, Any] = {"bootstrap_servers": "k:9092", "security_protocol": "SSL"}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ SERVERS = {"bootstrap_servers": "k:9092", "security_protocol": "SSL"}
 )
 def test_files_of_tls_are_answered_with_how_to_make_a_context(name: str) -> None:
     with pytest.raises(ConfigError, match=f"no {name}: give ssl_context.*create_ssl_context") as it:
-        Consumer("t", group_id="g", **SERVERS, **{name: "hunter2"})  # type: ignore[arg-type]
+        Consumer("t", group_id="g", **SERVERS, **{name: "hunter2"})
     assert "hunter2" not in str(it.value)
     with pytest.raises(ConfigError, match="create_ssl_context"):
         SimpleConsumer(**SERVERS, **{name: "hunter2"})
@@ -58,7 +58,7 @@ def test_the_names_of_java_are_answered_as_well(name: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         ClassicConfig.from_properties({"zookeeper.connect": "z", "group.id": "g", name: "x"})
     with pytest.raises(ConfigError, match=told):
-        Consumer("t", group_id="g", **SERVERS, **{name: "x"})  # type: ignore[arg-type]
+        Consumer("t", group_id="g", **SERVERS, **{name: "x"})
 
 
 def test_a_host_name_check_has_advice_of_its_own() -> None:
