@@ -33,9 +33,9 @@ test: $(VENV)/.ready  ## run every test, against real Kafka and ZooKeeper
 	$(say) 'every test, against real servers'
 	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
-test-fast: $(VENV)/.ready  ## run the tests that need no server
-	$(say) 'the tests that need no server'
-	@$(BIN)/python -m pytest -m fast $(ARGS)
+test-fast: $(VENV)/.ready  ## run the quick tests that need no server
+	$(say) 'the quick tests that need no server'
+	@$(BIN)/python -m pytest -m 'fast and not slow' --numprocesses=auto $(ARGS)
 
 check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
 	$(say) 'ruff: style and likely bugs'

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -80,8 +81,18 @@ def pytest_configure(config: pytest.Config) -> None:
 _FIRST: Final = ("spark_source/test_source", "test_readme", "spark/", "spark_source/", "group/")
 
 
+SLOW: Final = frozenset(
+    line
+    for line in Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest: whoever has it last would be waited for."""
+    for item in items:
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
 
     def place(item: pytest.Item) -> int:
         within = item.nodeid.removeprefix("tests/")

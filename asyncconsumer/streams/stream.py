@@ -14,6 +14,7 @@ from asyncconsumer.errors import ConsumerError, ConsumerTimeout
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.streams.taking import Taking
+from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
 from asyncconsumer.wire.pauses import pause_after_work
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
@@ -77,6 +77,7 @@ class Stream:
         self._on_hold: set[TopicPartition] = set()
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
+        self._log = QuietLog(logging.getLogger(__name__))
         self._records = accel.AsyncRecords(self._refill, clock)
         if fence is not None:
             self._records.deadline = -inf  # nothing is certain before it was asked
@@ -165,7 +166,7 @@ class Stream:
         if self._as_chunk and (held := self._held) is not None and held is not self._unseen:
             again[held.partition] = acknowledged[held.partition]
         if again:
-            _log.warning(
+            self._log.warning(
                 "delivering again from %s: %s did not acknowledge it",
                 ", ".join(f"{tp}@{at}" for tp, at in again.items()),
                 "its reader" if task is None else f"task {task.get_name()!r}",
