@@ -68,5 +68,7 @@ async def reading(consumer: Consumer[Any, Any]) -> AsyncIterator[list[int]]:
 
 
 async def next_of(consumer: Consumer[Any, Any]) -> int:
-    """The value of the next record."""
-    return int((await anext(aiter(consumer))).value or b"")
+    """The value of the next record, which is done with then."""
+    async for record in consumer:
+        return int(record.value or b"")
+    raise AssertionError("the consumer has ended")

@@ -54,7 +54,7 @@ async def test_a_seek_while_a_listener_takes_its_time_is_done_at_once(kafka: Kaf
         one.seek(first, 90)
         assert await one.position(first) == 90
         assert await next_of(one) == 180
-        assert (await one.commit())[first] == 90
+        assert (await one.commit())[first] == 91  # with what is in hand
         listener.go_on.set()
         assert await one.wait_assigned() == {first, second}
 
@@ -72,7 +72,7 @@ async def test_what_is_revoked_may_be_committed_and_what_ends_as_well(kafka: Kaf
     options = {"group_id": kafka.group(), "enable_auto_commit": False}
     async with consumer(kafka, topic, listener=Committing(), **options) as one:
         await take(one, 4)
-    assert committed == [{at: 3}, {at: 7}]
+    assert committed == [{at: 4}, {at: 7}]
     async with consumer(kafka, topic, **options) as other:
         assert await take(other, 1) == [7]
 
@@ -123,11 +123,11 @@ async def test_after_a_seek_to_the_beginning_commits_begin_there(kafka: KafkaHan
     await send(kafka, topic, range(100))
     async with consumer(kafka, topic, group_id=kafka.group(), enable_auto_commit=False) as one:
         await take(one, 51)
-        assert await one.commit() == {at: 50}
+        assert await one.commit() == {at: 51}
         one.seek_to_beginning()
         await one.commit()
         await take(one, 11)
-        assert await one.commit() == {at: 10}
+        assert await one.commit() == {at: 11}
 
 
 async def test_a_store_that_fails_is_told_of_and_ends_nothing(kafka: KafkaHandle) -> None:
@@ -139,7 +139,7 @@ async def test_a_store_that_fails_is_told_of_and_ends_nothing(kafka: KafkaHandle
         with pytest.raises(StoreFailed, match="database is locked"):
             await one.commit()
         store.trouble = None
-        assert await one.commit() == {at: 4} == store.kept
+        assert await one.commit() == {at: 5} == store.kept
 
 
 async def test_two_changes_at_once_are_made_one_after_the_other(kafka: KafkaHandle) -> None:

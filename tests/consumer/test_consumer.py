@@ -70,11 +70,16 @@ async def test_a_record_in_hand_is_finished_before_its_partition_goes(kafka: Kaf
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(2), 2)
     async with consumer(kafka, topic, group_id=group) as first:
-        in_hand = await next_of(first)
+        records = aiter(first)
+
+        async def next_value() -> int:
+            return int((await anext(records)).value or b"")
+
+        in_hand = await next_value()
         async with consumer(kafka, topic, group_id=group) as second:
             await asyncio.sleep(1)  # there is nothing to wait for: nothing must happen
             assert len(first.assignment) == 2
-            asking = asyncio.get_running_loop().create_task(next_of(first))
+            asking = asyncio.get_running_loop().create_task(next_value())
             await until(lambda: len(second.assignment) == 1)
             last = await asking if in_hand in _owned(second) else await next_of(second)
             assert last == 1 - in_hand
@@ -202,7 +207,8 @@ async def test_ends_and_times(kafka: KafkaHandle) -> None:
         assert found[both[1]] is None
         assert (first := found[both[0]]) is not None
         assert first.offset == 0
-        records = [await anext(aiter(one)) for _ in range(10)]
+        iterator = aiter(one)
+        records = [await anext(iterator) for _ in range(10)]
         assert first.timestamp in {record.timestamp for record in records if record.offset == 0}
 
 
@@ -320,7 +326,7 @@ async def test_interceptors_see_records_and_commits(kafka: KafkaHandle) -> None:
     async with consumer(kafka, topic, interceptors=[Counting()], **options) as one:
         assert await take(one, 3) == [0, 1, 2]
         await one.commit()
-    assert seen == [0, 1, 2, {at: 2}]
+    assert seen == [0, 1, 2, {at: 3}]
 
 
 async def test_values_are_deserialized_and_what_cannot_be_says_where_it_is(
@@ -339,10 +345,11 @@ async def test_values_are_deserialized_and_what_cannot_be_says_where_it_is(
     def broken(data: bytes) -> int:
         raise ValueError("no")
 
+    options["group_id"] = kafka.group()
     async with Consumer(
         topic, bootstrap_servers=servers, value_deserializer=broken, **options
     ) as other:
-        with pytest.raises(DeserializationFailed, match=rf"value of {topic}\[0\]@0.*no") as told:
+        with pytest.raises(DeserializationFailed, match=rf"value of {topic}\[0\]@0") as told:
             await anext(aiter(other))
         assert told.value.record.value == b"5"  # type: ignore[attr-defined] # a record
 
@@ -369,8 +376,9 @@ async def test_a_record_waits_for_its_schema_and_comes_again_if_the_registry_was
                 await anext(aiter(one))
             assert told.value.retriable
             assert await one.commit() in ({}, {TopicPartition(topic, 0): 0})
-            assert [(await anext(aiter(one))).value for _ in "ab"] == ["a", "b"]
-            assert await one.commit() == {TopicPartition(topic, 0): 1}
+            messages = aiter(one)
+            assert [(await anext(messages)).value for _ in "ab"] == ["a", "b"]
+            assert await one.commit() == {TopicPartition(topic, 0): 2}
 
 
 async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:

@@ -55,10 +55,10 @@ async def test_offsets_are_where_the_group_keeps_them(kafka_zk: KafkaWithZooKeep
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
         async with in_zookeeper(kafka_zk, topic, group_id=group) as one:
             await take(one, 8)
-        assert await nodes.offsets() == {TopicPartition(topic, 0): 7}
+        assert await nodes.offsets() == {TopicPartition(topic, 0): 8}
         storage = {"offsets_storage": "kafka"}  # and in ZooKeeper: dual commit is on by default
         async with in_zookeeper(kafka_zk, topic, group_id=group, **storage) as two:
-            assert await next_of(two) == 7
+            assert await next_of(two) == 8
             assert await two.commit({TopicPartition(topic, 0): 12})
         assert await nodes.offsets() == {TopicPartition(topic, 0): 12}
 

@@ -145,7 +145,7 @@ async def test_what_time_may_mend_comes_again_and_what_is_bad_does_not() -> None
     with pytest.raises(DeserializationFailed, match="refused") as told:
         await anext(world.reading)
     assert told.value.retriable
-    with pytest.raises(DeserializationFailed, match=r"t\[0\]@0.*bad") as told:
+    with pytest.raises(DeserializationFailed, match=r"t\[0\]@0") as told:
         await anext(world.reading)
     assert not told.value.retriable
     assert await world.offsets() == [1, 2, 100, 101, 102]

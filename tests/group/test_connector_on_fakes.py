@@ -125,14 +125,15 @@ async def test_a_new_topic_of_the_same_name_is_committed_anew() -> None:
         world.cluster.append("t", 0, 10)
         async with world.connector() as connector:
             stream: Any = await only(await connector.create_message_streams({"t": 1}))
+            records = aiter(stream)
             for _ in range(10):
-                await anext(aiter(stream))
+                await anext(records)
             await asyncio.sleep(3)
             assert world.committed(T0) == 9
             world.cluster.recreate_topic("t")
             world.cluster.append("t", 0, 3)
             for _ in range(3):
-                assert Told.of((await anext(aiter(stream))).value).incarnation == 2
+                assert Told.of((await anext(records)).value).incarnation == 2
             await asyncio.sleep(3)
             assert world.committed(T0) == 2
 
@@ -146,7 +147,7 @@ async def test_decoders_make_messages_and_leave_none_alone() -> None:
                 {"t": 1}, key_decoder=json.loads, value_decoder=lambda value: value.split(b"/")[0]
             )
             stream = streams["t"][0]
-            told = await anext(aiter(stream))
+            told = await anext(stream)
             assert (told.topic, told.offset, told.key, told.value) == ("t", 0, None, b"t")
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1):

@@ -19,7 +19,7 @@ LATEST: Any = {"auto_offset_reset": "largest"}
 
 async def next_offset(stream: Any) -> int:
     async with asyncio.timeout(30):
-        record = await anext(aiter(stream))
+        record = await anext(stream)
     offset: int = record.offset
     return offset
 
@@ -86,7 +86,7 @@ async def test_a_new_topic_is_read_and_committed_though_the_old_one_was_being_re
             world.cluster.append("t", 0, 5)
             await asyncio.sleep(10)  # by now it is known to be new: the old records are gone
             for offset in range(5):
-                record = await anext(aiter(stream))
+                record = await anext(stream)
                 assert (Told.of(record.value).incarnation, record.offset) == (2, offset)
             await asyncio.sleep(5)
             assert world.committed(T0) == 4
