@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from asyncconsumer.group.conversation import Conversation, Standing
+from asyncconsumer.group.conversation import Conversation, Standing, Timeouts
 from asyncconsumer.group.kip848 import ConsumerGroupMembership
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.model import Identity, TopicPartition
@@ -31,7 +31,12 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def letting_go_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Conversation, "_must_let_go", lambda self, since: inf)
+    right = Timeouts.end
+
+    def end(self: Timeouts, start: float, timeout: float) -> float:
+        return inf if timeout == self.rebalance else right(self, start, timeout)
+
+    patch.setattr(Timeouts, "end", end)
 
 
 def it_is_acknowledged_before_the_receipt(patch: pytest.MonkeyPatch) -> None:

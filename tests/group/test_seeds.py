@@ -73,8 +73,7 @@ async def world() -> AsyncIterator[tuple[FakeCluster, FakeZooKeeper, Controller,
 
 async def read(stream: MessageStream[Any, Any], count: int) -> list[int]:
     async with asyncio.timeout(60):
-        records = aiter(stream)
-        return [(await anext(records)).offset for _ in range(count)]
+        return [(await anext(stream)).offset for _ in range(count)]
 
 
 @simulated(range(10))
