@@ -11,6 +11,7 @@ import pytest
 from asyncconsumer.group.conversation import Conversation, Standing, Timeouts
 from asyncconsumer.group.kip848 import ConsumerGroupMembership
 from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.topic_watch import Partitions
 from asyncconsumer.model import Identity, TopicPartition
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalancer import Rebalancer
@@ -40,7 +41,13 @@ def letting_go_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def it_is_acknowledged_before_the_receipt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Conversation, "give", Conversation.settle)
+    right = Conversation.give
+
+    def give(self: Conversation, goal: Partitions) -> None:
+        right(self, goal)
+        self.settle(goal)
+
+    patch.setattr(Conversation, "give", give)
 
 
 def who_was_fenced_joins_again_as_if_nothing_was_lost(patch: pytest.MonkeyPatch) -> None:
