@@ -509,7 +509,8 @@ class Walk:
         if left[0] == 0 and how == "error":
             raise Failed(offset)
         if left[0] == 0 and how == "cancel":
-            await asyncio.Event().wait()
+            await asyncio.sleep(5)
+            raise Failed(offset)  # wait_for of Python 3.11 may swallow a cancellation
         self.done.add(offset)
         return left[0] == 0
 
