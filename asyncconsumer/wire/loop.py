@@ -89,10 +89,10 @@ class Loop(Generic[T]):
 
     def __del__(self) -> None:
         if self._begun:
-            self._iteration.left(self._exit(_frame(1)))
+            self._iteration.left(self._exit(_frame(0).f_back))
 
-    def _exit(self, frame: FrameType) -> Exit:
-        if not self._frame:
+    def _exit(self, frame: FrameType | None) -> Exit:
+        if not self._frame or frame is None:
             return "unknown"
         if id(frame) == self._frame and _instruction(frame) == _POP_TOP:
             return "break"
