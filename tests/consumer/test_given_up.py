@@ -15,7 +15,6 @@ from asyncconsumer.errors import ConfigError, CorruptRecords
 from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.wire import accel
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast
@@ -365,7 +364,6 @@ async def chunks(one: Consumer[Any, Any], work: Callable[[int], Any]) -> None:
             await work(record.offset)
 
 
-@pytest.mark.skipif(accel.name == "pure", reason="needs the compiled loop")
 @pytest.mark.parametrize("read", [records, batches, chunks])
 @pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
 @pytest.mark.parametrize("failure", ["error", "timeout"])
