@@ -13,7 +13,7 @@ MODULES = sorted((ROOT / "asyncconsumer").rglob("*.py"))
 
 
 def too_big(tree: ast.Module, lines: int) -> Iterator[str]:
-    if lines > 400:
+    if lines > 500:
         yield f"a module of {lines} lines"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -37,8 +37,8 @@ def test_the_limits_can_be_exceeded() -> None:
     crowded = "class C:\n    def f(self):\n" + "".join(
         f"        self.a{n} = 1\n" for n in range(16)
     )
-    assert list(too_big(ast.parse(long_function + crowded), 401)) == [
-        "a module of 401 lines",
+    assert list(too_big(ast.parse(long_function + crowded), 501)) == [
+        "a module of 501 lines",
         "f() of 61 lines",
         "class C holding 16 things",
     ]

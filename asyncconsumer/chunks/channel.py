@@ -162,9 +162,7 @@ class Channel:
 
         Data that keeps coming must not starve the other tasks, so it lets them run now and then.
         """
-        if self._since_breath >= _BYTES_BETWEEN_BREATHS:
-            self._since_breath = 0
-            await asyncio.sleep(0)
+        await self.breathe()
         while True:
             if (chunk := self.pop_now()) is not None:
                 self._since_breath += chunk.size + _BYTES_BETWEEN_BREATHS // _POPS_BETWEEN_BREATHS
@@ -177,6 +175,12 @@ class Channel:
             self._readable.clear()
             await self._readable.wait()
             self._since_breath = 0
+
+    async def breathe(self) -> None:
+        """Let other tasks run if much was popped since they last did."""
+        if self._since_breath >= _BYTES_BETWEEN_BREATHS:
+            self._since_breath = 0
+            await asyncio.sleep(0)
 
     def _keeps_back(self) -> bool:
         """Whether something of what is on hold waits: the end comes after it."""

@@ -7,7 +7,7 @@ async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as
 
 import re
 import warnings
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
@@ -146,6 +146,30 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         """
         return self._whole.batches(max_records, max_wait_ms)
 
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
+    ) -> dict[TopicPartition, list[Message[K, V]]]:
+        """Return the records that are there, by partition; wait so long if there are none.
+
+        With `partitions`, only these are read, until the next call. What a call returned is
+        acknowledged by the next call, or by `commit`.
+        """
+        self._check_callable("getmany()")
+        return await self._whole.getmany(
+            *partitions, timeout_ms=timeout_ms, max_records=max_records
+        )
+
+    async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
+        """Return the next record, of these partitions if any are given.
+
+        The next call acknowledges it, and so does `commit`.
+        """
+        self._check_callable("getone()")
+        return await self._whole.getone(*partitions)
+
+    def _check_callable(self, name: str) -> None:
+        self.config.reading.refuse(name, "max_records", "idle_timeout_ms", "stop_at")
+
     def chunks(self) -> AsyncIterator[accel.Records]:
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         return self._whole.chunks()
@@ -238,6 +262,7 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
             weakly(self.commit) if reading.commit_policy == "manual" else None,
             self._limit,
             read_again=weakly(self._read_again),
+            select=weakly(self._select),
         )
         return Reading(stream, how, partition)
 
@@ -248,6 +273,11 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
 
     def _read_again(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._skip_to(self._there.transactions.back_to(offsets))
+
+    def _select(self, partitions: Collection[TopicPartition] | None) -> bool:
+        if partitions:
+            self._check_undivided()
+        return self._rebalancer.select(partitions)
 
     def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._rebalancer.seek(offsets)

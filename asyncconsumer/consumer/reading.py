@@ -1,6 +1,7 @@
 """A stream as its user reads it: records, batches, chunks or Arrow, and what is done to them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
@@ -9,13 +10,14 @@ from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.consumer.poison import Poison
 from asyncconsumer.errors import (
+    ClosedError,
     ConfigError,
     CorruptRecords,
     DeserializationFailed,
 )
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.serdes import Deserializer
-from asyncconsumer.streams.batched import Batched, first_offsets
+from asyncconsumer.streams.batched import Batched, Waits, first_offsets
 from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.stream import LoopSource
 from asyncconsumer.streams.taking import Taking
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Way = Literal["records", "batches", "chunks", "arrow"]
-"""What a loop iterates over."""
+Way = Literal["records", "batches", "calls", "chunks", "arrow"]
+"""What a loop iterates over; "calls" are those of `getmany`."""
 
 
 class _Messages(Generic[K, V]):
@@ -46,6 +48,12 @@ class _Messages(Generic[K, V]):
 
     def __anext__(self) -> Awaitable[Message[K, V]]:
         return self._reading.next_message()
+
+
+class _Returned:
+    """What `getmany` returned last, as the source of an iteration."""
+
+    in_hand = False
 
 
 class InWork(NamedTuple):
@@ -79,6 +87,7 @@ class How(NamedTuple):
     commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # what a message's does
     limit: Limit | None
     read_again: Callable[[Mapping[TopicPartition, int]], None]  # from there on
+    select: Callable[[Collection[TopicPartition] | None], bool]  # what to hand out; if it changed
 
     @property
     def as_it_is(self) -> bool:
@@ -115,6 +124,8 @@ class Reading(Generic[K, V]):
         self._bad: Bad | None = None  # not dealt with yet
         stream.keep_back(self._not_handed_out)
         self._by_hand = stream.iteration(self, self._prepare)
+        self._returned = _Returned()
+        self._calls = stream.iteration(self._returned, partial(self._prepare, way="calls"))
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         if self._how.nothing:
@@ -191,30 +202,75 @@ class Reading(Generic[K, V]):
         """
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
-        take = partial(self._next_batch, max_records, max_wait_ms / 1000)
+        waits = Waits(None, max_wait_ms / 1000)
+        take = partial(self._next_batch, max_records, lambda: waits)
         return self._loop(Taking(take), partial(self._prepare, way="batches"))
 
-    async def _next_batch(self, max_records: int, seconds: float) -> list[Message[K, V]] | None:
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
+    ) -> dict[TopicPartition, list[Message[K, V]]]:
+        """Return the messages that are there, by partition; wait so long if there are none.
+
+        With `partitions`, only these are read, until the next call. What a call returned is
+        acknowledged by the next call, or by `commit`.
+        """
+        whole_number("timeout_ms", timeout_ms, 0)
+        whole_number("max_records", max_records, 1)
+        found: dict[TopicPartition, list[Message[K, V]]] = {}
+        for message in await self._get(partitions, timeout_ms / 1000, max_records):
+            tp = TopicPartition(message.topic, message.partition)
+            found.setdefault(tp, []).append(message)
+        return found
+
+    async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
+        """Return the next message, of these partitions if any are given.
+
+        The next call acknowledges it, and so does `commit`.
+        """
+        return (await self._get(partitions, None, 1))[0]
+
+    async def _get(
+        self, partitions: Sequence[TopicPartition], seconds: float | None, max_records: int
+    ) -> list[Message[K, V]]:
+        self._calls.begin()
+        if self._how.select(partitions or None):
+            self._seek_back(self._taken())  # it may be of other partitions
+        now = asyncio.get_running_loop().time
+        deadline = None if seconds is None else now() + seconds
+
+        def waits() -> Waits:
+            return Waits(None if deadline is None else max(0.0, deadline - now()), 0.0)
+
+        self._returned.in_hand = False
+        found = await self._next_batch(max_records, waits)
+        self._returned.in_hand = bool(found)
+        if not found and (seconds is None or self._stream.is_over):
+            raise ClosedError("the consumer was closed, and nothing more comes")
+        return found or []
+
+    async def _next_batch(
+        self, max_records: int, waits: Callable[[], Waits]
+    ) -> list[Message[K, V]] | None:
         limit = self._how.limit
         while self._left or not self._is_used_up():
             most = max_records if limit is None else min(max_records, limit.left)
             try:
-                self._left = self._left or await self._take(most, seconds)
+                self._left = self._left or await self._take(most, waits())
             except CorruptRecords as error:
                 await self._met(Bad(error, self._stream.in_hand))
                 continue
             if not self._left:
                 return None
             with self._stream.waiting():
-                made = await self._made_of_left()
+                made = await self._made_of_left(most)
             if made:
                 if limit is not None:
                     limit.left -= len(made)
                 return made
         return None
 
-    async def _take(self, most: int, seconds: float) -> list[accel.Record]:
-        batch = await self._stream.next_batch(most, seconds)
+    async def _take(self, most: int, waits: Waits) -> list[accel.Record]:
+        batch = await self._stream.next_batch(most, waits)
         interceptors = self._how.interceptors
         return [interceptors.on_consume(one) for one in batch] if interceptors else batch
 
@@ -248,14 +304,24 @@ class Reading(Generic[K, V]):
 
     def _prepare(self, again: bool, *, way: Way = "records") -> None:  # noqa: FBT001 - one caller
         """Seek back to what another iteration had in hand and did not acknowledge."""
-        stream, in_work = self._stream, self._in_work
+        stream = self._stream
         offsets = stream.leftover(whole=way == "chunks")
-        taken = [] if way == "batches" else [*self._left, *stream.collected]
-        if in_work is not None and way != "records":
-            taken = [in_work.record, *taken]
-        for more in (first_offsets(taken), stream.unacknowledged() if again else {}):
-            for tp, offset in more.items():
-                offsets[tp] = min(offset, offsets.get(tp, offset))
+        more = [self._taken(way), stream.unacknowledged() if again else {}]
+        for tp, offset in (item for each in more for item in each.items()):
+            offsets[tp] = min(offset, offsets.get(tp, offset))
+        self._seek_back(offsets)
+        if way != "calls":
+            self._how.select(None)
+
+    def _taken(self, way: Way | None = None) -> Mapping[TopicPartition, int]:
+        """Return where to read what was taken, not handed out, and is of no use in another way."""
+        in_batches = way in ("batches", "calls")
+        taken = [] if in_batches else [*self._left, *self._stream.collected]
+        if self._in_work is not None and way != "records":
+            taken = [self._in_work.record, *taken]
+        return first_offsets(taken)
+
+    def _seek_back(self, offsets: Mapping[TopicPartition, int]) -> None:
         if offsets:
             self._in_work, self._left, self._bad = None, [], None
             self._how.read_again(offsets)
@@ -287,13 +353,13 @@ class Reading(Generic[K, V]):
             value = await value
         return Message.of(record, key, value, self._how.commit)
 
-    async def _made_of_left(self) -> list[Message[K, V]]:
+    async def _made_of_left(self, most: int) -> list[Message[K, V]]:
         """What is left of a batch, without what is poison; what comes before that goes first."""
         self._left = [one for one in self._left if self._stream.batch_has(one)]  # and not lost
         made: list[Message[K, V]] = []
         waited, poison = self._waits, self._how.poison
-        left = len(self._left)
-        for at, record in enumerate(self._left):
+        left = min(most, len(self._left))
+        for at, record in enumerate(self._left[:most]):
             try:
                 made.append(await self._waited(record) if self._waits else self._made(record))
             except DeserializationFailed as error:

@@ -55,6 +55,7 @@ class Rebalancer:
         self._policy = Policy(auto_offset_reset, auto_commit, grace, listeners, ends, rewind)
         self._change = Change()
         self._paused: set[TopicPartition] = set()  # also while they are not ours
+        self._selected: frozenset[TopicPartition] | None = None  # only these are read
         self._reading = Ours()
         self._told: dict[TopicPartition, int] = {}  # as finished, the last time
         self._epoch = 0
@@ -168,7 +169,7 @@ class Rebalancer:
         one, routed = event.partition, self._reading[event.partition]
         start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
         routed.stream.forget(one)
-        if one in self._paused:
+        if self._is_paused(one):
             routed.stream.hold([one])
         routed.stream.begin(one, start)
         self._offsets.forget([one])
@@ -187,6 +188,21 @@ class Rebalancer:
         """Go on with these."""
         self._paused.difference_update(partitions)
         self._say_paused([one for one in partitions if one in self._reading])
+
+    def select(self, partitions: Collection[TopicPartition] | None) -> bool:
+        """Hand out records of these only; None selects all. Returns whether that is a change."""
+        self._check_ours(partitions or ())
+        selected = None if partitions is None else frozenset(partitions)
+        if selected == self._selected:
+            return False
+        self._selected = selected
+        reading = self._reading.items()
+        self._say_paused([tp for tp, r in reading if r.wanted.paused != self._is_paused(tp)])
+        return True
+
+    def _is_paused(self, tp: TopicPartition) -> bool:
+        unselected = self._selected is not None and tp not in self._selected
+        return unselected or tp in self._paused
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
@@ -224,7 +240,7 @@ class Rebalancer:
     def _say_paused(self, partitions: Collection[TopicPartition]) -> None:
         for one in partitions:
             routed = self._reading[one]
-            paused = one in self._paused
+            paused = self._is_paused(one)
             (routed.stream.hold if paused else routed.stream.release)([one])
             self._reading[one] = routed._replace(wanted=routed.wanted._replace(paused=paused))
         self._reconcile(partitions)
@@ -251,7 +267,7 @@ class Rebalancer:
         for one in self.without_offset.intersection(partitions):
             channel = self._reading[one].stream.channel
             channel.drop(one)  # an error that nobody has got yet
-            if one in self._paused:
+            if self._is_paused(one):
                 channel.hold(one)
             if not channel.closed:
                 channel.fail(one, NoCommittedOffset(one))
@@ -366,7 +382,7 @@ class Rebalancer:
     ) -> Routed:
         """To whom a partition goes, to be read from there on, up to there if it has an end."""
         stream = self.streams.of(partition, number)
-        epoch, paused = Offset.of(start).leader_epoch, partition in self._paused
+        epoch, paused = Offset.of(start).leader_epoch, self._is_paused(partition)
         if paused:
             stream.hold([partition])
         stream.begin(partition, start)

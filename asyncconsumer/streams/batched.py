@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.streams.stream import Fence, Idle, Stream
+from asyncconsumer.streams.stream import Fence, Idle, NothingYet, Stream
 from asyncconsumer.wire import accel
 
 
@@ -31,6 +31,13 @@ def first_offsets(records: Iterable[accel.Record]) -> dict[TopicPartition, Offse
     return first
 
 
+class Waits(NamedTuple):
+    """For how many seconds a batch waits."""
+
+    first: float | None  # for its first record; None waits as long as it takes
+    more: float  # for further records
+
+
 class Batched(Stream):
     """Asking for the next batch is the receipt for all of the last one, and not before.
 
@@ -51,8 +58,8 @@ class Batched(Stream):
         self._trouble: ConsumerError | None = None  # met while there was something to hand out
         self._kept_back: Callable[[], Iterable[accel.Record]] = tuple
 
-    async def next_batch(self, most: int, seconds: float) -> list[accel.Record]:
-        """Up to so many records, or none at the end; one that has begun waits so long for more.
+    async def next_batch(self, most: int, waits: Waits) -> list[accel.Record]:
+        """Return up to so many records; none at the end, or if the wait for the first is over.
 
         What was collected when somebody gave up waiting is in the next one. What was lost while
         it was collected is in none: another is begun, for that is not the end.
@@ -64,12 +71,15 @@ class Batched(Stream):
             if not self._batch and self._trouble is not None:
                 error, self._trouble = self._trouble, None
                 raise error
-            ended = await self._collect(most, seconds)
+            try:
+                ended = await self._collect(most, waits)
+            except NothingYet:
+                return []
             if not await self.is_certain():
                 return []  # what was collected stays here, unfinished
             if self._batch:
                 break
-        batch, self._batch = self._batch, []
+        batch, self._batch = self._batch[:most], self._batch[most:]
         return batch
 
     def acknowledge(self) -> None:
@@ -85,24 +95,30 @@ class Batched(Stream):
         """Whether a record or a batch was handed out that its user may not be done with."""
         return bool(self._first) or super().is_unacknowledged
 
-    async def _collect(self, most: int, seconds: float) -> bool:
+    async def _collect(self, most: int, waits: Waits) -> bool:
         """Take records, True at the end; what goes wrong after the first is told the next time."""
-        if not self._batch:
-            first = await anext(self._records, None)
-            if first is None:
-                return True
-            self._add(first)
+        now = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(seconds) as timeout:
-                while len(self._batch) < most:
-                    self._add(await anext(self._records))
-        except TimeoutError:
-            if not timeout.expired():
-                raise
+            if not self._batch:
+                self._deadline = None if waits.first is None else now() + waits.first
+                first = await anext(self._records, None)
+                if first is None:
+                    return True
+                self._add(first)
+            self._deadline = now() + waits.more
+            while len(self._batch) < most:
+                self._add(await anext(self._records))
+        except NothingYet:
+            if not self._batch and waits.first is not None:
+                raise  # without such a limit what was collected is lost, and another batch begins
         except StopAsyncIteration:
             return True  # and will be again
         except ConsumerError as error:
+            if not self._batch:
+                raise
             self._trouble = error
+        finally:
+            self._deadline = None
         return False
 
     def _add(self, record: accel.Record) -> None:

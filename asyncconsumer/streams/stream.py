@@ -45,6 +45,10 @@ class LoopSource(Source, Protocol[T_co]):
         """Return an awaitable for the next item."""
 
 
+class NothingYet(Exception):
+    """Nothing came until the deadline of a wait."""
+
+
 class Idle(NamedTuple):
     """For how long nothing need come; then a stream raises ConsumerTimeout, or may end."""
 
@@ -77,6 +81,7 @@ class Stream:
         self._on_hold: set[TopicPartition] = set()
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
+        self._deadline: float | None = None  # of the wait for the next chunk, by the loop's clock
         self._log = QuietLog(logging.getLogger(__name__))
         self._records = accel.AsyncRecords(self._refill, clock)
         if fence is not None:
@@ -352,6 +357,8 @@ class Stream:
         self._reader.asked.set()
 
     async def _next(self) -> Chunk | None:
+        if self._deadline is not None:
+            return await self._next_until(self._deadline)
         if self._idle is None:
             return await self.channel.pop()
         while True:
@@ -363,6 +370,17 @@ class Stream:
                     raise ConsumerTimeout(self._idle.ms) from None
                 if self._idle.may_end():
                     return None
+
+    async def _next_until(self, deadline: float) -> Chunk | None:
+        """Return the next chunk. After the deadline, only a chunk that is there is taken."""
+        await self.channel.breathe()  # the timeout below must not cut it short
+        try:
+            async with asyncio.timeout_at(deadline) as timeout:
+                return await self.channel.pop()
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        raise NothingYet
 
     async def _waited_at_fence(self) -> bool:
         """Wait until things may be handed out; whether the last word on that was out of date."""

@@ -144,6 +144,21 @@ async def kept(one: Any, body: Body) -> None:
             break
 
 
+async def getmany(one: Any, body: Body) -> None:
+    while True:
+        found = await one.getmany(timeout_ms=1_000_000, max_records=3)
+        leave = [await body(record.offset) for records in found.values() for record in records]
+        if any(leave):
+            return
+
+
+async def getone(one: Any, body: Body) -> None:
+    while True:
+        record = await one.getone()
+        if await body(record.offset):
+            return
+
+
 SEEN = [statement, returned, batches, arrow]  # the library sees how these are left
 UNSEEN = [
     comprehension,
@@ -155,9 +170,11 @@ UNSEEN = [
     kept,
 ]
 ALL = [*SEEN, chunks, *UNSEEN]
-WHOLE = [batches, chunks]  # acknowledged all at once
+CALLS = [getmany, getone]  # all calls are one iteration
+WHOLE = [batches, chunks, getmany]  # acknowledged all at once
 MESSAGES = [{}, {"value_deserializer": bytes}]
 every = pytest.mark.parametrize("read", ALL, ids=lambda read: read.__name__)
+every_and_calls = pytest.mark.parametrize("read", [*ALL, *CALLS], ids=lambda read: read.__name__)
 raw_or_made = pytest.mark.parametrize("options", MESSAGES, ids=["raw", "messages"])
 
 
@@ -177,7 +194,7 @@ def until(last: int, seen: list[int], fail: bool = False) -> Body:
 # --- the rule, line by line ----------------------------------------------------------------------
 
 
-@every
+@every_and_calls
 @raw_or_made
 @simulated([1])
 async def test_asking_for_the_next_acknowledges(read: Any, options: dict[str, Any]) -> None:
@@ -194,7 +211,9 @@ async def test_asking_for_the_next_acknowledges(read: Any, options: dict[str, An
 
 
 @pytest.mark.parametrize(
-    "read", [read for read in ALL if read is not comprehension], ids=lambda read: read.__name__
+    "read",
+    [read for read in (*ALL, *CALLS) if read is not comprehension],
+    ids=lambda read: read.__name__,
 )
 @raw_or_made
 @simulated([1])
@@ -252,7 +271,7 @@ async def test_an_error_acknowledges_nothing(read: Any, options: dict[str, Any])
         assert set(seen) == set(range(6))
 
 
-@every
+@every_and_calls
 @simulated([1])
 async def test_an_error_that_leaves_the_block_acknowledges_nothing(read: Any) -> None:
     async with world(6) as cluster:
@@ -274,7 +293,7 @@ async def test_a_failed_loop_is_not_acknowledged_by_the_end_of_the_block(read: A
         assert committed(cluster) == (0 if read in WHOLE else 2)
 
 
-@every
+@every_and_calls
 @simulated([1])
 async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None:
     async with world(6) as cluster:
@@ -301,7 +320,7 @@ async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None
         assert seen.count(2) == 2
 
 
-@every
+@every_and_calls
 @raw_or_made
 @pytest.mark.parametrize(
     "policy", [{}, {"enable_auto_commit": False}, {"commit_policy": "manual"}], ids=str
@@ -321,7 +340,7 @@ async def test_a_commit_by_the_reader_includes_what_is_in_hand(
         await read(one, body)
 
 
-@every
+@every_and_calls
 @simulated([1])
 async def test_a_commit_by_another_task_does_not(read: Any) -> None:
     async with world(6) as cluster, consumer(cluster, enable_auto_commit=False) as one:
@@ -338,7 +357,7 @@ async def test_a_commit_by_another_task_does_not(read: Any) -> None:
 # --- two tasks -----------------------------------------------------------------------------------
 
 
-@every
+@every_and_calls
 @simulated([1])
 async def test_a_second_task_is_refused_while_the_first_has_a_record(read: Any) -> None:
     async with world(6) as cluster, consumer(cluster) as one:

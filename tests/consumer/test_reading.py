@@ -48,6 +48,7 @@ class World:
             commit=None,
             limit=None,
             read_again=lambda offsets: None,
+            select=lambda partitions: False,
         )
         self.reading: Reading[Any, Any] = Reading(self.stream, how)
 

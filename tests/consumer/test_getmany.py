@@ -1,0 +1,239 @@
+"""Reading by calls: `getmany` and `getone`, of all or of chosen partitions, on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import TopicPartition
+from asyncconsumer.errors import ClosedError, ConfigError, DeserializationFailed, NotAssigned
+from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.cluster.groups import GroupCluster
+from tests.consumer.on_fakes import consumer
+from tests.consumer.test_acknowledgement import committed
+
+pytestmark = pytest.mark.fast
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@asynccontextmanager
+async def world(a: int = 0, b: int = 0) -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("t", 2)
+        for tp, count in ((A, a), (B, b)):
+            for _ in range(count):
+                cluster.append("t", tp.partition, 1)
+        yield cluster
+
+
+def offsets(found: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[int]]:
+    return {tp: [record.offset for record in records] for tp, records in found.items()}
+
+
+async def everything(one: Any, *partitions: TopicPartition) -> dict[TopicPartition, list[int]]:
+    """All that calls with a limit of two return."""
+    seen: dict[TopicPartition, list[int]] = {}
+    while found := await one.getmany(*partitions, timeout_ms=5_000, max_records=2):
+        assert sum(map(len, found.values())) <= 2
+        for tp, there in offsets(found).items():
+            seen.setdefault(tp, []).extend(there)
+    return seen
+
+
+@simulated([1, 2])
+async def test_all_records_come_once_and_in_order() -> None:
+    async with world(5, 4) as cluster, consumer(cluster) as one:
+        assert await everything(one) == {A: [0, 1, 2, 3, 4], B: [0, 1, 2, 3]}
+
+
+@simulated([1])
+async def test_without_a_timeout_only_what_is_there_is_returned() -> None:
+    async with world(0, 0) as cluster, consumer(cluster) as one:
+        began = asyncio.get_running_loop().time()
+        assert await one.getmany() == {}
+        assert asyncio.get_running_loop().time() == began
+        cluster.append("t", 0, 3)
+        await asyncio.sleep(5)  # for a fetch
+        assert offsets(await one.getmany()) == {A: [0, 1, 2]}
+        assert await one.getmany() == {}
+
+
+@simulated([1])
+async def test_a_call_waits_for_the_first_record_only() -> None:
+    async with world() as cluster, consumer(cluster) as one:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert await one.getmany(timeout_ms=700) == {}
+        assert loop.time() - began == pytest.approx(0.7)
+        loop.call_later(2, cluster.append, "t", 0, 1)
+        assert offsets(await one.getmany(timeout_ms=60_000)) == {A: [0]}
+        assert loop.time() - began < 10
+
+
+@simulated([1])
+async def test_calls_let_other_tasks_run() -> None:
+    async with world(300, 300) as cluster, consumer(cluster, max_partition_fetch_bytes=1) as one:
+        await asyncio.sleep(10)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            counting = tasks.create_task(count())
+            for _ in range(200):
+                await one.getmany(max_records=1)
+            counting.cancel()
+        assert turns > 1
+
+
+@simulated([1, 2])
+async def test_only_chosen_partitions_are_read() -> None:
+    async with world(3, 4) as cluster, consumer(cluster) as one:
+        await one.wait_assigned()
+        assert await everything(one, B) == {B: [0, 1, 2, 3]}
+        assert committed(cluster) == 0
+        cluster.append("t", 1, 1)
+        assert (await one.getone(A)).offset == 0
+        assert await everything(one, A) == {A: [1, 2]}
+        assert await everything(one) == {B: [4]}
+
+
+@simulated([1])
+async def test_partitions_that_are_not_read_do_not_use_up_the_budget() -> None:
+    async with GroupCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("t", 2)
+        for _ in range(400):
+            cluster.append("t", 1, 100)
+        async with consumer(
+            cluster, max_buffered_bytes=65_536, max_partition_fetch_bytes=8_000
+        ) as one:
+            await one.wait_assigned()
+            await asyncio.sleep(30)  # the other partition is fetched as far as there is room
+            assert await one.getmany(A) == {}
+            for at in range(20):
+                cluster.append("t", 0, 1)
+                found = await one.getmany(A, timeout_ms=60_000)
+                assert offsets(found) == {A: [at]}
+
+
+@simulated([1])
+async def test_a_loop_after_a_call_reads_all_partitions() -> None:
+    async with world(2, 2) as cluster, consumer(cluster) as one:
+        await one.wait_assigned()
+        await one.getmany(A, timeout_ms=5_000)
+        await one.commit()
+        seen = set()
+        async for record in one:
+            seen.add((record.partition, record.offset))
+            if len(seen) == 2:
+                break
+        assert seen == {(1, 0), (1, 1)}
+
+
+@simulated([1])
+async def test_a_loop_delivers_again_what_a_call_returned_and_nobody_acknowledged() -> None:
+    async with world(3) as cluster, consumer(cluster) as one:
+        assert offsets(await one.getmany(timeout_ms=5_000, max_records=2)) == {A: [0, 1]}
+        async for record in one:
+            assert record.offset == 0
+            break
+
+
+@simulated([1])
+async def test_a_paused_partition_stays_paused() -> None:
+    async with world(2, 2) as cluster, consumer(cluster) as one:
+        await one.wait_assigned()
+        one.pause(A)
+        assert await everything(one, A, B) == {B: [0, 1]}
+        assert await everything(one, A) == {}
+        assert one.paused == {A}
+        one.resume(A)
+        assert await everything(one) == {A: [0, 1]}
+
+
+@simulated([1, 2, 3])
+async def test_a_cancelled_call_loses_nothing() -> None:
+    async with world(40, 40) as cluster, consumer(cluster) as one:
+        await one.wait_assigned()
+        random, seen = Random(4), {A: [], B: []}  # type: dict[TopicPartition, list[int]]
+
+        async def call(*partitions: TopicPartition) -> None:
+            for tp, there in offsets(await one.getmany(*partitions, timeout_ms=500)).items():
+                seen[tp] += there
+
+        for _ in range(60):
+            chosen = random.choice([(), (A,), (B,)])
+            async with asyncio.TaskGroup() as tasks:
+                task = tasks.create_task(call(*chosen))
+                await asyncio.sleep(random.choice([0, 0, 0.001, 0.01]))
+                task.cancel()
+        await call()
+        for _ in range(100):
+            await call()
+        assert sorted(set(seen[A])) == list(range(40))
+        assert sorted(set(seen[B])) == list(range(40))
+
+
+@simulated([1])
+async def test_bad_values_are_told_after_the_good_ones_before_them() -> None:
+    values: list[bytes] = []
+
+    def numbered(data: bytes) -> int:
+        if data not in values:
+            values.append(data)
+        if values.index(data) == 2:
+            raise ValueError("the third value is bad")
+        return values.index(data)
+
+    async with world(4) as cluster, consumer(cluster, value_deserializer=numbered) as one:
+        await asyncio.sleep(5)
+        assert [m.value for m in (await one.getmany(timeout_ms=5_000))[A]] == [0, 1]
+        with pytest.raises(DeserializationFailed):
+            await one.getmany(timeout_ms=5_000)
+        assert (await one.getone()).value == 3
+
+
+@simulated([1])
+async def test_mistakes_are_told() -> None:
+    async with world(1) as cluster, consumer(cluster) as one:
+        await one.wait_assigned()
+        with pytest.raises(NotAssigned):
+            await one.getmany(TopicPartition("t", 7))
+        for wrong in ({"timeout_ms": -1}, {"max_records": 0}, {"timeout_ms": "1"}):
+            with pytest.raises(ConfigError):
+                await one.getmany(**wrong)
+    async with world(1) as cluster, consumer(cluster) as one:
+        [stream] = one.streams(1)
+        with pytest.raises(ConfigError, match="streams"):
+            await one.getmany()
+        with pytest.raises(ConfigError, match="streams"):
+            await stream.getone(A)
+        assert (await stream.getone()).offset == 0
+    async with world(1) as cluster, consumer(cluster, stop_at="end") as one:
+        with pytest.raises(ConfigError, match="stop_at"):
+            await one.getone()
+
+
+@simulated([1])
+async def test_a_call_that_waits_ends_with_the_consumer() -> None:
+    async with world() as cluster:
+        one = consumer(cluster)
+        async with asyncio.TaskGroup() as tasks, one:
+            await one.wait_assigned()
+            waiting = tasks.create_task(_ended(one))
+            await asyncio.sleep(1)
+        assert waiting.result()
+
+
+async def _ended(one: Any) -> bool:
+    with pytest.raises(ClosedError):
+        await one.getone()
+    return True
