@@ -163,7 +163,8 @@ async def test_a_paused_partition_stays_paused() -> None:
 async def test_a_cancelled_call_loses_nothing() -> None:
     async with world(40, 40) as cluster, consumer(cluster) as one:
         await one.wait_assigned()
-        random, seen = Random(4), {A: [], B: []}  # type: dict[TopicPartition, list[int]]
+        random = Random(4)
+        seen: dict[TopicPartition, list[int]] = {A: [], B: []}
 
         async def call(*partitions: TopicPartition) -> None:
             for tp, there in offsets(await one.getmany(*partitions, timeout_ms=500)).items():

@@ -44,6 +44,26 @@ async def test_a_batch_has_records_of_all_partitions_and_is_finished_as_a_whole(
         assert sum((await one.commit()).values()) == 300
 
 
+async def test_calls_read_what_is_there_of_the_chosen_partitions(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, range(40), 2)
+    first, second = partitions(topic, 0, 1)
+    async with consumer(kafka, topic, group_id=group) as one:
+        await one.wait_assigned()
+        seen: dict[TopicPartition, list[int]] = {first: [], second: []}
+        while len(seen[second]) < 20:
+            found = await one.getmany(second, timeout_ms=1_000, max_records=7)
+            assert found.keys() <= {second}
+            seen[second] += map(number, found.get(second, []))
+        assert await one.getmany(second) == {}
+        while len(seen[first]) < 20:
+            seen[first].append(number(await one.getone(first)))
+        assert sorted(seen[first] + seen[second]) == list(range(40))
+    async with consumer(kafka, topic, group_id=group) as one:
+        await one.wait_assigned()
+        assert sum(at or 0 for at in (await one.committed()).values()) == 40
+
+
 async def test_a_batch_that_has_begun_waits_for_more_only_so_long(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with consumer(kafka, partitions=partitions(topic, 0)) as one:
