@@ -359,9 +359,9 @@ def test_a_task_factory_is_respected() -> None:
     def factory(
         loop: asyncio.AbstractEventLoop,
         coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
-        context: contextvars.Context | None = None,
+        **options: Any,  # Python 3.14 passes the name as well
     ) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=loop, context=context)
+        task = asyncio.Task(coro, loop=loop, **options)
         made.append(task)
         return task
 
