@@ -63,7 +63,10 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, number: int, job: Job, say: Say) -> Self:
-        """In a process group of its own: what a terminal sends is for the supervisor alone."""
+        """Start a worker in a session of its own: a terminal's signals reach only the supervisor.
+
+        uvloop cannot start a process in a process group of its own.
+        """
         ours, theirs = socket.socketpair()
         with ExitStack() as unless_started, theirs:
             unless_started.enter_context(ours)
@@ -71,7 +74,7 @@ class WorkerProcess:
                 *job.command(number, theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                process_group=0,
+                start_new_session=True,
             )
             try:
                 line = await Line.on(ours)

@@ -137,7 +137,8 @@ async def test_one_that_cannot_be_started_does_not_end_the_others() -> None:
         )
         await until(lambda: begins(f"reload: {why}", said))
         assert all(ready(supervisor))
-    assert descriptors() <= before
+    # uvloop keeps one descriptor from the first process on; each failed start has a pair of sockets
+    assert descriptors() <= before + 1
 
 
 @pytest.mark.parametrize("told", ["nonsense", "{'standing': {}}"])

@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,8 @@ async def test_who_is_alone_takes_an_answer_without_a_turn_of_the_loop() -> None
     async with connected(play) as connection:
         first, second = connection.send_raw(FETCH), connection.send_raw(FETCH)
         await sent.wait()
+        if isinstance(asyncio.get_running_loop(), uvloop.Loop):
+            pytest.skip("uvloop reads sockets before it runs what is ready")
         assert not first.done()
         connection.receive(first)
         assert first.result().body.tobytes() == body

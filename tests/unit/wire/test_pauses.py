@@ -31,8 +31,13 @@ def large_batches(count: int) -> bytes:
 async def turns_while(reading: Any) -> tuple[int, Any]:
     """How often the event loop came round while something was read."""
     turns = 0
+
+    async def read() -> Any:
+        await asyncio.sleep(0)  # an eager task begins within create_task
+        return await reading
+
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(reading)
+        task = group.create_task(read())
         while not task.done():
             await asyncio.sleep(0)
             turns += 1
@@ -88,7 +93,7 @@ async def test_who_is_cancelled_at_a_pause_loses_nothing(decoder: ModuleType) ->
             task.cancel()
             cancelled += 1
     assert read == [0, 1, 2, 3]
-    assert cancelled >= 4
+    assert cancelled >= 2  # an eager task reads one more before it is cancelled
 
 
 async def test_at_a_pause_it_belongs_to_one_task(decoder: ModuleType) -> None:
