@@ -29,6 +29,7 @@ class Body:
     def __init__(self, max_inflated: int, keep: Keep) -> None:
         self.inflated = 0  # bytes of all bodies since a table was begun
         self.worked = 0  # bytes of all bodies since the event loop last ran
+        self.at_once = False  # raise TooLarge for what takes long
         self.is_held = False  # one that was decompressed
         self.is_windowed = False  # only a part of it is in memory
         self.entry = 0  # where its entry begins in the record set
@@ -66,7 +67,7 @@ class Body:
         return self.inflated > self._max_inflated
 
     def inflate(self, codec: int, source: bytes, resume: int, most: int | None = None) -> bytes:
-        """Decompress all of it, to `most` bytes if there is such a limit."""
+        """Decompress all of it, to `most` bytes if there is such a limit; or raise TooLarge."""
         rooms: list[bytearray] = [bytearray()]
 
         def room_of(size: int) -> bytearray:
@@ -77,7 +78,7 @@ class Body:
         self._keep(0, again=False)
         limit = self._max_inflated if most is None else min(most, self._max_inflated)
         try:
-            used = inflate(codec, memoryview(source), room_of, limit)
+            used = inflate(codec, memoryview(source), room_of, limit, self.at_once)
         except BadCompression as error:
             raise Damage(str(error), resume) from None
         self.inflated += used

@@ -327,6 +327,8 @@ PyObject *records_take_columns(Records *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "columns that are not copied need buffers below 2 GiB");
         return NULL;
     }
+    if (records_await_body(self))
+        Py_RETURN_NONE;
     if (records_enter(self) < 0)
         return NULL;
     PyObject *taken = take(self, &table, max_rows);
