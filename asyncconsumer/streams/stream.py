@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
-from asyncconsumer.errors import ConsumerError, ConsumerTimeout
+from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.streams.idle import Idle
 from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.tasks.quiet import QuietLog
@@ -43,13 +44,6 @@ class LoopSource(Source, Protocol[T_co]):
 
     def __anext__(self) -> Awaitable[T_co]:
         """Return an awaitable for the next item."""
-
-
-class Idle(NamedTuple):
-    """For how long nothing need come; then a stream raises ConsumerTimeout, or may end."""
-
-    ms: int
-    may_end: Callable[[], bool] | None = None  # not while nothing could come, for instance
 
 
 class Stream:
@@ -373,15 +367,7 @@ class Stream:
     async def _next(self) -> Chunk | None:
         if self._idle is None:
             return await self.channel.pop()
-        while True:
-            try:
-                async with asyncio.timeout(self._idle.ms / 1000):
-                    return await self.channel.pop()
-            except TimeoutError:
-                if self._idle.may_end is None:
-                    raise ConsumerTimeout(self._idle.ms) from None
-                if self._idle.may_end():
-                    return None
+        return await self._idle.pop(self.channel)
 
     async def _waited_at_fence(self) -> bool:
         """Wait until things may be handed out; whether the last word on that was out of date."""

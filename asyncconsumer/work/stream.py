@@ -9,7 +9,8 @@ from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.streams.stream import Fence, Idle, Stream
+from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.wire.accel import Record, Records
 from asyncconsumer.wire.pauses import open_next
 from asyncconsumer.work.lanes import Lanes
