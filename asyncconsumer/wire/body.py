@@ -1,11 +1,14 @@
 """The decompressed body of the batch that is being read, in pure Python."""
 
 from collections.abc import Callable
-from typing import Protocol
+from mmap import mmap
+from typing import Final, Protocol
 
 from asyncconsumer.wire.batches import Part
 from asyncconsumer.wire.compression import BadCompression, inflate
 from asyncconsumer.wire.reader import Damage
+
+_LEAST_MAPPED: Final = 2**20  # bytes: fresh pages need not be filled with zeros while threads wait
 
 
 class Keep(Protocol):
@@ -68,11 +71,11 @@ class Body:
 
     def inflate(self, codec: int, source: bytes, resume: int, most: int | None = None) -> bytes:
         """Decompress all of it, to `most` bytes if there is such a limit; or raise TooLarge."""
-        rooms: list[bytearray] = [bytearray()]
+        rooms: list[bytearray | mmap] = [bytearray()]
 
-        def room_of(size: int) -> bytearray:
+        def room_of(size: int) -> bytearray | mmap:
             rooms.clear()
-            rooms.append(bytearray(size))
+            rooms.append(mmap(-1, size) if size >= _LEAST_MAPPED else bytearray(size))
             return rooms[0]
 
         self._keep(0, again=False)
@@ -84,9 +87,7 @@ class Body:
         self.inflated += used
         self.worked += used
         self.is_held = True
-        room = rooms.pop()
-        del room[used:]
-        return bytes(room)
+        return bytes(rooms.pop()[:used])
 
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> Part:
         """What is kept of it: all, or some whole records from where it is read on."""

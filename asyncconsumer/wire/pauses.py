@@ -10,6 +10,8 @@ from asyncconsumer.wire.compression import AT_ONCE
 RECORDS_BETWEEN_PAUSES: Final = 8192
 WORK_BETWEEN_PAUSES: Final = AT_ONCE
 """Bytes decompressed, after which the event loop runs before more is decompressed."""
+TABLE_BETWEEN_PAUSES: Final = 4 * AT_ONCE
+"""Bytes of one column that are copied to a table before the event loop runs."""
 
 
 class Pause(IntEnum):

@@ -11,7 +11,12 @@ from asyncconsumer.wire.aborted import Aborted
 from asyncconsumer.wire.body import keep_all
 from asyncconsumer.wire.column_buffers import AS_VIEWS, Table, sizes_of, table_of
 from asyncconsumer.wire.compression import TooLarge
-from asyncconsumer.wire.pauses import Pause, Preparer
+from asyncconsumer.wire.pauses import (
+    RECORDS_BETWEEN_PAUSES,
+    TABLE_BETWEEN_PAUSES,
+    Pause,
+    Preparer,
+)
 from asyncconsumer.wire.reader import MOST, Damage
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.turns import Turn
@@ -305,6 +310,9 @@ class Records:
         self, wanted: int, max_rows: int, max_bytes: int, scale: int, /
     ) -> Table | None:
         """The next records as the buffers of Arrow arrays, or None; for the module `columns`."""
+        if self._cooperative:
+            max_rows = min(max_rows, RECORDS_BETWEEN_PAUSES)  # slower than in C
+            max_bytes = min(max_bytes, TABLE_BETWEEN_PAUSES)
         most = MOST if wanted & AS_VIEWS else max_bytes
         if not self._turn.take():
             self._await_body()
