@@ -177,7 +177,7 @@ async def by_chunks(_: ModuleType, records: accel.Records) -> AsyncIterator[int]
     more = True
     while more:
         await open_next(records)
-        for count, _ in enumerate(records, 1):
+        for count, _record in enumerate(records, 1):
             if count % USERS == 0:  # a longer loop is its user's own
                 await asyncio.sleep(0)
                 yield USERS

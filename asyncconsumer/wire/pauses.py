@@ -24,6 +24,9 @@ class Pause(IntEnum):
     """The next body takes long to decompress: `prepare()` does it, in another thread."""
 
 
+NOT_PAUSED: Final = Pause.NONE  # members of an enum are slow to look up
+
+
 class Preparer(Protocol):
     """Has large bodies decompressed off the event loop; `asyncconsumer.chunks.bodies` does."""
 

@@ -12,6 +12,7 @@ from asyncconsumer.wire.body import keep_all
 from asyncconsumer.wire.column_buffers import AS_VIEWS, Table, sizes_of, table_of
 from asyncconsumer.wire.compression import TooLarge
 from asyncconsumer.wire.pauses import (
+    NOT_PAUSED,
     RECORDS_BETWEEN_PAUSES,
     TABLE_BETWEEN_PAUSES,
     Pause,
@@ -98,7 +99,7 @@ class Records:
         keep = keep_all if bodies is None else partial(_keep, weakref.ref(self), bodies)
         self._walk = Walk(offset, limits, None if aborted is None else Aborted(aborted), keep)
         self.bodies = bodies
-        self.paused = Pause.NONE
+        self.paused = NOT_PAUSED
         """Whether more follows, though the iteration has ended, and what for."""
         self._cooperative = False
         self._turn = Turn()
@@ -112,16 +113,17 @@ class Records:
         return self
 
     def __next__(self) -> Record:
-        if not self._turn.take():
+        lock = self._turn.lock
+        if not lock.acquire(False):  # noqa: FBT003 - a name costs time for each record
             self._await_body()
             raise StopIteration
         try:
             return self._next()
         finally:
-            self._turn.give_back()
+            lock.release()
 
     def _next(self) -> Record:
-        self.paused = Pause.NONE
+        self.paused = NOT_PAUSED
         if self._ahead is not None:
             return self._ahead()
         if self._error is not None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from asyncconsumer.wire.pauses import RECORDS_BETWEEN_PAUSES, Pause, pause, resume
+from asyncconsumer.wire.pauses import NOT_PAUSED, RECORDS_BETWEEN_PAUSES, pause, resume
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
 
@@ -106,7 +106,7 @@ class AsyncRecords:
                 await self._wait_for(pause())
                 late = self._is_late()
                 continue
-            paused = Pause.NONE
+            paused = NOT_PAUSED
             if self.current is not None and not late:
                 try:
                     for record in self.current:

@@ -8,21 +8,21 @@ from typing import final
 class Turn:
     """A lock that nobody waits for. A thread that prepares a body has it for long."""
 
-    __slots__ = ("_lock", "is_closing", "is_preparing", "position")
+    __slots__ = ("is_closing", "is_preparing", "lock", "position")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self.is_preparing = False
         self.is_closing = False  # who has the lock closes when it is done
         self.position: int | None = None  # what `next_offset` is while a thread reads ahead
 
     def take(self) -> bool:
         """Read from now on; False if somebody else does."""
-        return self._lock.acquire(blocking=False)
+        return self.lock.acquire(blocking=False)
 
     def give_back(self) -> None:
         """Read no more."""
-        self._lock.release()
+        self.lock.release()
 
     def refuse(self) -> None:
         """Raise, because somebody else reads."""

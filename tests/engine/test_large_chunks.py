@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -107,7 +108,8 @@ async def test_on_hold_between_two_parts() -> None:
 async def test_cancelled_while_a_part_is_decompressed() -> None:
     cache = Cache()
     _, stream = stream_of(cache)
-    chunks, got = stream.chunks(), []
+    chunks = stream.chunks()
+    got: list[int] = []
     for _ in range(2 * BODIES):
         async with asyncio.TaskGroup() as group:
             task = group.create_task(anext(chunks))
@@ -178,11 +180,15 @@ async def test_a_partition_without_a_group(way: str) -> None:
     assert (cache.on_loop, cache.elsewhere) == (0, 2 * BODIES)
 
 
+async def first(chunks: AsyncIterator[accel.Records]) -> accel.Records:
+    return await anext(chunks)
+
+
 async def test_a_wait_for_a_chunk_without_a_group_is_cancelled() -> None:
     stream, got = partition_stream(Cache()), []
     for _ in range(2 * BODIES):
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(anext(stream.chunks()))
+            task = group.create_task(first(stream.chunks()))
             for _ in range(3):
                 await asyncio.sleep(0)
             task.cancel()
