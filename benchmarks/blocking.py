@@ -26,7 +26,7 @@ import cramjam
 from asyncconsumer.chunks.bodies import BodyCache
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.wire import accel
-from asyncconsumer.wire.columns import to_arrow
+from asyncconsumer.wire.columns import schema_of, to_arrow
 from asyncconsumer.wire.pauses import open_next
 from benchmarks._harness import arguments, note
 from tests.unit.wire.encoder import Row as Written
@@ -251,6 +251,7 @@ def measure(case: str, data: bytes, offset: int, rounds: int) -> list[Row]:
 
 def main() -> None:
     options = arguments(__doc__.splitlines()[0] if __doc__ else None).parse_args()
+    schema_of()  # imports pyarrow, which is not what is measured
     rows: list[Row] = []
     for case, make in CASES.items():
         data, offset = make()

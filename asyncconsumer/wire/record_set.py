@@ -313,7 +313,7 @@ class Records:
     ) -> Table | None:
         """The next records as the buffers of Arrow arrays, or None; for the module `columns`."""
         if self._cooperative:
-            max_rows = min(max_rows, RECORDS_BETWEEN_PAUSES)  # slower than in C
+            max_rows = min(max_rows, RECORDS_BETWEEN_PAUSES // 8)  # slower than in C
             max_bytes = min(max_bytes, TABLE_BETWEEN_PAUSES)
         most = MOST if wanted & AS_VIEWS else max_bytes
         if not self._turn.take():
