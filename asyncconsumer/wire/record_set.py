@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import add, gt
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.wire.aborted import Aborted
@@ -15,6 +15,7 @@ from asyncconsumer.wire.pauses import (
     NOT_PAUSED,
     RECORDS_BETWEEN_PAUSES,
     TABLE_BETWEEN_PAUSES,
+    WORK_BETWEEN_PAUSES,
     Pause,
     Preparer,
 )
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from typing_extensions import Buffer
+
+
+_WORK_OF_A_ROW: Final = 8 * WORK_BETWEEN_PAUSES // RECORDS_BETWEEN_PAUSES  # in a table
 
 
 class Bodies(Preparer, Protocol):
@@ -323,6 +327,7 @@ class Records:
             rows = self._gather(max_rows, (most, most, max_bytes))
         finally:
             self._turn.give_back()
+        self.worked += len(rows) * _WORK_OF_A_ROW
         return table_of(rows, wanted, scale) if rows else None
 
     def _gather(self, max_rows: int, most: tuple[int, int, int]) -> list[Record]:
