@@ -24,9 +24,10 @@ from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.outside import Outside
 from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.streams.idle import Idle
 from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
 from asyncconsumer.streams.routes import Routes
-from asyncconsumer.streams.stream import Idle, Stream
+from asyncconsumer.streams.stream import Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.zookeeper_group.group import ZooKeeperGroup
 

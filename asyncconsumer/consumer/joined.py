@@ -39,8 +39,9 @@ from asyncconsumer.rebalancer import Rebalancer
 from asyncconsumer.rebalancer.parties import Ends
 from asyncconsumer.streams.at_most_once import AtMostOnce
 from asyncconsumer.streams.batched import Batched
+from asyncconsumer.streams.idle import Idle
 from asyncconsumer.streams.routes import Routes
-from asyncconsumer.streams.stream import Fence, Idle, Stream
+from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.tasks.suspensions import Suspensions
 

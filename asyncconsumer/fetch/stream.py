@@ -8,7 +8,7 @@ from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.reader import PartitionReader
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, to_arrow
-from asyncconsumer.wire.pauses import pause_after_work
+from asyncconsumer.wire.pauses import open_next
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,8 @@ class _Source:
         self._open_reader = open_reader
         self._close = close
         self._closed = False
+        self._unseen: accel.Records | None = None  # a chunk that is to be handed out
+        self._seen: accel.Records | None = None  # the last one that was
 
     def close(self) -> None:
         self._closed = True
@@ -45,6 +47,21 @@ class _Source:
             self.close()  # also what was opened while it was closed
             return None
         return records
+
+    async def next_chunk(self) -> accel.Records | None:
+        """What comes next, with its first record in memory; cancelling it loses nothing."""
+        if (seen := self._seen) is not None:
+            self._seen = None
+            if seen.paused and not self._closed:
+                self._unseen = seen  # more of it follows
+            else:
+                seen.close()
+        if self._unseen is None:
+            self._unseen = await self.next()
+        if self._unseen is not None:
+            await open_next(self._unseen)
+        self._seen, self._unseen = self._unseen, None
+        return self._seen
 
 
 class PartitionStream:
@@ -75,10 +92,12 @@ class PartitionStream:
         return reader.high_watermark if reader is not None else -1
 
     async def chunks(self) -> AsyncIterator[accel.Records]:
-        """What each fetch brought, to iterate over with a plain ``for``."""
-        while (records := await self._source.next()) is not None:
+        """What each fetch brought, to iterate over with a plain ``for``.
+
+        Much that is compressed comes in several parts, between which the event loop runs.
+        """
+        while (records := await self._source.next_chunk()) is not None:
             yield records
-            records.close()
 
     async def arrow(
         self,
@@ -95,10 +114,11 @@ class PartitionStream:
         """
         async for records in self.chunks():
             while True:
-                await pause_after_work(records)
+                await open_next(records)
                 batch = to_arrow(
                     records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
                 )
                 if batch is None:
                     break
+                records.worked += batch.nbytes
                 yield batch

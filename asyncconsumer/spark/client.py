@@ -18,6 +18,7 @@ from asyncconsumer.tasks.many import each
 from asyncconsumer.tasks.patience import Patience
 from asyncconsumer.tasks.start import start_task
 from asyncconsumer.wire.messages import EARLIEST, LATEST
+from asyncconsumer.wire.pauses import open_next
 
 T = TypeVar("T")
 
@@ -166,7 +167,8 @@ class Client:
             reader = self.reader(sample, alone=False)
             with contextlib.suppress(ConsumerError, TimeoutError):
                 async with asyncio.timeout(_SAMPLE_SECONDS):
-                    records = await reader.next()
+                    if (records := await reader.next()) is not None:
+                        await open_next(records)
                 sizes = [len(one.value or b"") + len(one.key or b"") for one in records or ()]
                 found[wanted.topic] = sum(sizes) // max(len(sizes), 1)
 

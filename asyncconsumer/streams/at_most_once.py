@@ -8,7 +8,8 @@ from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.model import Offset, TopicPartition
 from asyncconsumer.streams.batched import Batched
-from asyncconsumer.streams.stream import Fence, Idle, Stream
+from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.stream import Fence, Stream
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 

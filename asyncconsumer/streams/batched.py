@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.streams.stream import Fence, Idle, NothingYet, Stream
+from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.stream import Fence, NothingYet, Stream
 from asyncconsumer.wire import accel
 
 

@@ -6,18 +6,19 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
-from asyncconsumer.errors import ConsumerError, ConsumerTimeout
+from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.streams.idle import Idle
 from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.tasks.quiet import QuietLog
 from asyncconsumer.wire import accel
 from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
-from asyncconsumer.wire.pauses import pause_after_work
+from asyncconsumer.wire.pauses import open_next
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,13 +48,6 @@ class LoopSource(Source, Protocol[T_co]):
 
 class NothingYet(Exception):
     """Nothing came until the deadline of a wait."""
-
-
-class Idle(NamedTuple):
-    """For how long nothing need come; then a stream raises ConsumerTimeout, or may end."""
-
-    ms: int
-    may_end: Callable[[], bool] | None = None  # not while nothing could come, for instance
 
 
 class Stream:
@@ -91,7 +85,10 @@ class Stream:
         return self._records
 
     def chunks(self) -> Taking[accel.Records]:
-        """What each fetch brought of a partition, to iterate over with a plain ``for``."""
+        """What each fetch brought of a partition, to iterate over with a plain ``for``.
+
+        Much that is compressed comes in several parts, between which the event loop runs.
+        """
         return Taking(partial(self._refill, again=False))
 
     def arrow(
@@ -121,11 +118,12 @@ class Stream:
             chunk = self._held
             if chunk is not None and chunk is not self._unseen:
                 self._take_receipt()  # for the batch before, of the same chunk
-                await pause_after_work(chunk.records)
+                await open_next(chunk.records)
                 await self._waited_at_fence()
                 if self._held is chunk and self._is_on_hold(chunk):
                     self._put_aside(chunk)
                 if self._held is not None and (batch := convert(chunk.records)) is not None:
+                    chunk.records.worked += batch.nbytes
                     return batch
             if await self._refill(again=False) is None:
                 return None
@@ -318,18 +316,12 @@ class Stream:
     async def _refilled(self, *, again: bool) -> accel.Records | None:
         held = self._held
         self._reader.attach()
-        if held is not None and held is not self._unseen:
-            self._take_receipt()
-            late = await self._waited_at_fence()
-            if self._held is held and again and self._is_on_hold(held):
-                self._put_aside(held)
-            elif self._held is held and again and late:
-                return held.records
-            elif self._held is held and self._let_go(held):
-                done = Offset(held.next_offset, leader_epoch=held.leader_epoch)
-                self._finished[held.partition] = done
+        if held is not None and held is not self._unseen and await self._asked_after(held, again):
+            return held.records
         while (chunk := self._unseen or await self._next()) is not None:
             self._held = self._unseen = chunk
+            if not again:
+                await open_next(chunk.records)
             self._receipt = chunk.records.next_offset
             await self._waited_at_fence()
             if self._held is chunk:
@@ -342,6 +334,27 @@ class Stream:
             self._put_aside(chunk)
         self._reader.mark_ended()
         return None
+
+    async def _asked_after(self, held: Chunk, again: bool) -> bool:  # noqa: FBT001 - of _refill
+        """Be done with what was handed out of a chunk; True if the same is to be handed out again.
+
+        A chunk that paused is not let go of: the rest of it comes next.
+        """
+        self._take_receipt()
+        late = await self._waited_at_fence()
+        if self._held is not held:
+            return False
+        paused = not again and bool(held.records.paused)
+        if (again or paused) and self._is_on_hold(held):
+            self._put_aside(held)
+        elif again and late:
+            return True
+        elif paused:
+            self._unseen = held
+        elif self._let_go(held):
+            done = Offset(held.next_offset, leader_epoch=held.leader_epoch)
+            self._finished[held.partition] = done
+        return False
 
     async def _before_first(self, chunk: Chunk) -> None:
         """What must have happened before the first record of a chunk is handed out."""
@@ -361,15 +374,7 @@ class Stream:
             return await self._next_until(self._deadline)
         if self._idle is None:
             return await self.channel.pop()
-        while True:
-            try:
-                async with asyncio.timeout(self._idle.ms / 1000):
-                    return await self.channel.pop()
-            except TimeoutError:
-                if self._idle.may_end is None:
-                    raise ConsumerTimeout(self._idle.ms) from None
-                if self._idle.may_end():
-                    return None
+        return await self._idle.pop(self.channel)
 
     async def _next_until(self, deadline: float) -> Chunk | None:
         """Return the next chunk. After the deadline, only a chunk that is there is taken."""

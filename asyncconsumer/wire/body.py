@@ -1,11 +1,14 @@
 """The decompressed body of the batch that is being read, in pure Python."""
 
 from collections.abc import Callable
-from typing import Protocol
+from mmap import mmap
+from typing import Final, Protocol
 
 from asyncconsumer.wire.batches import Part
 from asyncconsumer.wire.compression import BadCompression, inflate
 from asyncconsumer.wire.reader import Damage
+
+_LEAST_MAPPED: Final = 2**20  # bytes: fresh pages need not be filled with zeros while threads wait
 
 
 class Keep(Protocol):
@@ -29,6 +32,7 @@ class Body:
     def __init__(self, max_inflated: int, keep: Keep) -> None:
         self.inflated = 0  # bytes of all bodies since a table was begun
         self.worked = 0  # bytes of all bodies since the event loop last ran
+        self.at_once = False  # raise TooLarge for what takes long
         self.is_held = False  # one that was decompressed
         self.is_windowed = False  # only a part of it is in memory
         self.entry = 0  # where its entry begins in the record set
@@ -66,26 +70,24 @@ class Body:
         return self.inflated > self._max_inflated
 
     def inflate(self, codec: int, source: bytes, resume: int, most: int | None = None) -> bytes:
-        """Decompress all of it, to `most` bytes if there is such a limit."""
-        rooms: list[bytearray] = [bytearray()]
+        """Decompress all of it, to `most` bytes if there is such a limit; or raise TooLarge."""
+        rooms: list[bytearray | mmap] = [bytearray()]
 
-        def room_of(size: int) -> bytearray:
+        def room_of(size: int) -> bytearray | mmap:
             rooms.clear()
-            rooms.append(bytearray(size))
+            rooms.append(mmap(-1, size) if size >= _LEAST_MAPPED else bytearray(size))
             return rooms[0]
 
         self._keep(0, again=False)
         limit = self._max_inflated if most is None else min(most, self._max_inflated)
         try:
-            used = inflate(codec, memoryview(source), room_of, limit)
+            used = inflate(codec, memoryview(source), room_of, limit, self.at_once)
         except BadCompression as error:
             raise Damage(str(error), resume) from None
         self.inflated += used
         self.worked += used
         self.is_held = True
-        room = rooms.pop()
-        del room[used:]
-        return bytes(room)
+        return bytes(rooms.pop()[:used])
 
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> Part:
         """What is kept of it: all, or some whole records from where it is read on."""

@@ -7,6 +7,10 @@ into it does, so none is taken for what can be told beforehand, and none is trie
 
 Work is bounded as well as memory. Blocks that cost a Python call each are counted before the first
 is decompressed. The standard library decompresses gzip: its time per input byte has a low bound.
+
+A caller on an event loop asks for what can be done `at_once`. A body that takes longer raises
+`TooLarge`, mostly before any work is done on it. It is for another thread: all codecs release the
+interpreter lock.
 """
 
 import re
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 LZ4_WITHOUT_HEADER_CHECK: Final = 11
 """lz4 as clients of magic 0 wrote it, with a checksum over the wrong bytes of the frame header."""
 
+AT_ONCE: Final = 4 * 1024 * 1024
+"""Bytes that are decompressed at once, on an event loop: some milliseconds."""
+
 _BEGIN: Final = 64 * 1024  # room taken without further thought
 _USUAL_RATIO: Final = 16  # more is tried only when this was not enough
 _WORTH_A_TRY: Final = 4  # times less room than the most there can be, or that is taken at once
@@ -34,6 +41,7 @@ _MOST_MEMBERS: Final = 256  # of gzip; encoders write one
 _GZIP: Final = 31  # zlib's number for a gzip header and trailer
 _GZIP_INPUT: Final = 64 * 1024  # bytes at a time: zlib copies what it has not consumed
 _GZIP_OUTPUT: Final = 1024 * 1024  # the same: what it produces is copied to its place
+_GZIP_AT_ONCE: Final = 128 * 1024  # bytes of input: empty blocks take time and produce nothing
 _SNAPPY_RATIO: Final = 22  # a copy of three bytes makes 64 bytes at the most
 
 _INT = Struct(">i")
@@ -56,6 +64,10 @@ class BadCompression(Exception):
     """The bytes do not inflate, or to more than allowed. The text says which."""
 
 
+class TooLarge(Exception):
+    """Decompressing the bytes would take too long to be done at once."""
+
+
 class _NoRoom(Exception):
     """The room is too small for what comes out."""
 
@@ -65,6 +77,12 @@ class Size(NamedTuple):
 
     declared: int | None
     most: int
+    slow: bool = False  # it may take long, however little comes out
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether it should not be decompressed at once."""
+        return self.slow or (self.most if self.declared is None else self.declared) > AT_ONCE
 
 
 class _Codec(NamedTuple):
@@ -73,23 +91,35 @@ class _Codec(NamedTuple):
     into: Callable[[memoryview, memoryview], int]
 
 
-def inflate(codec: int, source: memoryview, room_of: "Callable[[int], Buffer]", limit: int) -> int:
+def inflate(
+    codec: int,
+    source: memoryview,
+    room_of: "Callable[[int], Buffer]",
+    limit: int,
+    at_once: bool = False,  # noqa: FBT001, FBT002 - called from C
+) -> int:
     """Inflate `source` to the front of a room; returns the bytes used.
 
     `room_of` gives a writable buffer of at least so many bytes, with anything in it. It is asked
     again if that was too small. The last room that it gave has the result.
+
+    With `at_once`, what would take long raises TooLarge.
     """
-    name, size, into = _CODECS[codec]
+    name, size_of, into = _CODECS[codec]
+    allowed = min(limit, AT_ONCE) if at_once else limit
     try:
-        declared, most = size(source, limit)
+        size = size_of(source, limit)
+        declared, most, _ = size
         if declared is not None and declared > limit:
             raise BadCompression(
                 f"{name} data of {declared} bytes, more than max_inflated ({limit})"
             )
-        for wanted in _rooms(declared, min(most, limit), len(source)):
-            with memoryview(room_of(wanted)) as whole, whole[:limit] as allowed:
+        if at_once and size.takes_long:
+            raise TooLarge
+        for wanted in _rooms(declared, min(most, allowed), len(source)):
+            with memoryview(room_of(wanted)) as whole, whole[:allowed] as part:
                 try:
-                    return into(source, allowed)
+                    return into(source, part)
                 except _NoRoom:
                     pass
                 except cramjam.DecompressionError as error:
@@ -97,6 +127,8 @@ def inflate(codec: int, source: memoryview, room_of: "Callable[[int], Buffer]", 
                         raise
     except (cramjam.DecompressionError, IndexError, ValueError, struct.error, zlib.error):
         raise BadCompression(f"bad {name} data") from None
+    if allowed < min(most, limit):
+        raise TooLarge
     if most > limit:
         raise _too_much(name, limit)
     raise BadCompression(f"bad {name} data")
@@ -119,7 +151,7 @@ def _gzip_size(source: memoryview, _limit: int) -> Size:
     declared: int = _LITTLE_INT.unpack_from(source, len(source) - 4)[0]
     if declared > most:
         raise ValueError("a size that is not true")
-    return Size(declared, most)
+    return Size(declared, most, slow=len(source) > _GZIP_AT_ONCE)
 
 
 def _gzip_into(source: memoryview, room: memoryview) -> int:
@@ -207,7 +239,7 @@ def _lz4_size(source: memoryview, limit: int) -> Size:
         declared = _lz4_measured(source, blocks, limit)
         if declared is not None and declared > limit:
             raise _too_much("lz4", limit)
-    return Size(declared, most)
+    return Size(declared, most, slow=not is_all)
 
 
 def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
@@ -282,16 +314,22 @@ def _xxh32_of_few(data: bytes) -> int:
 
 
 def _zstd_size(source: memoryview, _limit: int) -> Size:
-    unknown = Size(None, 1 << 62)
+    unknown = Size(None, 1 << 62, slow=True)
     if bytes(source[:4]) != _ZSTD_MAGIC:
         return unknown  # a skippable frame, or nothing that zstd knows
     flags = source[4]
     single, kind = flags >> 5 & 1, flags >> 6
     at = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
     width = (single, 2, 4, 8)[kind]
+    most = _zstd_most(source, at + width, 4 if flags & 4 else 0)
     if width:
         declared = int.from_bytes(source[at : at + width], "little") + (256 if width == 2 else 0)
-        return Size(declared, unknown.most)  # more frames may follow
+        return Size(declared, unknown.most, slow=most is None)  # more frames may follow
+    return unknown if most is None else Size(None, most)
+
+
+def _zstd_most(source: memoryview, at: int, checksum: int) -> int | None:
+    """What the blocks from `at` on hold at most; None if they are many, or not all there is."""
     total = 0
     for _ in range(_MOST_BLOCKS):
         block = int.from_bytes(source[at : at + 3], "little")
@@ -299,9 +337,8 @@ def _zstd_size(source: memoryview, _limit: int) -> Size:
         total += _ZSTD_BLOCK if block >> 1 & 3 == 2 else length
         at += 3 + (1 if block >> 1 & 3 == 1 else length)
         if block & 1:
-            is_all = at + (4 if flags & 4 else 0) >= len(source)
-            return Size(None, total) if is_all else unknown
-    return unknown
+            return total if at + checksum >= len(source) else None
+    return None
 
 
 _CODECS: Final = {

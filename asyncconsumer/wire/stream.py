@@ -4,14 +4,19 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from math import inf
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from asyncconsumer.wire.pauses import RECORDS_BETWEEN_PAUSES, WORK_BETWEEN_PAUSES, pause
+from asyncconsumer.wire.pauses import NOT_PAUSED, RECORDS_BETWEEN_PAUSES, pause, resume
 from asyncconsumer.wire.record import Record
 from asyncconsumer.wire.record_set import Records
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+T = TypeVar("T")
+
+_RECORDS_BETWEEN_PAUSES: Final = RECORDS_BETWEEN_PAUSES // 8  # each takes so many times longer
 
 
 def _wall() -> float:
@@ -97,14 +102,11 @@ class AsyncRecords:
         self.in_hand = False
         late = self._is_late()
         while not self._ended:
-            if self._is_due_to_pause() and not late:
-                self._waiting = True
-                try:
-                    await pause()
-                finally:
-                    self._waiting = False
+            if self._handed_out >= _RECORDS_BETWEEN_PAUSES and not late:
+                await self._wait_for(pause())
                 late = self._is_late()
                 continue
+            paused = NOT_PAUSED
             if self.current is not None and not late:
                 try:
                     for record in self.current:
@@ -115,28 +117,28 @@ class AsyncRecords:
                 except Exception as error:
                     if self.recover is None or not self.recover(error):
                         raise
-            await self._ask_for_more()
+                else:
+                    paused = self.current.paused
+            if paused and self.current is not None:
+                await self._wait_for(resume(self.current))
+                late = self._is_late()
+                continue
+            self._take(await self._wait_for(self._refill()))
             late = False  # it was asked once: what it gives may be handed out
         raise StopAsyncIteration
 
-    def _is_due_to_pause(self) -> bool:
-        """Whether many records, or much decompressed, came without a wait; then it starts anew."""
-        worked = 0 if self.current is None else self.current.worked
-        if self._handed_out < RECORDS_BETWEEN_PAUSES and worked < WORK_BETWEEN_PAUSES:
-            return False
-        self._handed_out = 0
-        if self.current is not None:
-            self.current.worked = 0
-        return True
-
-    async def _ask_for_more(self) -> None:
+    async def _wait_for(self, awaitable: Awaitable[T]) -> T:
         self._waiting = True
         self._handed_out = 0
         try:
-            answer = await self._refill()
+            return await awaitable
         finally:
             self._waiting = False
+
+    def _take(self, answer: Records | None) -> None:
         if answer is not None and not isinstance(answer, Records):
             raise TypeError(f"refill() must give Records or None, not {type(answer).__name__}")
         self.current = answer
         self._ended = answer is None
+        if answer is not None:
+            answer.cooperative = True

@@ -11,6 +11,7 @@ from asyncconsumer.wire.aborted import Aborted
 from asyncconsumer.wire.body import Body, Keep, keep_all
 from asyncconsumer.wire.checksum import crc32c
 from asyncconsumer.wire.compression import LZ4_WITHOUT_HEADER_CHECK
+from asyncconsumer.wire.pauses import WORK_BETWEEN_PAUSES
 from asyncconsumer.wire.reader import INT_32, MOST, Damage
 from asyncconsumer.wire.record import Record, fill
 
@@ -39,16 +40,24 @@ class Walk:
         self.next_offset = offset
         self.incomplete = 0
         self.leader_epoch = -1
+        self._may_pause = False  # after much was decompressed
         self.stand = 0  # the offset that an error of the entry in hand names
         self.body = Body(limits.max_inflated, keep)  # of the entry in hand
         self._at = 0
         self._limits = limits
         self._aborted = aborted
 
-    def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record]:
-        """Every record from here on; raises Damage."""
+    def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record | None]:
+        """Every record from here on, and None before an entry if it is time to pause.
+
+        Raises Damage, and TooLarge for a body that is not to be decompressed at once.
+        """
         new, body = Record.__new__, self.body
-        while (entry := self._next_entry(view)) is not None:
+        while True:
+            while self._may_pause and body.worked >= WORK_BETWEEN_PAUSES:
+                yield None
+            if (entry := self._next_entry(view)) is None:
+                return
             body.begin(entry[0])
             time_type, found = self._open(view, *entry)
             for offset, after, timestamp, key, value, headers, behind in found:
@@ -72,6 +81,11 @@ class Walk:
                     )
             if body.is_windowed:
                 self.back()  # for the rest of the body
+
+    def allow_pauses(self, *, after_work: bool, for_bodies: bool) -> None:
+        """Pause after much was decompressed; and before what takes long to decompress."""
+        self._may_pause = after_work
+        self.body.at_once = for_bodies
 
     def back(self) -> None:
         """Before the entry in hand again; what was handed out of it is not handed out twice."""

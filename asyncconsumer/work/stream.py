@@ -9,8 +9,10 @@ from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.model import TopicPartition
-from asyncconsumer.streams.stream import Fence, Idle, Stream
+from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.wire.accel import Record, Records
+from asyncconsumer.wire.pauses import open_next
 from asyncconsumer.work.lanes import Lanes
 from asyncconsumer.work.share import Share, size_of
 
@@ -118,7 +120,7 @@ class Worked(Stream):
                 continue
             lanes, share = self._shares[chunk.partition]
             share.ledger.meet(chunk.leader_epoch)
-            while await lanes.room(share):
+            while await self._opened(records) and await lanes.room(share):
                 try:
                     more = self._take_in(lanes, share, records, chunk.leader_epoch)
                 except CorruptRecords as error:
@@ -154,6 +156,11 @@ class Worked(Stream):
         )
         return False
 
+    async def _opened(self, records: Records) -> bool:
+        """Wait, off the event loop, for a body that takes long to decompress; True."""
+        await open_next(records)
+        return True
+
     def _take_in(self, lanes: Lanes, share: Share, records: Records, leader_epoch: int) -> bool:
         """Some records; False when there are no more."""
         load = lanes.load
@@ -174,4 +181,4 @@ class Worked(Stream):
             if taken:
                 lanes.submit(share, taken, size)
                 share.ledger.reach(taken[-1].offset + 1, leader_epoch)
-        return False
+        return bool(records.paused)

@@ -1,5 +1,6 @@
 """Well compressed records of many partitions, read in lockstep, within a small budget."""
 
+import asyncio
 from collections.abc import AsyncIterable, Sequence
 from typing import Any
 
@@ -7,9 +8,10 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from asyncconsumer import OffsetRange, RangeReader, SimpleConsumer
+from asyncconsumer import OffsetRange, RangeReader, Record, SimpleConsumer
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import consumer
+from tests.work.real import app
 
 PARTITIONS, RECORDS, SIZE = 16, 6, 4 * 2**20  # 24 MiB of each partition, 384 MiB in all
 ALLOWED = 150 * 2**20  # a body, the records in hand, and what an allocator keeps
@@ -79,3 +81,23 @@ async def test_streams_without_a_group(kafka: KafkaHandle) -> None:
     ranges = [OffsetRange(topic, one, 0, RECORDS) for one in range(PARTITIONS)]
     async with RangeReader(servers, max_buffered_bytes=2**20) as reader:
         await read_in_lockstep([reader.read(one) for one in ranges])
+
+
+async def test_handlers_of_an_app(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic(partitions=PARTITIONS)
+    await write(kafka, topic, "zstd")
+    program = app(kafka, group_id=kafka.group(), max_buffered_bytes=2**20)
+    memory, seen, done = Memory(), 0, asyncio.Event()
+
+    @program.handler(topic, concurrency=4, max_in_flight_bytes=4 * SIZE)
+    async def handle(record: Record) -> None:
+        nonlocal seen
+        await asyncio.sleep(0.01)  # others are taken in meanwhile
+        memory.check()
+        seen += 1
+        if seen == PARTITIONS * RECORDS:
+            done.set()
+
+    async with asyncio.timeout(120), program:
+        await done.wait()
+    assert seen == PARTITIONS * RECORDS

@@ -8,7 +8,10 @@
 #include "native.h"
 
 enum Wanted { OFFSET = 1, TIMESTAMP = 2, TIMESTAMP_TYPE = 4, KEY = 8, VALUE = 16, HEADERS = 32, AS_VIEWS = 64 };
-enum { INLINE = 12 };
+enum {
+    INLINE = 12,
+    LARGEST_AT_ONCE = 16 << 20, /* bytes of a column that are copied before the event loop runs */
+};
 
 static inline int append_int(Buffer *buffer, int32_t value) { return buffer_append(buffer, &value, 4); }
 
@@ -322,11 +325,13 @@ PyObject *records_take_columns(Records *self, PyObject *args)
         return NULL;
     table.copy = !(table.wanted & AS_VIEWS);
     table.scale = scale;
-    table.max_bytes = max_bytes;
+    table.max_bytes = self->cooperative && max_bytes > LARGEST_AT_ONCE ? LARGEST_AT_ONCE : max_bytes;
     if (!table.copy && (self->view.len > INT32_MAX || self->max_inflated > INT32_MAX)) {
         PyErr_SetString(PyExc_ValueError, "columns that are not copied need buffers below 2 GiB");
         return NULL;
     }
+    if (records_await_body(self))
+        Py_RETURN_NONE;
     if (records_enter(self) < 0)
         return NULL;
     PyObject *taken = take(self, &table, max_rows);

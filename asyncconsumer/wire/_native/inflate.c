@@ -7,7 +7,7 @@
 #include "memory.h"
 #include "native.h"
 
-static PyObject *inflate, *bad_compression; /* of asyncconsumer.wire.compression */
+static PyObject *inflate, *bad_compression, *too_large; /* of asyncconsumer.wire.compression */
 
 enum { LARGEST_SPARE_ROOM = 4 << 20 };
 
@@ -17,9 +17,10 @@ int inflate_prepare(void)
     if (compression != NULL) {
         inflate = PyObject_GetAttrString(compression, "inflate");
         bad_compression = PyObject_GetAttrString(compression, "BadCompression");
+        too_large = PyObject_GetAttrString(compression, "TooLarge");
         Py_DECREF(compression);
     }
-    return inflate && bad_compression ? 0 : -1;
+    return inflate && bad_compression && too_large ? 0 : -1;
 }
 
 /* --- what the budget is charged ---------------------------------------------------------------------------- */
@@ -119,8 +120,13 @@ int inflate_lend(Records *self)
     return PyList_Append(self->lent, body);
 }
 
-static int translate_bad_compression(Records *self)
+static int translate_error(Records *self)
 {
+    if (PyErr_ExceptionMatches(too_large)) {
+        PyErr_Clear();
+        self->paused = PAUSED_FOR_BODY;
+        return -1;
+    }
     if (!PyErr_ExceptionMatches(bad_compression))
         return -1;
     PyObject *type, *error, *traceback;
@@ -137,7 +143,9 @@ static int translate_bad_compression(Records *self)
     return -1;
 }
 
-/* compression.inflate(), with room made by the cache before; returns the number of bytes or NULL. */
+/* compression.inflate(), with room made by the cache before; returns the number of bytes or NULL.
+
+   Who reads on an event loop takes at once what is quick. For the rest it waits, by way of the cache. */
 static PyObject *call_inflate(Records *self, PyObject *source)
 {
     if (self->bodies != NULL) {
@@ -149,8 +157,9 @@ static PyObject *call_inflate(Records *self, PyObject *source)
     PyObject *room = PyCFunction_New(&room_method, (PyObject *)self);
     if (room == NULL)
         return NULL;
-    PyObject *used = PyObject_CallFunction(inflate, "iOOL", self->packed.codec, source, room,
-                                           (long long)self->packed.limit);
+    bool at_once = self->cooperative && !self->preparing && self->bodies != NULL;
+    PyObject *used = PyObject_CallFunction(inflate, "iOOLO", self->packed.codec, source, room,
+                                           (long long)self->packed.limit, at_once ? Py_True : Py_False);
     Py_DECREF(room);
     return used;
 }
@@ -173,7 +182,7 @@ static int decompress(Records *self)
     Py_DECREF(source);
     PyErr_Restore(type, error, NULL);
     if (used == NULL)
-        return translate_bad_compression(self);
+        return translate_error(self);
     Py_ssize_t size = PyLong_AsSsize_t(used);
     Py_DECREF(used);
     if (size < 0 || self->room == NULL || size > ((Slab *)self->room)->memory.used) {

@@ -37,6 +37,9 @@ PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight);
 
 enum { WORK_BETWEEN_PAUSES = 4 << 20 }; /* bytes decompressed before the event loop runs again */
 
+/* As asyncconsumer.wire.pauses.Pause: more follows, when the event loop ran or when prepare() was called. */
+enum Pause { NOT_PAUSED, PAUSED_FOR_LOOP, PAUSED_FOR_BODY };
+
 /* --- walk.c, batch.c, legacy.c: from batch to batch, from record to record -------------------------- */
 
 /* A compressed body, and what is known of it. */
@@ -88,7 +91,10 @@ typedef struct {
     int64_t position;                 /* where in the body these begin */
     int64_t over;                     /* bytes behind the last record that are not in memory any more */
     int64_t worked;                   /* bytes decompressed since the event loop last ran */
-    bool gentle, paused;              /* whether to stop for the event loop; whether that is why it stopped */
+    bool cooperative;                 /* stop where the event loop should run */
+    uint8_t paused;                   /* a Pause: why it stopped last */
+    bool preparing;                   /* a thread opens the next body, for as long as that takes */
+    bool closing;                     /* close() was called meanwhile */
     PyObject *lent;                   /* list that gets a copy of every inflated body, or NULL */
     PyObject *body;                   /* the inflated body in hand if it is lent, or NULL */
     int64_t inflated_bytes;           /* of all bodies since a table was begun */
@@ -101,7 +107,8 @@ typedef struct {
 extern PyTypeObject Records_Type;
 int walk_prepare(void);
 
-/* 1: *sight is the next record; 0: there is none, or it paused; -1: a Python error is set. */
+/* 1: *sight is the next record; 0: there is none, or it paused; -1: a Python error is set.
+   What these call returns -1 without an error for PAUSED_FOR_BODY. */
 int walk_next(Records *self, Sight *sight);
 void walk_unread(Records *self, const Sight *sight);
 int walk_skip_corrupt(Records *self);
@@ -139,7 +146,10 @@ int records_prepare(PyObject *module);
 int records_enter(Records *self);
 static inline void records_leave(Records *self) { self->busy = false; }
 
-/* The next Record as an object; NULL without an exception at the end. Steals nothing. */
+/* Whether a thread prepares the next body. It is a pause, unless they are closed after that. */
+bool records_await_body(Records *self);
+
+/* The next Record as an object; NULL without an exception at the end, or at a pause. Steals nothing. */
 PyObject *records_next(Records *self);
 
 /* --- stream.c, loop.c, columns.c, answer.c, ends.c -------------------------------------------------- */

@@ -8,12 +8,21 @@
 int records_enter(Records *self)
 {
     if (self->busy) {
+        self->paused = NOT_PAUSED;
         PyErr_SetString(PyExc_RuntimeError, "these Records are being read by another thread, or by the code "
                                             "that a finalizer interrupts");
         return -1;
     }
     self->busy = true;
     return 0;
+}
+
+bool records_await_body(Records *self)
+{
+    if (!self->preparing || !self->cooperative)
+        return false;
+    self->paused = self->closing ? NOT_PAUSED : PAUSED_FOR_BODY;
+    return true;
 }
 
 static PyObject *next_record(Records *self)
@@ -31,7 +40,7 @@ static PyObject *next_record(Records *self)
 
 PyObject *records_next(Records *self)
 {
-    if (records_enter(self) < 0)
+    if (records_await_body(self) || records_enter(self) < 0)
         return NULL;
     PyObject *record = next_record(self);
     records_leave(self);
@@ -172,13 +181,65 @@ static void records_dealloc(Records *self)
 
 /* --- methods and attributes -------------------------------------------------------------------------- */
 
+static void finish(Records *self)
+{
+    Py_CLEAR(self->error); /* damage does not matter any more either */
+    walk_release(self);
+}
+
 static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->preparing) { /* the thread needs the buffer: it closes when it is done */
+        self->closing = true;
+        Py_RETURN_NONE;
+    }
+    if (records_enter(self) < 0)
+        return NULL;
+    finish(self);
+    records_leave(self);
+    Py_RETURN_NONE;
+}
+
+/* Has the next record in memory, if there is one, without handing it out. Damage is met by who reads it. */
+static int open_next(Records *self)
+{
+    Sight sight;
+    int found = walk_next(self, &sight);
+    if (found > 0)
+        walk_unread(self, &sight);
+    if (found < 0 && self->error != NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    return found < 0 ? -1 : 0;
+}
+
+static PyObject *records_open_next(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (records_await_body(self))
+        return PyBool_FromLong(!self->paused);
+    if (records_enter(self) < 0)
+        return NULL;
+    int opened = open_next(self);
+    records_leave(self);
+    return opened < 0 ? NULL : PyBool_FromLong(!self->paused);
+}
+
+static PyObject *records_prepare_next(Records *self, PyObject *Py_UNUSED(ignored))
 {
     if (records_enter(self) < 0)
         return NULL;
-    Py_CLEAR(self->error); /* damage does not matter any more either */
-    walk_release(self);
+    self->preparing = true;
+    int opened = open_next(self);
+    self->preparing = false;
+    self->worked = 0; /* not by the event loop */
+    if (self->closing) {
+        self->closing = false;
+        finish(self);
+    }
     records_leave(self);
+    if (opened < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -209,6 +270,10 @@ static PyMethodDef records_methods[] = {
     {"skip_corrupt", (PyCFunction)records_skip_corrupt, METH_NOARGS,
      "skip_corrupt()\n--\n\nGo on behind the corrupt place; returns the offset where that is.\n\n"
      "Raises the CorruptRecords again when nobody can know where it ends (its `resume` is None)."},
+    {"open_next", (PyCFunction)records_open_next, METH_NOARGS,
+     "open_next()\n--\n\nHave the next record in memory, if there is one; False if it paused before that."},
+    {"prepare", (PyCFunction)records_prepare_next, METH_NOARGS,
+     "prepare()\n--\n\nDo the same however long it takes; meant for a thread. close() ends it afterwards."},
     {"evict", (PyCFunction)records_evict, METH_NOARGS,
      "evict()\n--\n\nFree the decompressed body; the next record decompresses it again. False if it is in use."},
     {"take_columns", (PyCFunction)records_take_columns, METH_VARARGS,
@@ -226,6 +291,12 @@ static PyMemberDef records_members[] = {
      "How many bytes the first batch needs, when not even that one came whole; else 0."},
     {"leader_epoch", T_INT, offsetof(Records, leader_epoch), READONLY,
      "Of the last batch seen; -1 when none had one."},
+    {"bodies", T_OBJECT, offsetof(Records, bodies), READONLY,
+     "What decompressed bodies are charged to, or None."},
+    {"cooperative", T_BOOL, offsetof(Records, cooperative), 0,
+     "Whether the iteration ends where the event loop should run; then `paused` says so."},
+    {"paused", T_UBYTE, offsetof(Records, paused), READONLY,
+     "A Pause: whether more follows, though the iteration has ended, and what for."},
     {"worked", T_LONGLONG, offsetof(Records, worked), 0, "Bytes decompressed since it was last set to 0."},
     {"size", T_PYSSIZET, offsetof(Records, size), READONLY, "Bytes of the record set."},
     {NULL, 0, 0, 0, NULL},

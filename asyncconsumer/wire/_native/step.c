@@ -41,20 +41,23 @@ static PyObject *iterator_of(PyObject *awaitable)
     return iterator;
 }
 
-static int ask_for_more(Step *self)
+/* Waits for what refill() gives; or for the records in hand, of which a large body is decompressed elsewhere. */
+static int ask_for_more(Step *self, bool in_hand)
 {
     AsyncRecords *stream = self->stream;
     self->state = WAITING;
     stream->waiting = self;
     stream->handed_out = 0;
-    PyObject *awaitable = PyObject_CallNoArgs(stream->refill);
+    Records *current = stream->current;
+    PyObject *awaitable = in_hand ? PyObject_CallMethod(current->bodies, "prepare", "O", (PyObject *)current)
+                                  : PyObject_CallNoArgs(stream->refill);
     if (awaitable == NULL)
         return -1;
     self->inner = iterator_of(awaitable);
     return self->inner ? 0 : -1;
 }
 
-/* refill() gave `answer`, which is stolen. */
+/* What was waited for gave `answer`, which is stolen. */
 static int take_more(Step *self, PyObject *answer)
 {
     AsyncRecords *stream = self->stream;
@@ -71,6 +74,7 @@ static int take_more(Step *self, PyObject *answer)
         Py_DECREF(answer);
         return -1;
     }
+    ((Records *)answer)->cooperative = true;
     Py_XSETREF(stream->current, (Records *)answer);
     return 0;
 }
@@ -82,9 +86,7 @@ static inline PyObject *in_hand(AsyncRecords *stream)
     if (current == NULL)
         return NULL;
     Py_INCREF(current);
-    current->gentle = true;
     PyObject *record = records_next(current);
-    current->gentle = false;
     if (record != NULL) {
         stream->handed_out++;
         stream->last_offset = current->given;
@@ -103,7 +105,7 @@ static PySendResult yield_to_loop(Step *self, PyObject **result)
     stream->handed_out = 0;
     if (stream->current != NULL) {
         stream->current->worked = 0;
-        stream->current->paused = false;
+        stream->current->paused = NOT_PAUSED;
     }
     *result = Py_NewRef(Py_None);
     return PYGEN_NEXT;
@@ -159,6 +161,7 @@ static PySendResult step_advance(Step *self, PyObject **result)
         if (!late && self->stream->handed_out >= RECORDS_BETWEEN_PAUSES)
             return yield_to_loop(self, result);
         PyObject *answer = late ? NULL : in_hand(self->stream);
+        bool read = !late && self->stream->current != NULL;
         late = 0; /* refill() is asked once: what it gives may be handed out */
         if (answer != NULL) {
             step_finish(self);
@@ -169,9 +172,10 @@ static PySendResult step_advance(Step *self, PyObject **result)
             return failed(self);
         if (self->stream->ended)
             continue;
-        if (self->stream->current != NULL && self->stream->current->paused)
+        enum Pause pause = read && self->stream->current != NULL ? self->stream->current->paused : NOT_PAUSED;
+        if (pause == PAUSED_FOR_LOOP)
             return yield_to_loop(self, result);
-        if (ask_for_more(self) < 0)
+        if (ask_for_more(self, pause == PAUSED_FOR_BODY) < 0)
             return failed(self);
         switch (PyIter_Send(self->inner, Py_None, &answer)) {
         case PYGEN_NEXT:

@@ -179,13 +179,24 @@ static inline bool is_beyond(const Records *self)
 /* Whether it is time for the event loop, as far as the reader lets it run. */
 static inline bool is_time_to_pause(Records *self)
 {
-    self->paused = self->gentle && self->worked >= WORK_BETWEEN_PAUSES;
-    return self->paused;
+    if (!self->cooperative || self->preparing || self->worked < WORK_BETWEEN_PAUSES)
+        return false;
+    self->paused = PAUSED_FOR_LOOP;
+    return true;
+}
+
+/* A thread that passes over many records lets others run: no codec does that for it here. */
+static inline void breathe(const Records *self)
+{
+    if (self->preparing && (self->left & 0xFFFF) == 0) {
+        Py_BEGIN_ALLOW_THREADS
+        Py_END_ALLOW_THREADS
+    }
 }
 
 int walk_next(Records *self, Sight *sight)
 {
-    self->paused = false;
+    self->paused = NOT_PAUSED;
     if (self->error != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(self->error), self->error);
         return -1;
@@ -196,7 +207,7 @@ int walk_next(Records *self, Sight *sight)
                 if (is_time_to_pause(self))
                     return 0;
                 if (inflate_again(self) < 0)
-                    return -1;
+                    return self->paused ? 0 : -1;
             }
             int found = next_of_batch(self, sight);
             if (found > 0 && sight->offset >= self->ceiling) {
@@ -206,6 +217,7 @@ int walk_next(Records *self, Sight *sight)
             }
             if (found != 0)
                 return found;
+            breathe(self);
         }
         if (self->record != self->body_end || self->over > 0) {
             int64_t over = self->over + (self->body_end - self->record);
@@ -228,7 +240,7 @@ int walk_next(Records *self, Sight *sight)
                 self->record = self->body_end = NULL;
                 self->left = 0;
             }
-            return -1;
+            return self->paused ? 0 : -1;
         }
         if (opened == 0) {
             walk_release(self);
