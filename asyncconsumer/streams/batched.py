@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.streams.idle import Idle
-from asyncconsumer.streams.stream import Fence, NothingYet, Stream
+from asyncconsumer.streams.idle import Idle, NothingYet, Until
+from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.wire import accel
 
 
@@ -98,15 +98,16 @@ class Batched(Stream):
 
     async def _collect(self, most: int, waits: Waits) -> bool:
         """Take records, True at the end; what goes wrong after the first is told the next time."""
-        now = asyncio.get_running_loop().time
+        now, idle = asyncio.get_running_loop().time, self._idle
         try:
             if not self._batch:
-                self._deadline = None if waits.first is None else now() + waits.first
+                if waits.first is not None:
+                    self._idle = Until(now() + waits.first)
                 first = await anext(self._records, None)
                 if first is None:
                     return True
                 self._add(first)
-            self._deadline = now() + waits.more
+            self._idle = Until(now() + waits.more)
             while len(self._batch) < most:
                 self._add(await anext(self._records))
         except NothingYet:
@@ -119,7 +120,7 @@ class Batched(Stream):
                 raise
             self._trouble = error
         finally:
-            self._deadline = None
+            self._idle = idle
         return False
 
     def _add(self, record: accel.Record) -> None:

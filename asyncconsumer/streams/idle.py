@@ -26,3 +26,24 @@ class Idle(NamedTuple):
                     raise ConsumerTimeout(self.ms) from None
                 if self.may_end():
                     return None
+
+
+class NothingYet(Exception):
+    """Nothing came until the deadline of a wait."""
+
+
+class Until(NamedTuple):
+    """A deadline, by the loop's clock. After it, only a chunk that is there is taken."""
+
+    deadline: float
+
+    async def pop(self, channel: Channel) -> Chunk | None:
+        """Return the next chunk, or None at the end; raise NothingYet at the deadline."""
+        await channel.breathe()  # the timeout below must not cut it short
+        try:
+            async with asyncio.timeout_at(self.deadline) as timeout:
+                return await channel.pop()
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        raise NothingYet

@@ -12,7 +12,7 @@ from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.chunks.chunk import Chunk
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.model import Offset, TopicPartition
-from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.idle import Idle, Until
 from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.streams.taking import Taking
 from asyncconsumer.tasks.quiet import QuietLog
@@ -46,10 +46,6 @@ class LoopSource(Source, Protocol[T_co]):
         """Return an awaitable for the next item."""
 
 
-class NothingYet(Exception):
-    """Nothing came until the deadline of a wait."""
-
-
 class Stream:
     """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
 
@@ -65,7 +61,7 @@ class Stream:
         idle: Idle | None = None,
     ) -> None:
         self.channel = channel
-        self._idle = idle
+        self._idle: Idle | Until | None = idle
         self._fence = fence
         self._held: Chunk | None = None
         self._unseen: Chunk | None = None  # what is held, until it is handed out
@@ -75,7 +71,6 @@ class Stream:
         self._on_hold: set[TopicPartition] = set()
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
-        self._deadline: float | None = None  # of the wait for the next chunk, by the loop's clock
         self._log = QuietLog(logging.getLogger(__name__))
         self._records = accel.AsyncRecords(self._refill, clock)
         if fence is not None:
@@ -370,22 +365,9 @@ class Stream:
         self._reader.asked.set()
 
     async def _next(self) -> Chunk | None:
-        if self._deadline is not None:
-            return await self._next_until(self._deadline)
         if self._idle is None:
             return await self.channel.pop()
         return await self._idle.pop(self.channel)
-
-    async def _next_until(self, deadline: float) -> Chunk | None:
-        """Return the next chunk. After the deadline, only a chunk that is there is taken."""
-        await self.channel.breathe()  # the timeout below must not cut it short
-        try:
-            async with asyncio.timeout_at(deadline) as timeout:
-                return await self.channel.pop()
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-        raise NothingYet
 
     async def _waited_at_fence(self) -> bool:
         """Wait until things may be handed out; whether the last word on that was out of date."""
