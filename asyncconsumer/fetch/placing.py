@@ -67,7 +67,7 @@ class Placing:
     def take_away(self, cursor: Cursor) -> None:
         """Nobody wants it any more, wherever it is."""
         self._finder.discard(cursor)
-        if (fetcher := self._pool.of(cursor)) is not None:
+        if (fetcher := cursor.fetcher) is not None:
             fetcher.remove(cursor)
         cursor.take_away()
 
@@ -98,7 +98,7 @@ class Placing:
                     assert cursor.place is not None
                     unknown[cursor.place.address].append((cursor, cursor.version))
                 continue
-            fetcher = self._pool.of(cursor)
+            fetcher = cursor.fetcher
             if fetcher is not None and self._has_moved(cursor, metadata):
                 fetcher.remove(cursor)
                 self._finder.add(cursor)
@@ -145,7 +145,8 @@ class Placing:
         leader = metadata.leader(cursor.partition)
         topic_id = metadata.topics[cursor.partition.topic].topic_id
         cursor.topic_id = cursor.topic_id or topic_id
-        if topic_id != cursor.topic_id:
+        # thousands have the very same id, and to compare two takes long
+        if topic_id is not cursor.topic_id and topic_id != cursor.topic_id:
             if topic_id is None or topic_id in cursor.former_ids:
                 about = f"{cursor.partition}, of which a broker told that has not heard the news"
                 raise LeaderNotAvailable(about)

@@ -44,10 +44,6 @@ class Plan:
         """All that there are."""
         return list(self._cursors.values())
 
-    def has(self, cursor: Cursor) -> bool:
-        """Whether it is one of them."""
-        return self._cursors.get(cursor.partition) is cursor
-
     def add(self, cursor: Cursor) -> None:
         """Ask for it from now on."""
         self._cursors[cursor.partition] = cursor
