@@ -301,11 +301,8 @@ class Fetcher:
         )
         alone = sum(1 for part in answer.parts if part.data) == 1
         for part in answer.parts:
-            ask = asked.get(part.partition)
-            if ask is None:
-                continue
-            cursor = ask.cursor
-            if cursor.version != ask.version or cursor.channel.closed:
+            cursor = self._plan.asks_for(part.partition)
+            if cursor is None or cursor.channel.closed:
                 continue  # it was taken away since: somebody else may be reading it by now
             if part.error is not None:
                 self._report(Refusal(cursor, 0, part.error, _leader(part, answer)))

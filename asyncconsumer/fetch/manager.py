@@ -124,7 +124,7 @@ class FetchManager:
         disturbed. Of one that is not wanted any more nothing is handed out after this call.
         """
         self._scope.check_open()
-        for cursor in [one for one in self._cursors.values() if one.partition not in wanted]:
+        for cursor in [one for tp, one in self._cursors.items() if tp not in wanted]:
             self._drop(cursor)
         self.change(wanted)
 
