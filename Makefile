@@ -53,6 +53,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.metadata $(ARGS)
 	$(say) 'benchmarks: blocking'
 	@$(BIN)/python -m benchmarks.blocking $(ARGS)
+	$(say) 'benchmarks: partitions'
+	@$(BIN)/python -m benchmarks.partitions $(ARGS)
 	$(say) 'benchmarks: throughput'
 	@$(BIN)/python -m benchmarks.throughput $(ARGS)
 	$(say) 'benchmarks: engine'

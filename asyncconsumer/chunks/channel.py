@@ -83,13 +83,15 @@ class Channel:
         if partition in self._held:
             self._held.count(-self._waiting_bytes(partition))
             self._held.remove(partition)
-        dropped = self._waiting.pop(partition, None)
-        self._turns.pop(partition, None)
         for chunk in self._in_hand:
             if chunk.partition == partition:
                 chunk.records.close()  # whoever iterates over it gets no further record
                 self._in_hand[chunk] = False
-        chunks = [one for one in dropped or () if isinstance(one, Chunk)]
+        dropped = self._waiting.pop(partition, None)
+        if dropped is None:
+            return 0  # nearly always: most of thousands of partitions have nothing waiting
+        self._turns.pop(partition, None)
+        chunks = [one for one in dropped if isinstance(one, Chunk)]
         self._give_back(chunks)
         return len(chunks)
 
@@ -229,6 +231,11 @@ class Channel:
         """What changes whenever its reader takes something, be it one record of many."""
         return self.pops, sum(chunk.records.next_offset for chunk in self._in_hand)
 
+    @property
+    def holds_anything(self) -> bool:
+        """Whether something waits, of whatever partition."""
+        return bool(self._waiting)
+
     def __contains__(self, partition: TopicPartition) -> bool:
         """Whether something waits of a partition."""
         return partition in self._waiting
@@ -247,7 +254,9 @@ class Channel:
             self._turn(partition)
 
     def _waiting_bytes(self, partition: TopicPartition) -> int:
-        waiting = self._waiting.get(partition, ())
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            return 0
         return sum(item.size for item in waiting if isinstance(item, Chunk))
 
     def _turn(self, partition: TopicPartition) -> None:

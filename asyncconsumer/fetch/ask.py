@@ -113,11 +113,13 @@ def request(
     Who tells a `rack` must be ready to be sent to a replica there, with no records.
     """
     topics: dict[FetchTopic, list[FetchPartition]] = {}
-    for (topic, partition), ask in wanted.items():
-        rows = topics.setdefault(FetchTopic(topic, ask.topic_id), [])
-        rows.append(
-            FetchPartition(partition, ask.offset, ask.max_bytes, ask.leader_epoch, ask.read_epoch)
-        )
+    last, rows = FetchTopic(""), list[FetchPartition]()
+    for (topic, partition), (offset, size, epoch, topic_id, read_epoch) in wanted.items():
+        # neighbours are mostly of one topic, and the hash of an id takes long
+        if topic != last.name or topic_id is not last.topic_id:
+            last = FetchTopic(topic, topic_id)
+            rows = topics.setdefault(last, [])
+        rows.append(FetchPartition(partition, offset, size, epoch, read_epoch))
     return FetchRequest(
         topics,
         max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,

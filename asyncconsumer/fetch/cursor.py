@@ -1,15 +1,18 @@
 """Where one partition is read, as far as it was fetched."""
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.ask import Ask
 from asyncconsumer.model import Address, TopicPartition
+
+if TYPE_CHECKING:
+    from asyncconsumer.fetch.fetcher import Fetcher
 
 
 class Wanted(NamedTuple):
@@ -66,11 +69,12 @@ class Cursor:
     troubled_since: float | None = None
     strikes: int = 0  # damage found by the broker itself
     topic_id: UUID | None = None
-    former_ids: set[UUID] = field(default_factory=set)
+    former_ids: frozenset[UUID] = frozenset()
     replica: tuple[int, float] | None = None  # node to read from in place of the leader, till when
     shuns_replicas_until: float = -inf
     ends: tuple[int, int] = (-1, -1)  # high watermark, last stable offset; as they were last told
     begun: int | None = None  # where reading began, or went on after a jump; once that is known
+    fetcher: "Fetcher | None" = None  # that has it now
 
     @classmethod
     def of(cls, partition: TopicPartition, wanted: Wanted) -> "Cursor":
@@ -135,7 +139,7 @@ class Cursor:
     def become(self, topic_id: UUID | None) -> None:
         """Belong to the new topic of the same name."""
         if self.topic_id is not None:
-            self.former_ids.add(self.topic_id)
+            self.former_ids |= {self.topic_id}
         self.topic_id, self.refused_at, self.replica = topic_id, None, None
 
     def suffer(self, error: ConsumerError, now: float) -> float:

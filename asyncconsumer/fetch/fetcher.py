@@ -120,7 +120,7 @@ class Fetcher:
         self.connection: Connection | None = None
         self._around = around
         self._plan = Plan(around.budget)
-        self._untried: list[Cursor] = []  # of whose broker nothing good was heard since
+        self._untried: dict[Cursor, None] = {}  # of whose broker nothing good was heard since
         self._session = FetchSession()
         self._under_way: _UnderWay | None = None
         self._rest: _Rest | None = None  # while the broker is to be left alone
@@ -152,13 +152,10 @@ class Fetcher:
 
     def add(self, cursor: Cursor) -> None:
         """Fetch for it from now on."""
+        cursor.fetcher = self
         self._plan.add(cursor)
-        self._untried.append(cursor)
+        self._untried[cursor] = None
         self._bell.set()
-
-    def has(self, cursor: Cursor) -> bool:
-        """Whether it fetches for it."""
-        return self._plan.has(cursor)
 
     def last_answer(self, cursor: Cursor) -> float | None:
         """When the broker last answered, by the loop's clock; None if never since the cursor."""
@@ -169,6 +166,7 @@ class Fetcher:
     def remove(self, cursor: Cursor) -> None:
         """Fetch no more for it, and leave it alone if an answer comes."""
         self._plan.remove(cursor)
+        cursor.fetcher = None
         cursor.take_away()
 
     def look_again(self, cursor: Cursor) -> None:
@@ -299,15 +297,12 @@ class Fetcher:
         asked = self._plan.asked
         untried, self._untried = (
             self._untried,
-            [one for one in self._untried if one.partition not in asked],
+            {one: None for one in self._untried if one.partition not in asked},
         )
         alone = sum(1 for part in answer.parts if part.data) == 1
         for part in answer.parts:
-            ask = asked.get(part.partition)
-            if ask is None:
-                continue
-            cursor = ask.cursor
-            if cursor.version != ask.version or cursor.channel.closed:
+            cursor = self._plan.asks_for(part.partition)
+            if cursor is None or cursor.channel.closed:
                 continue  # it was taken away since: somebody else may be reading it by now
             if part.error is not None:
                 self._report(Refusal(cursor, 0, part.error, _leader(part, answer)))
@@ -318,7 +313,7 @@ class Fetcher:
             else:
                 self._accept(cursor, part, alone=alone)
         for cursor in untried:
-            if self.has(cursor) and cursor.partition in asked:
+            if cursor.fetcher is self and cursor.partition in asked:
                 cursor.fare_well()
 
     def _accept(self, cursor: Cursor, part: Fetched, *, alone: bool) -> None:

@@ -81,9 +81,11 @@ class FetchSession:
             told, forgotten = self._news()
         self._changed.clear()
         self._max_bytes = max_bytes
-        self._names.update(
-            {ask.topic_id.bytes: one.topic for one, ask in told.items() if ask.topic_id}
-        )
+        last = None
+        for one, ask in told.items():
+            if ask.topic_id is not last and ask.topic_id is not None:  # thousands have the same
+                last = ask.topic_id
+                self._names[last.bytes] = one.topic
         speaks = versions.get(FETCH.key, (0, 0))[1] >= _FIRST_WITH_SESSIONS
         return request(
             told,
@@ -101,7 +103,10 @@ class FetchSession:
         forgotten: dict[FetchTopic, list[int]] = {}
         for one in self._changed:
             now, before = self._wanted.get(one), self._known.get(one)
-            if before is not None and (now is None or now.topic_id != before.topic_id):
+            if before is not None and (
+                now is None
+                or (now.topic_id is not before.topic_id and now.topic_id != before.topic_id)
+            ):
                 topic = FetchTopic(one.topic, before.topic_id)
                 forgotten.setdefault(topic, []).append(one.partition)
                 del self._known[one]

@@ -19,7 +19,7 @@ from asyncconsumer.fetch.fetcher import Finish, Surroundings
 from asyncconsumer.fetch.leaders import LeaderFinder
 from asyncconsumer.fetch.placing import Placing
 from asyncconsumer.fetch.pool import FetcherPool
-from asyncconsumer.fetch.stalls import Sight, Stalls
+from asyncconsumer.fetch.stalls import Stalls, suspects
 from asyncconsumer.fetch.vitals import Vitals
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.brokers import Brokers
@@ -124,7 +124,7 @@ class FetchManager:
         disturbed. Of one that is not wanted any more nothing is handed out after this call.
         """
         self._scope.check_open()
-        for cursor in [one for one in self._cursors.values() if one.partition not in wanted]:
+        for cursor in [one for tp, one in self._cursors.items() if tp not in wanted]:
             self._drop(cursor)
         self.change(wanted)
 
@@ -134,7 +134,9 @@ class FetchManager:
         new: list[Cursor] = []
         for partition, want in wanted.items():
             there = self._cursors.get(partition)
-            if there is not None and (want.channel, want.epoch) != (there.channel, there.epoch):
+            if there is not None and (
+                want.epoch != there.epoch or want.channel is not there.channel
+            ):
                 self._drop(there)
                 there = None
             if there is None:
@@ -142,11 +144,13 @@ class FetchManager:
                 # a broker does not repeat what it told in the same fetch session
                 there.learn_end(self._last_ends.pop(partition, -1))
                 if not there.finished:
-                    self._unfinished[there.channel].add(partition)
-                    there.channel.reopen()
+                    self._unfinished[want.channel].add(partition)
                     self._finder.add(there)
                     new.append(there)
-            self._pause(there, paused=want.paused)
+            if want.paused != there.paused:
+                self._pause(there, paused=want.paused)
+        for channel in {cursor.channel for cursor in new}:
+            channel.reopen()
         self._placing.place_known(new)
         for channel in {want.channel for want in wanted.values() if want.end is not None}:
             self._close_finished(channel)  # those that were finished before they began
@@ -172,7 +176,7 @@ class FetchManager:
         return {one: self._progress(cursor) for one, cursor in self._cursors.items()}
 
     def _progress(self, cursor: Cursor) -> Progress:
-        fetcher = self._pool.of(cursor)
+        fetcher = cursor.fetcher
         answer = None if fetcher is None else fetcher.last_answer(cursor)
         return Progress(
             cursor.offset,
@@ -206,8 +210,6 @@ class FetchManager:
         return self._pool.last_heard
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
-        if paused == cursor.paused:
-            return
         if paused:
             cursor.channel.hold(cursor.partition)
         else:
@@ -254,12 +256,11 @@ class FetchManager:
             for fetcher in late:
                 self._finder.doubt(cursor.partition.topic for cursor in fetcher.cursors)
             self._finder.doubt(
-                one.topic for one, cursor in self._cursors.items() if cursor.leader_is_due(now)
+                one.topic
+                for one, cursor in self._cursors.items()
+                if cursor.replica is not None and cursor.leader_is_due(now)
             )
             self._pool.close_idle()
-            fetchers = {cursor: fetcher for fetcher in self._pool for cursor in fetcher.cursors}
-            sights = (
-                Sight(cursor, fetchers.get(cursor), late) for cursor in self._cursors.values()
-            )
-            for event in self.vitals.stalls.look(sights, now):
+            stalls = self.vitals.stalls
+            for event in stalls.look(suspects(self._cursors.values(), late, stalls.now), now):
                 self.events.tell(event)

@@ -32,7 +32,7 @@ from asyncconsumer.fetch.leaders import LeaderFinder
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.fetch.positions import Ends, ends
 from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net.metadata import Metadata
+from asyncconsumer.net.metadata import Broker, Metadata
 from asyncconsumer.tasks.scope import Scope
 from asyncconsumer.wire.messages import EARLIEST, LATEST
 
@@ -40,6 +40,7 @@ _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica 
 _SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
 _LOOKUP_SECONDS: Final = 5.0
 _MOST_STRIKES: Final = 3
+_MOST_PLACES: Final = 1_000  # that are shared
 
 
 class Placing:
@@ -63,13 +64,15 @@ class Placing:
         self._finder = finder
         self._events = events
         self._scope = scope
+        self._places: dict[tuple[int, int], Place] = {}  # by broker and leader epoch
 
     def take_away(self, cursor: Cursor) -> None:
         """Nobody wants it any more, wherever it is."""
-        self._finder.discard(cursor)
-        if (fetcher := self._pool.of(cursor)) is not None:
+        if (fetcher := cursor.fetcher) is not None:
             fetcher.remove(cursor)
-        cursor.take_away()
+        else:
+            self._finder.discard(cursor)
+            cursor.take_away()
 
     # --- what the finder learns ------------------------------------------------------------------
 
@@ -98,7 +101,7 @@ class Placing:
                     assert cursor.place is not None
                     unknown[cursor.place.address].append((cursor, cursor.version))
                 continue
-            fetcher = self._pool.of(cursor)
+            fetcher = cursor.fetcher
             if fetcher is not None and self._has_moved(cursor, metadata):
                 fetcher.remove(cursor)
                 self._finder.add(cursor)
@@ -145,7 +148,8 @@ class Placing:
         leader = metadata.leader(cursor.partition)
         topic_id = metadata.topics[cursor.partition.topic].topic_id
         cursor.topic_id = cursor.topic_id or topic_id
-        if topic_id != cursor.topic_id:
+        # thousands have the very same id, and to compare two takes long
+        if topic_id is not cursor.topic_id and topic_id != cursor.topic_id:
             if topic_id is None or topic_id in cursor.former_ids:
                 about = f"{cursor.partition}, of which a broker told that has not heard the news"
                 raise LeaderNotAvailable(about)
@@ -159,7 +163,17 @@ class Placing:
                 cursor.replica = None
                 if _now() < until:
                     cursor.shuns_replicas_until = _now() + _SHUN_SECONDS
-        return Place(broker.node_id, broker.address, leader.epoch)
+        return self._shared_place(broker, leader.epoch)
+
+    def _shared_place(self, broker: Broker, epoch: int) -> Place:
+        """The same object for all partitions of a broker and an epoch: there may be thousands."""
+        place = self._places.get((broker.node_id, epoch))
+        if place is None or place.address != broker.address:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            place = Place(broker.node_id, broker.address, epoch)
+            self._places[broker.node_id, epoch] = place
+        return place
 
     def _start_anew(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:
         """It is another topic of the same name: go where the policy says, or give up."""

@@ -1,7 +1,7 @@
 """Which partitions to ask a broker for: kept as things change, so that asking costs no more."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from asyncconsumer.model import TopicPartition
 
 
-class Asked(NamedTuple):
-    """For whom a request asks: a cursor that was taken away since does not take the answer."""
-
-    cursor: Cursor
-    version: int
-
-
 class Plan:
     """The cursors of one fetcher, and which of them the next request is for.
 
@@ -27,7 +20,8 @@ class Plan:
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.asked: dict[TopicPartition, Asked] = {}  # in the last request
+        self.asked: dict[TopicPartition, Cursor] = {}  # in the last request
+        self._versions: dict[TopicPartition, int] = {}  # of those cursors, when they were asked for
         self.somebody_reads = False  # from one of the channels that had no room, at the moment
         self._budget = budget
         self._cursors: dict[TopicPartition, Cursor] = {}
@@ -44,10 +38,6 @@ class Plan:
         """All that there are."""
         return list(self._cursors.values())
 
-    def has(self, cursor: Cursor) -> bool:
-        """Whether it is one of them."""
-        return self._cursors.get(cursor.partition) is cursor
-
     def add(self, cursor: Cursor) -> None:
         """Ask for it from now on."""
         self._cursors[cursor.partition] = cursor
@@ -63,6 +53,13 @@ class Plan:
             del self._by_channel[cursor.channel]
             self._roomy.discard(cursor.channel)
         self.changed(cursor)
+
+    def asks_for(self, partition: "TopicPartition") -> Cursor | None:
+        """The cursor that the last request asks for, unless it was taken away since."""
+        cursor = self.asked.get(partition)
+        if cursor is None or cursor.version != self._versions[partition]:
+            return None
+        return cursor
 
     def changed(self, cursor: Cursor) -> None:
         """What is to be asked for it, or whether, is another thing than it was."""
@@ -86,9 +83,11 @@ class Plan:
             if cursor is None or cursor.paused or cursor.channel not in roomy:
                 session.drop(partition)
                 self.asked.pop(partition, None)
+                self._versions.pop(partition, None)
             else:
                 session.want(partition, cursor.ask(size))
-                self.asked[partition] = Asked(cursor, cursor.version)
+                self.asked[partition] = cursor
+                self._versions[partition] = cursor.version
         self._changed.clear()
         return bool(self.asked)
 

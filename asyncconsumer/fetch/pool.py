@@ -34,8 +34,9 @@ class _Running(NamedTuple):
     @property
     def is_stuck(self) -> bool:
         """Whether another one would fetch sooner; not if that was done just now."""
-        age = asyncio.get_running_loop().time() - self.since
-        return self.fetcher.polls_for_nobody and age >= _SECONDS_BETWEEN_NEW_ONES
+        if not self.fetcher.polls_for_nobody:
+            return False
+        return asyncio.get_running_loop().time() - self.since >= _SECONDS_BETWEEN_NEW_ONES
 
 
 class FetcherPool:
@@ -54,22 +55,11 @@ class FetcherPool:
     def __iter__(self) -> Iterator[Fetcher]:
         return iter([one.fetcher for one in self._running.values()])
 
-    def of(self, cursor: Cursor) -> Fetcher | None:
-        """The fetcher that has it now."""
-        if cursor.place is None:
-            return None
-        key = self._key(cursor, cursor.place)
-        for one in (key, key._replace(express=True)):
-            there = self._running.get(one)
-            if there is not None and there.fetcher.has(cursor):
-                return there.fetcher
-        return None
-
     def pause(self, cursor: Cursor, *, paused: bool) -> None:
         """Fetch nothing for it, or go on."""
         cursor.paused = paused
-        if (fetcher := self.of(cursor)) is not None:
-            fetcher.look_again(cursor)
+        if cursor.fetcher is not None:
+            cursor.fetcher.look_again(cursor)
 
     def take_back(self, fetcher: Fetcher) -> None:
         """Give a fetcher, which is about to ask its broker, what an express fetcher has for it."""
@@ -89,10 +79,11 @@ class FetcherPool:
         """
         key = self._key(cursor, place)
         there = self._running.get(key)
-        if there is not None and there.fetcher.address == place.address and not there.is_stuck:
-            if not there.fetcher.polls_for_long:
-                return there.fetcher, []
-            key = key._replace(express=True)
+        at_home = there is not None and there.fetcher.address == place.address
+        if there is not None and at_home and not there.fetcher.polls_for_long:
+            return there.fetcher, []
+        if there is not None and at_home and not there.is_stuck:
+            key = self._key(cursor, place, express=True)
             there = self._running.get(key)
             if there is not None and there.fetcher.address == place.address:
                 return there.fetcher, []
@@ -138,8 +129,10 @@ class FetcherPool:
             elif now - self._idle_since.setdefault(fetcher.lane, now) >= _IDLE_SECONDS:
                 self._close(key)
 
-    def _key(self, cursor: Cursor, place: Place) -> "_Key":
-        return _Key(place.node_id, fetcher_id(*cursor.partition, self._per_broker))
+    def _key(self, cursor: Cursor, place: Place, *, express: bool = False) -> "_Key":
+        several = self._per_broker > 1
+        number = fetcher_id(*cursor.partition, self._per_broker) if several else 0
+        return _Key(place.node_id, number, express)
 
     def _start(self, key: "_Key", address: Address) -> Fetcher:
         kind = ExpressFetcher if key.express else Fetcher

@@ -6,18 +6,15 @@ from typing import Final, NamedTuple
 from aiokafka.protocol.api import Response
 
 from asyncconsumer.errors import BrokerError, MalformedResponse
-from asyncconsumer.model import Address, OffsetAndTimestamp, TopicPartition
+from asyncconsumer.model import Address, OffsetAndTimestamp, TopicPartition, partitions_of
 from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.wire.messages import (
     EARLIEST,
-    LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     ListedOffset,
     ListOffsetsRequest,
 )
-
-_NOT_ASKED: Final = -1
 
 
 class Ends(NamedTuple):
@@ -25,6 +22,9 @@ class Ends(NamedTuple):
 
     earliest: int
     latest: int
+
+
+_NOT_ASKED: Final = Ends(-1, -1)
 
 
 async def list_offsets_at(
@@ -58,15 +58,16 @@ async def ends(
 
     `moments` has EARLIEST, or LATEST, or both: each is a request.
     """
-    found: dict[int, dict[TopicPartition, OffsetAndTimestamp | BrokerError]] = {}
+    found: dict[TopicPartition, Ends | BrokerError] = dict.fromkeys(partitions, _NOT_ASKED)
     for moment in sorted(moments):
         asked = {
             one: ListedOffset(one.partition, moment, epoch) for one, epoch in partitions.items()
         }
-        found[moment] = await list_offsets_at(
-            brokers, address, asked, committed_only=committed_only
-        )
-    return {one: _ends_of(one, found) for one in partitions}
+        listed = await list_offsets_at(brokers, address, asked, committed_only=committed_only)
+        for one, before in found.items():
+            if isinstance(before, Ends):
+                found[one] = _with(before, moment, listed[one])
+    return found
 
 
 def _read(answer: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
@@ -76,8 +77,8 @@ def _read(answer: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerE
     """
     found: dict[TopicPartition, OffsetAndTimestamp | BrokerError] = {}
     for topic, rows, *_ in answer.topics or ():
-        for number, code, timestamp, offset, *_ in rows or ():
-            partition = TopicPartition(topic, number)
+        partitions = partitions_of(topic, [row[0] for row in rows or ()])
+        for partition, (_, code, timestamp, offset, *_) in zip(partitions, rows or (), strict=True):
             found[partition] = (
                 BrokerError.of(code, str(partition))
                 if code
@@ -86,14 +87,10 @@ def _read(answer: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerE
     return found
 
 
-def _ends_of(
-    partition: TopicPartition,
-    found: Mapping[int, Mapping[TopicPartition, OffsetAndTimestamp | BrokerError]],
-) -> Ends | BrokerError:
-    offsets: dict[int, int] = {}
-    for moment, answer in found.items():
-        listed = answer[partition]
-        if isinstance(listed, BrokerError):
-            return listed
-        offsets[moment] = listed.offset
-    return Ends(offsets.get(EARLIEST, _NOT_ASKED), offsets.get(LATEST, _NOT_ASKED))
+def _with(ends: Ends, moment: int, told: OffsetAndTimestamp | BrokerError) -> Ends | BrokerError:
+    """The ends with one more of them."""
+    if isinstance(told, BrokerError):
+        return told
+    return (
+        Ends(told.offset, ends.latest) if moment == EARLIEST else Ends(ends.earliest, told.offset)
+    )

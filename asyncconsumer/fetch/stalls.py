@@ -1,6 +1,6 @@
 """Noticing that something should move and does not."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncconsumer.fetch.cursor import Cursor
@@ -17,6 +17,29 @@ class Sight(NamedTuple):
     cursor: Cursor
     fetcher: Fetcher | None
     late: Sequence[Fetcher]  # those whose broker should have answered by now
+
+
+def suspects(
+    cursors: Iterable[Cursor], late: Sequence[Fetcher], stalled: Container["TopicPartition"]
+) -> Iterator[Sight]:
+    """Those that may have to move, or have stalled; most of thousands are at the end of their log.
+
+    What holds for a channel is looked up once for all cursors in a row that share it.
+    """
+    channel, calm = None, False
+    for cursor in cursors:
+        if cursor.channel is not channel:
+            channel = cursor.channel
+            calm = channel.has_room() and not channel.holds_anything
+        fetcher = cursor.fetcher
+        if (
+            not calm
+            or fetcher is None
+            or not 0 <= cursor.ends[0] <= cursor.offset
+            or cursor.partition in stalled
+            or fetcher in late
+        ):
+            yield Sight(cursor, fetcher, late)
 
 
 class _Mark(NamedTuple):

@@ -1,9 +1,10 @@
 """What a cluster looks like at one moment, as values that do not change."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from asyncconsumer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition
@@ -31,22 +32,39 @@ class Partition:
     isr: tuple[int, ...] = ()
 
 
+class KnowsLeaders(ABC, Mapping[int, Partition]):
+    """Partitions by number, whose leaders are told without the rest of them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def leader(self, number: int) -> tuple[int, int] | None:
+        """The leader of a partition, a node id or NO_LEADER, and its epoch; None if unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """One topic, or the error that the broker answered in its place."""
 
     name: str
     topic_id: UUID | None = None  # None from brokers before Kafka 2.8
-    partitions: Mapping[int, Partition] = field(default_factory=dict)
+    partitions: dict[int, Partition] | KnowsLeaders = field(default_factory=dict)
     error: BrokerError | None = None
+
+    def leader(self, partition: int) -> tuple[int, int] | None:
+        """The leader of a partition, a node id or NO_LEADER, and its epoch; None if unknown."""
+        partitions = self.partitions
+        if not isinstance(partitions, dict):
+            return partitions.leader(partition)
+        found = partitions.get(partition)
+        return None if found is None else (found.leader, found.epoch)
 
     def lacks(self, partition: int) -> bool:
         """Whether the topic is there, and has no such partition."""
         return self.error is None and partition not in self.partitions
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(NamedTuple):
     """Whom to ask about a partition."""
 
     broker: Broker
@@ -68,19 +86,21 @@ class Metadata:
             raise UnknownTopicOrPartition(f"topic {partition.topic!r}, which was never asked about")
         if topic.error is not None:
             raise BrokerError.of(topic.error.code, topic.error.about)
-        found = topic.partitions.get(partition.partition)
+        found = topic.leader(partition.partition)
         if found is None:
             raise UnknownTopicOrPartition(f"partition {partition}")
-        if (broker := self.brokers.get(found.leader)) is None:
+        node_id, epoch = found
+        if (broker := self.brokers.get(node_id)) is None:
             raise LeaderNotAvailable(f"partition {partition}")
-        return Leader(broker, found.epoch)
+        return Leader(broker, epoch)
 
     def has_leader(self, partition: TopicPartition) -> bool:
         """Whether `leader` tells one."""
-        try:
-            return bool(self.leader(partition))
-        except BrokerError:
+        topic = self.topics.get(partition.topic)
+        if topic is None or topic.error is not None:
             return False
+        found = topic.leader(partition.partition)
+        return found is not None and found[0] in self.brokers
 
     def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
         """What `newer` tells, and what is known of other topics, without those to be forgotten."""

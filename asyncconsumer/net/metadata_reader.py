@@ -4,8 +4,8 @@ The answer of a large cluster has hundreds of thousands of partitions, and tens 
 in one go it would block the event loop for seconds.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from struct import Struct, error
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID
@@ -22,7 +22,7 @@ _A_TOPIC: Final = 5  # what a topic costs besides, in partitions
 
 _FLEXIBLE, _WITH_OFFLINE, _WITH_EPOCH, _WITH_ID = 9, 5, 7, 10  # versions of Metadata
 _WITH_OPERATIONS, _WITH_ERROR = 8, 13
-_INT_32: Final = Struct(">i")
+_FEW: Final = 16  # partitions that are compared at first: mostly all are alike
 _NO_ID: Final = bytes(16)
 
 
@@ -54,7 +54,7 @@ class MetadataReader:
         """Read it, and yield after each piece. What makes no sense is a MalformedResponse."""
         try:
             yield from self._steps()
-        except (IndexError, error):
+        except (IndexError, struct.error):
             self._walk.fail(CUT)
 
     def _steps(self) -> Iterator[None]:
@@ -95,6 +95,8 @@ class MetadataReader:
             accepted = accepts(name, code)
             if name is not None and accepted and name in self._wanted:
                 rows = _Rows(walk, name, topic_id, self._known.get(name))
+            if rows is not None and rows.repeat(count):
+                count, spent = 0, spent + _A_TOPIC
             while count:
                 size = min(count, _A_PIECE)
                 _pass_over(walk, size, rows)
@@ -123,50 +125,96 @@ class _Rows:
         self.known: Mapping[int, Partition] = {}
         self._walk = walk
         self._id = topic_id
+        self._repeated: PartitionTable | None = None
         # with another id it was re-created, and its epochs count from the beginning
         if known is not None and (known.topic_id or UUID(bytes=_NO_ID)).bytes == topic_id:
             self.known = known.partitions
 
-    def add(self, number: int, at: int, epoch: int) -> None:
-        """A partition, and where its leader stands in the answer."""
-        self.places[number] = at - self.start
+    def repeat(self, count: int) -> bool:
+        """Whether the answer repeats what is known; the walk is behind the partitions then."""
         known = self.known
-        if isinstance(known, PartitionTable):
-            before = known.epoch(number)
+        if isinstance(known, PartitionTable) and known.skip_repetition(self._walk, count):
+            self._repeated = known
+        return self._repeated is not None
+
+    def add(self, count: int, size: int) -> None:
+        """So many partitions of that size, from where the walk is on."""
+        walk = self._walk
+        packed = walk.data[walk.at : walk.at + count * size]
+        if walk.version >= _WITH_EPOCH:
+            told = list(struct.iter_unpack(f">2xi4xi{size - 14}x", packed))
         else:
-            before = known[number].epoch if number in known else None
-        if before is not None and epoch < before:
-            self.newer[number] = known[number]
+            told = [(number, -1) for (number,) in struct.iter_unpack(f">2xi{size - 6}x", packed)]
+        first = walk.at + 6 - self.start
+        places = range(first, first + len(packed), size)
+        numbers = (number for number, _ in told)
+        self.places.update(zip(numbers, places, strict=True))
+        if known := self.known:
+            epoch_of = known.epoch if isinstance(known, PartitionTable) else _epochs(known)
+            for number, epoch in told:
+                if (before := epoch_of(number)) is not None and epoch < before:
+                    self.newer[number] = known[number]
 
     def topic(self, code: int) -> Topic:
         """The topic, once the walk is behind all of its partitions."""
-        walk = self._walk.part(self.start)
+        table = self._repeated or PartitionTable(
+            self._walk.part(self.start), self.places, self.newer
+        )
         return Topic(
             self.name,
             None if self._id == _NO_ID else UUID(bytes=self._id),
-            PartitionTable(walk, self.places, self.newer),
+            table,
             BrokerError.of(code, f"topic {self.name!r}") if code else None,
         )
 
 
+def _epochs(known: Mapping[int, Partition]) -> Callable[[int], int | None]:
+    return {number: partition.epoch for number, partition in known.items()}.get
+
+
 def _pass_over(walk: Walk, count: int, rows: _Rows | None) -> None:
-    """Pass over so many partitions, and note them in `rows`."""
-    data, at = walk.data, walk.at
-    numbers_end, tags_end = walk.numbers_end, walk.tags_end
-    head = 8 if walk.version >= _WITH_EPOCH else 4  # leader, epoch
-    arrays = 3 if walk.version >= _WITH_OFFLINE else 2  # replicas, those in sync, those offline
-    for _ in range(count):
-        # An error code and a number. The error is a leader or a replica that is gone: the leader
-        # field tells.
-        start = at + 6
-        at = start + head
-        for _ in range(arrays):
-            at = numbers_end(at)
-        at = tags_end(at)
+    """Pass over so many partitions, and note them in `rows`. Those of one layout go together."""
+    most = _FEW
+    while count:
+        size, layout = _next_row(walk)
+        alike = _alike(walk, size, layout, min(count, most))
         if rows is not None:
-            (number,) = _INT_32.unpack_from(data, start - 4)
-            epoch = _INT_32.unpack_from(data, start + 4)[0] if head == 8 else -1
-            rows.add(number, start, epoch)
-    walk.at = at
+            rows.add(alike, size)
+        walk.at += alike * size
+        count -= alike
+        most = 2 * most if alike == most else _FEW
+
+
+def _next_row(walk: Walk) -> tuple[int, list[int]]:
+    """The size of the next partition, and which of its bytes tell the lengths of its arrays.
+
+    None are told where lengths are so large, or tagged fields so many, that they take several.
+    """
+    data, start = walk.data, walk.at
+    # An error code, a number, the leader and its epoch. The error is a leader or a replica that is
+    # gone: the leader field tells.
+    at = start + (14 if walk.version >= _WITH_EPOCH else 10)
+    flexible, layout = walk.version >= _FLEXIBLE, list[int]()
+    usual = True
+    for _ in range(3 if walk.version >= _WITH_OFFLINE else 2):  # replicas, in sync, offline
+        layout += range(at - start, at - start + (1 if flexible else 4))
+        usual = usual and not (flexible and data[at] >= 0x80)
+        at = walk.numbers_end(at)
+    if flexible:
+        layout.append(at - start)
+        usual = usual and data[at] == 0
+        at = walk.tags_end(at)
+    walk.at = start
     if at > len(data):
         walk.fail(CUT)
+    return at - start, layout if usual else []
+
+
+def _alike(walk: Walk, size: int, layout: list[int], most: int) -> int:
+    """How many of the next partitions, at most so many, have the layout of the first."""
+    data, at = walk.data, walk.at
+    count = min(most, (len(data) - at) // size) if layout else 1
+    for place in layout:
+        column = data[at + place : at + count * size : size]
+        count -= len(column.lstrip(column[:1]))
+    return count

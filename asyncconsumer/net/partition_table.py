@@ -4,18 +4,19 @@ A cluster may have hundreds of thousands of partitions. As objects they would ta
 multiple of the memory, and long passes of the garbage collector.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from asyncconsumer.net.metadata import Partition
+from asyncconsumer.net.metadata import KnowsLeaders, Partition
 from asyncconsumer.net.walk import Walk
 
 _INT_32: Final = Struct(">i")
+_LEADER: Final = Struct(">ii")  # a node id and an epoch
 _WITH_EPOCH: Final = 7  # versions of Metadata
 
 
-class PartitionTable(Mapping[int, Partition]):
+class PartitionTable(KnowsLeaders):
     """Partitions by their numbers. Each is decoded when it is looked at."""
 
     __slots__ = ("_newer", "_places", "_walk")
@@ -49,6 +50,31 @@ class PartitionTable(Mapping[int, Partition]):
 
     def __repr__(self) -> str:
         return f"<PartitionTable of {len(self)} partitions>"
+
+    def leader(self, number: int) -> tuple[int, int] | None:
+        """The leader of a partition and its epoch, without the rest; None if there is none."""
+        at = self._places.get(number)
+        if at is None:
+            return None
+        if (newer := self._newer.get(number)) is not None:
+            return newer.leader, newer.epoch
+        walk = self._walk
+        if walk.version >= _WITH_EPOCH:
+            return _LEADER.unpack_from(walk.data, at)
+        return _INT_32.unpack_from(walk.data, at)[0], -1
+
+    def skip_repetition(self, walk: Walk, count: int) -> bool:
+        """Whether the next `count` partitions of an answer are these, byte for byte.
+
+        The walk goes on behind them then. Most answers repeat what is known.
+        """
+        ours = self._walk
+        if (walk.version, count) != (ours.version, len(self)):
+            return False
+        if not walk.data.startswith(ours.data, walk.at):
+            return False
+        walk.at += len(ours.data)
+        return True
 
     def epoch(self, number: int) -> int | None:
         """The leader epoch of a partition, without the rest; None if there is no such partition."""

@@ -127,16 +127,16 @@ class Committer:
         A commit that is on its way is withdrawn, for it might be tried again and again; it goes on
         without them. What has reached the store cannot be called back.
         """
-        withdrawn = False
+        committed, furthest, underway = self._committed, self._furthest, self._underway
+        dropped = withdrawn = 0
         for one in partitions:
-            self._committed.pop(one, None)
-            self._furthest.pop(one, None)
-            self.drop(self._next.drop(one))
-            if self._underway is not None and self._underway.drop(one):
-                self.drop(1)
-                withdrawn = True
-        if self._underway is not None and withdrawn:
-            self._underway.withdraw()
+            committed.pop(one, None)
+            furthest.pop(one, None)
+            dropped += self._next.drop(one)
+            withdrawn += underway is not None and underway.drop(one)
+        self.drop(dropped + withdrawn)
+        if underway is not None and withdrawn:
+            underway.withdraw()
 
     async def flush(self) -> None:
         """Wait until all that was asked for so far is committed or has failed."""

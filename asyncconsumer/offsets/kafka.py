@@ -4,7 +4,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from aiokafka.protocol.api import Request, Response
 
@@ -24,7 +24,13 @@ from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.store import commit_error, failed_by
 from asyncconsumer.tasks.patience import Patience
-from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
+from asyncconsumer.wire.offset_messages import (
+    Commit,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    committed_rows,
+    fetched_rows,
+)
 
 T = TypeVar("T")
 
@@ -145,21 +151,22 @@ class KafkaOffsets:
         self, response: Response, wanted: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         found: dict[TopicPartition, int | None] = dict.fromkeys(wanted)
-        answer = response.to_object()
-        self._check(answer.get("error_code", 0), f"group {self.group!r}")
-        for partition, row in _rows(answer):
-            self._check(row["error_code"], f"{partition} in group {self.group!r}")
-            if partition in found and row["offset"] != _NONE:
-                epoch, metadata = row.get("leader_epoch", -1), row["metadata"] or ""
-                found[partition] = Offset(row["offset"], leader_epoch=epoch, metadata=metadata)
+        self._check(getattr(response, "error_code", 0), f"group {self.group!r}")
+        for topic, number, offset, epoch, metadata, code in fetched_rows(response):
+            if code:
+                about = f"{TopicPartition(topic, number)} in group {self.group!r}"
+                raise BrokerError.of(code, about)
+            if offset != _NONE and (partition := TopicPartition(topic, number)) in found:
+                found[partition] = Offset(offset, leader_epoch=epoch, metadata=metadata)
         return found
 
     def _committed(self, response: Response, offsets: Mapping[TopicPartition, int]) -> None:
-        failed: dict[TopicPartition, ConsumerError] = {
-            partition: BrokerError.of(row["error_code"], f"{partition} in group {self.group!r}")
-            for partition, row in _rows(response.to_object())
-            if row["error_code"]
-        }
+        failed: dict[TopicPartition, ConsumerError] = {}
+        for topic, number, code in committed_rows(response):
+            if code:
+                partition = TopicPartition(topic, number)
+                about = f"{partition} in group {self.group!r}"
+                failed[partition] = BrokerError.of(code, about)
         if failed:
             raise commit_error(offsets, failed)
 
@@ -174,9 +181,3 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped
-
-
-def _rows(answer: Mapping[str, Any]) -> Iterable[tuple[TopicPartition, Mapping[str, Any]]]:
-    for topic in answer["topics"] or ():
-        for row in topic["partitions"]:
-            yield TopicPartition(topic["name"], row["partition"]), row

@@ -326,10 +326,13 @@ class Rebalancer:
     def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()
         for one in partitions:
-            position, (stream, wanted, _) = self.position(one), self._reading[one]
+            stream, wanted, _ = self._reading[one]
             if wanted.offset == NO_OFFSET:
                 stream.channel.drop(one)  # the error that says so
-            self._reading.give_up(one, None if position == begun.get(one) else position)
+            position, start = stream.position(one), begun.get(one)
+            if position is None and start is None:
+                position = self.position(one)
+            self._reading.give_up(one, None if position == start else position)
             stream.forget(one)
             self.streams.end(one)
         self._reconcile()
@@ -382,7 +385,8 @@ class Rebalancer:
     ) -> Routed:
         """To whom a partition goes, to be read from there on, up to there if it has an end."""
         stream = self.streams.of(partition, number)
-        epoch, paused = Offset.of(start).leader_epoch, self._is_paused(partition)
+        epoch = start.leader_epoch if isinstance(start, Offset) else -1
+        paused = self._is_paused(partition)
         if paused:
             stream.hold([partition])
         stream.begin(partition, start)

@@ -167,4 +167,6 @@ class Batched(Stream):
         trouble = self._trouble
         if isinstance(trouble, CorruptRecords) and (trouble.topic, trouble.partition) == partition:
             self._trouble = None  # it is read anew, or by another
-        self._batch = [one for one in self._batch if (one.topic, one.partition) != tuple(partition)]
+        if self._batch:
+            left = [one for one in self._batch if (one.topic, one.partition) != tuple(partition)]
+            self._batch = left

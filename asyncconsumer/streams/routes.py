@@ -18,20 +18,21 @@ class Routes:
     """Which stream reads which topic: each of a static subscription has its own, a filter's all."""
 
     def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
-        self._streams = streams
+        # told apart once, and not for each of thousands of partitions
+        self._by_topic = streams if isinstance(streams, Mapping) else {}
+        self._of_all = None if isinstance(streams, Mapping) else streams
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """The stream of that number that reads a partition."""
-        streams = self._streams
-        of_topic = streams[partition.topic] if isinstance(streams, Mapping) else streams
-        return of_topic[number]
+        if self._of_all is not None:
+            return self._of_all[number]
+        return self._by_topic[partition.topic][number]
 
     def all(self) -> Sequence[Stream]:
         """All there are."""
-        streams = self._streams
-        if not isinstance(streams, Mapping):
-            return streams
-        return [stream for of_topic in streams.values() for stream in of_topic]
+        if self._of_all is not None:
+            return self._of_all
+        return [stream for of_topic in self._by_topic.values() for stream in of_topic]
 
     def end(self, partition: TopicPartition) -> None:
         """Streams stay when partitions go."""

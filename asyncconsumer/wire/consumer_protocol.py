@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeVar
 
 from asyncconsumer.errors import ConfigError, MalformedConsumerProtocol
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import TopicPartition, partitions_of
 from asyncconsumer.wire.java import computed_order, utf16
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -165,10 +165,11 @@ def _topic_partitions(
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
-    return _many(
-        _text("a topic", topic) + _many(map(_INT_32.pack, numbers[topic]))
-        for topic in order or numbers
-    )
+    return _many(_text("a topic", topic) + _numbers(numbers[topic]) for topic in order or numbers)
+
+
+def _numbers(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
 
 
 class _Bytes:
@@ -197,20 +198,28 @@ class _Bytes:
 
     def many(self, field: str, smallest: int, row: Callable[[], T]) -> tuple[T, ...]:
         """As many rows as a number in front of them says, of so many bytes at the least."""
+        return tuple(row() for _ in range(self._count(field, smallest)))
+
+    def numbers(self, field: str) -> tuple[int, ...]:
+        """Numbers, and how many there are in front of them."""
+        count = self._count(field, _INT_32.size)
+        return struct.unpack(f">{count}i", self._take(field, count * _INT_32.size))
+
+    def _count(self, field: str, smallest: int) -> int:
         count = self.int32(field)
         if count < 0:
             raise self._malformed(f"{field} has {count} entries")
         if count * smallest > self.left:
             raise self._malformed(f"{field} has {count} entries in {self.left} bytes")
-        return tuple(row() for _ in range(count))
+        return count
 
     def topic_partitions(self, field: str) -> tuple[TopicPartition, ...]:
         """Partitions by topic."""
 
         def row() -> Collection[TopicPartition]:
             topic = self.text(f"a topic of {field}")
-            numbers = self.many(f"{field} of {topic!r}", 4, lambda: self.int32(field))
-            return [TopicPartition(topic, number) for number in numbers]
+            numbers = self.numbers(f"{field} of {topic!r}")
+            return partitions_of(topic, numbers)
 
         return tuple(partition for rows in self.many(field, 6, row) for partition in rows)
 

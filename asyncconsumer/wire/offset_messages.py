@@ -3,11 +3,13 @@
 aiokafka's own stop at version 3, which Kafka 4 still speaks, without any of these.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+from aiokafka.protocol.api import Response
 from aiokafka.protocol.types import Boolean, Int16, Int32, Int64
 
+from asyncconsumer.errors import MalformedResponse
 from asyncconsumer.wire.tables import Api, Field, Many, TableRequest, Text
 
 OFFSET_COMMIT: Final = Api(
@@ -109,10 +111,7 @@ class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
             "member_id": member_id,
             "group_instance_id": group_instance_id,
             "retention_time_ms": -1,  # the broker's own setting
-            "topics": [
-                {"name": name, "partitions": [row._asdict() for row in rows]}
-                for name, rows in topics.items()
-            ],
+            "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
         }
         super().__init__(values, least=7 if group_instance_id is not None else 2)
 
@@ -135,3 +134,35 @@ class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
             rows = [{"name": name, "partitions": numbers} for name, numbers in topics.items()]
         values = {"group_id": group_id, "topics": rows, "require_stable": require_stable}
         super().__init__(values, least=7 if require_stable else 2 if rows is None else 1)
+
+
+_FETCHED_WITH_EPOCH: Final = 5  # versions of OffsetFetch
+
+
+def committed_rows(response: Response) -> Iterator[tuple[str, int, int]]:
+    """Topic, partition and error code of each row of an OffsetCommit answer."""
+    for topic, rows in _topics("OffsetCommit", response):
+        for partition, code, *_ in rows:
+            yield topic, partition, code
+
+
+def fetched_rows(response: Response) -> Iterator[tuple[str, int, int, int, str, int]]:
+    """Topic, partition, offset, leader epoch, metadata and error code, row by row.
+
+    An answer to OffsetFetch may have a row for each of 100,000 partitions: no row becomes a dict.
+    """
+    with_epoch = response.API_VERSION >= _FETCHED_WITH_EPOCH
+    for topic, rows in _topics("OffsetFetch", response):
+        if with_epoch:
+            for partition, offset, epoch, metadata, code, *_ in rows:
+                yield topic, partition, offset, epoch, metadata or "", code
+        else:
+            for partition, offset, metadata, code in rows:
+                yield topic, partition, offset, -1, metadata or "", code
+
+
+def _topics(api: str, response: Response) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
+    for topic, rows, *_ in response.topics or ():
+        if rows is None:
+            raise MalformedResponse(api, response.API_VERSION, 0, "an array that is null")
+        yield topic, rows

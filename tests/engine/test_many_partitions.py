@@ -7,6 +7,8 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
 from random import Random
 from types import FrameType
 from typing import Any
@@ -17,6 +19,14 @@ from asyncconsumer import Consumer
 from asyncconsumer.chunks.budget import Budget
 from asyncconsumer.chunks.channel import Channel
 from asyncconsumer.group.assign import Group, Member, by_range, round_robin
+from asyncconsumer.group.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    Subscription,
+)
 from asyncconsumer.group.sticky import sticky
 from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.routes import Spread
@@ -24,6 +34,7 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.clock import run
 from asyncconsumer.testing.cluster import FakeCluster
 from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.wire.consumer_protocol import StickyUserData
 from tests.consumer.on_fakes import consumer, outside
 from tests.engine.chunks import chunk
 
@@ -59,8 +70,10 @@ async def settled(one: Consumer[Any, Any], partitions: int) -> None:
 
 
 @asynccontextmanager
-async def joined(cluster: FakeCluster, number: int) -> AsyncIterator[Consumer[Any, Any]]:
-    async with consumer(cluster, enable_auto_commit=False) as one:
+async def joined(
+    cluster: FakeCluster, number: int, **options: Any
+) -> AsyncIterator[Consumer[Any, Any]]:
+    async with consumer(cluster, enable_auto_commit=False, **options) as one:
         await settled(one, number)
         yield one
 
@@ -122,9 +135,37 @@ async def subscribe(cluster: FakeCluster, number: int) -> AsyncIterator[Operatio
 
 
 @asynccontextmanager
-async def rebalance(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+async def commits(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
     async with joined(cluster, number) as one:
-        two = consumer(cluster, enable_auto_commit=False, outside=outside(cluster, 3))
+
+        async def operation() -> None:
+            assert len(await one.commit()) == number
+
+        yield operation
+
+
+@asynccontextmanager
+async def idles(cluster: FakeCluster, number: int) -> AsyncIterator[Operation]:
+    async with joined(cluster, number) as one:
+
+        async def operation() -> None:
+            await asyncio.sleep(5)
+            assert len(one.assignment) == number
+
+        yield operation
+
+
+@asynccontextmanager
+async def rebalance(
+    cluster: FakeCluster, number: int, assignor: str = "range"
+) -> AsyncIterator[Operation]:
+    async with joined(cluster, number, partition_assignment_strategy=assignor) as one:
+        two = consumer(
+            cluster,
+            enable_auto_commit=False,
+            outside=outside(cluster, 3),
+            partition_assignment_strategy=assignor,
+        )
 
         async def operation() -> None:
             await two.__aenter__()
@@ -153,7 +194,21 @@ def lines_of(case: Case, number: int) -> int:
     return told[0]
 
 
-@pytest.mark.parametrize("case", [stop_at, streams, seeks, pauses, subscribe, rebalance])
+@pytest.mark.parametrize(
+    "case",
+    [
+        stop_at,
+        streams,
+        seeks,
+        pauses,
+        commits,
+        idles,
+        subscribe,
+        rebalance,
+        partial(rebalance, assignor="sticky"),
+        partial(rebalance, assignor="cooperative-sticky"),
+    ],
+)
 def test_an_operation_takes_steps_in_proportion_to_partitions(case: Case) -> None:
     few, many = lines_of(case, FEW), lines_of(case, 2 * FEW)
     assert many < 2.3 * few
@@ -173,6 +228,40 @@ def test_zookeeper_strategies_take_steps_in_proportion(strategy: Any, *, sparse:
         return lines[0]
 
     assert lines_for(80) < 2.5 * lines_for(40)
+
+
+@pytest.mark.parametrize(
+    "assignor",
+    [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor],
+    ids=lambda one: one.name,
+)
+@pytest.mark.parametrize("alike", [True, False])
+def test_assignors_take_steps_in_proportion_to_partitions(
+    assignor: type[Assignor], *, alike: bool
+) -> None:
+    """When a member joins ten that have partitions already, and read the same topics or not."""
+
+    def lines_for(number: int) -> int:
+        topics = {"t": number, "u": number}
+        one = assignor()
+        members = {
+            f"m{n}": Subscription(["t", "u"] if alike or n % 2 else ["t"]) for n in range(10)
+        }
+        had = {
+            member: replace(
+                members[member],
+                owned_partitions=given,
+                generation_id=1,
+                user_data=StickyUserData(given, 1).encode() if one.name == "sticky" else None,
+            )
+            for member, given in one.assign(topics, members).items()
+        }
+        with counted() as lines:
+            given = one.assign(topics, had | {"new": Subscription(["t", "u"])})
+        assert sum(map(len, given.values())) > number
+        return lines[0]
+
+    assert lines_for(400) < 2.5 * lines_for(200)
 
 
 class Compared(Stream):

@@ -156,10 +156,10 @@ def test_who_was_asked_for_is_known_by_its_version() -> None:
     first = engine.cursors[0]
     engine.plan.remove(first)
     first.take_away()
-    assert engine.plan.asked[first.partition].version != first.version  # an answer is on its way
+    assert engine.plan.asks_for(first.partition) is None  # an answer is on its way
     engine.plan.add(first)
     engine.told()
-    assert engine.plan.asked[first.partition] == (first, first.version)
+    assert engine.plan.asks_for(first.partition) is first
     engine.plan.remove(first)
     engine.told()
     assert first.partition not in engine.plan.asked

@@ -1,7 +1,7 @@
 """Metadata as values: what is kept, what is replaced, what is refused."""
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any, TypeAlias, cast
 from uuid import UUID
@@ -139,7 +139,7 @@ ROWS: dict[
 }
 
 
-def body_of(version: int, **changes: Any) -> bytes:
+def body_of(version: int, rows: Mapping[str, Any] = ROWS, **changes: Any) -> bytes:
     """An answer in any version, encoded from its table."""
     response = MetadataRequest([]).prepare({3: (version, version)}).RESPONSE_TYPE
     schema = response.SCHEMA
@@ -188,7 +188,7 @@ def body_of(version: int, **changes: Any) -> bytes:
                     "authorized_operations": 0,
                 },
             )
-            for name, (code, partitions) in ROWS.items()
+            for name, (code, partitions) in rows.items()
         ],
         "cluster_authorized_operations": 0,
         "error_code": 3,
@@ -286,3 +286,66 @@ async def test_a_coordinator_that_is_nowhere_makes_no_sense(place: tuple[Any, in
     with pytest.raises(MalformedResponse, match=r"FindCoordinator.* a coordinator at"):
         await coordinator.find()
     assert coordinator.address is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("seed", range(5))
+def test_partitions_with_and_without_the_layout_of_their_neighbours_are_read(
+    version: int, seed: int
+) -> None:
+    randomness = Random(seed)
+    numbers = randomness.sample(range(10_000), 2_500)
+
+    def some(most: int) -> tuple[int, ...]:
+        return tuple(range(randomness.randint(0, most)))
+
+    def partition() -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+        usual = randomness.random() < 0.97
+        return (
+            randomness.randint(-1, 2),
+            randomness.randint(0, 9),
+            *(((1, 2, 3), (1, 2)) if usual else (some(200), some(4))),
+        )
+
+    told = {number: partition() for number in numbers}
+    reader = read(body_of(version, {"t": (0, told)}), version)
+    found = reader.metadata.topics["t"]
+    epoch_of = (lambda epoch: epoch) if version >= 7 else (lambda _: -1)
+    expected = {
+        number: Partition(leader, epoch_of(epoch), replicas, isr)
+        for number, (leader, epoch, replicas, isr) in told.items()
+    }
+    assert dict(found.partitions) == expected
+    assert {n: found.leader(n) for n in numbers} == {
+        n: (one.leader, one.epoch) for n, one in expected.items()
+    }
+    assert found.leader(10_001) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_that_repeats_what_is_known_is_not_read_again(version: int) -> None:
+    rows: dict[str, Any] = {"t": (0, dict.fromkeys(range(50), (1, 5, (1, 2), (1,))))}
+    body = body_of(version, rows)
+    known = read(body, version).metadata
+    again = read(body, version, known=known).metadata
+    assert again.topics["t"].partitions is known.topics["t"].partitions
+    assert again.topics["t"] == known.topics["t"]
+    rows["t"][1][49] = (2, 6, (1, 2), (2,))
+    changed = read(body_of(version, rows), version, known=known).metadata
+    assert changed.topics["t"].partitions[49].leader == 2
+    assert changed.topics["t"].partitions[48] == known.topics["t"].partitions[48]
+    del rows["t"][1][49]
+    assert (
+        len(read(body_of(version, rows), version, known=known).metadata.topics["t"].partitions)
+        == 49
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_repetition_that_is_cut_is_refused(version: int) -> None:
+    rows: dict[str, Any] = {"t": (0, dict.fromkeys(range(50), (1, 5, (1, 2), (1,))))}
+    body = body_of(version, rows)
+    known = read(body, version).metadata
+    for end in range(len(body)):
+        with pytest.raises(MalformedResponse):
+            read(body[:end], version, known=known)

@@ -9,7 +9,8 @@ from aiokafka.protocol.types import Array, Schema
 
 from asyncconsumer.testing.cluster.broker import Handler, Request
 from asyncconsumer.wire.flexible import TAGS
-from asyncconsumer.wire.tables import Api, PackedRows
+from asyncconsumer.wire.rows import PackedRows, TextRows
+from asyncconsumer.wire.tables import Api
 
 Reply: TypeAlias = Callable[[dict[str, Any]], None]
 """Sends an answer, now or later; it has every field of every version."""
@@ -63,7 +64,7 @@ def _arranged(kind: Any, value: Any) -> Any:  # noqa: ANN401 - as above
             {} if name == TAGS else _arranged(field, value[name])
             for name, field in zip(kind.names, kind.fields, strict=True)
         ]
-    if isinstance(kind, PackedRows):
+    if isinstance(kind, PackedRows | TextRows):
         return [SimpleNamespace(**row) for row in value]
     if isinstance(kind, Array) and value is not None:
         return [_arranged(kind.array_of, row) for row in value]

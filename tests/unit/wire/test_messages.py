@@ -31,7 +31,8 @@ from asyncconsumer.wire.messages import (
     OffsetForLeaderEpochRequest,
 )
 from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
-from asyncconsumer.wire.tables import PackedRows, Rest, TableRequest, Uuid
+from asyncconsumer.wire.rows import PackedRows
+from asyncconsumer.wire.tables import Rest, TableRequest, Uuid
 from tests.helpers import produce, until
 
 ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
