@@ -82,7 +82,7 @@ class Placing:
         If it is not right any more, the broker refuses, and the finder asks.
         """
         known = self._finder.known
-        self.learn(known, [one for one in cursors if known.has_leader(one.partition)])
+        self.learn(known, [one for one in cursors if known.find_leader(one.partition)])
 
     def nobody_knows(self, error: ConsumerError) -> None:
         """No broker told where anything is."""
@@ -145,7 +145,8 @@ class Placing:
         return True
 
     def _place(self, cursor: Cursor, metadata: Metadata) -> Place:
-        leader = metadata.leader(cursor.partition)
+        found = metadata.find_leader(cursor.partition) or metadata.leader(cursor.partition)
+        broker, epoch = found
         topic_id = metadata.topics[cursor.partition.topic].topic_id
         cursor.topic_id = cursor.topic_id or topic_id
         # thousands have the very same id, and to compare two takes long
@@ -154,7 +155,6 @@ class Placing:
                 about = f"{cursor.partition}, of which a broker told that has not heard the news"
                 raise LeaderNotAvailable(about)
             raise TopicRecreated(*cursor.partition, cursor.offset)
-        broker = leader.broker
         if cursor.replica is not None:
             node_id, until = cursor.replica
             if _now() < until and node_id in metadata.brokers:
@@ -163,7 +163,7 @@ class Placing:
                 cursor.replica = None
                 if _now() < until:
                     cursor.shuns_replicas_until = _now() + _SHUN_SECONDS
-        return self._shared_place(broker, leader.epoch)
+        return self._shared_place(broker, epoch)
 
     def _shared_place(self, broker: Broker, epoch: int) -> Place:
         """The same object for all partitions of a broker and an epoch: there may be thousands."""
@@ -208,11 +208,13 @@ class Placing:
 
     async def _look_up(self, address: Address, asked: list[tuple[Cursor, int]]) -> None:
         """Ask for those that are not taken away, be it before this task had its first turn."""
-        cursors = [cursor for cursor, version in asked if cursor.version == version]
-        epochs = {one.partition: one.place.leader_epoch for one in cursors if one.place is not None}
-        moments = {one.offset for one in cursors if one.standing is Standing.SYMBOLIC}
-        if any(one.standing is Standing.REFUSED for one in cursors):
-            moments = {EARLIEST, LATEST}
+        epochs: dict[TopicPartition, int] = {}
+        moments: set[int] = set()
+        for cursor, version in asked:
+            if cursor.version == version and cursor.place is not None:
+                epochs[cursor.partition] = cursor.place.leader_epoch
+                refused = cursor.standing is Standing.REFUSED
+                moments.update((EARLIEST, LATEST) if refused else (cursor.offset,))
         committed_only = self._around.config.committed_only
         found: dict[TopicPartition, Ends | BrokerError] = {}
         trouble: ConsumerError = RequestTimedOut(address, f"no offsets in {_LOOKUP_SECONDS:g} s")

@@ -96,11 +96,22 @@ class Metadata:
 
     def has_leader(self, partition: TopicPartition) -> bool:
         """Whether `leader` tells one."""
-        topic = self.topics.get(partition.topic)
+        return self.find_leader(partition) is not None
+
+    def find_leader(self, partition: TopicPartition) -> tuple[Broker, int] | None:
+        """What `leader` tells, or None: for thousands of partitions, and without an exception."""
+        topic = self.topics.get(partition[0])
         if topic is None or topic.error is not None:
-            return False
-        found = topic.leader(partition.partition)
-        return found is not None and found[0] in self.brokers
+            return None
+        partitions = topic.partitions
+        if isinstance(partitions, dict):
+            found = topic.leader(partition[1])
+        else:
+            found = partitions.leader(partition[1])
+        if found is None:
+            return None
+        broker = self.brokers.get(found[0])
+        return None if broker is None else (broker, found[1])
 
     def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
         """What `newer` tells, and what is known of other topics, without those to be forgotten."""

@@ -10,6 +10,7 @@ from asyncconsumer.model import TopicPartition
 _BUCKETS: Final = 16  # of a HashMap that is as good as empty
 
 
+@functools.lru_cache(maxsize=1024)  # topics have few names, and thousands of partitions
 def utf16(text: str) -> bytes:
     """The text as a Java string has it, high byte first.
 
@@ -20,7 +21,7 @@ def utf16(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-@functools.lru_cache(maxsize=1024)  # topics have few names, and thousands of partitions
+@functools.lru_cache(maxsize=1024)
 def string_hash(text: str) -> int:
     """`String.hashCode`, a signed number of 32 bits."""
     value = 0

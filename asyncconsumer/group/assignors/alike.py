@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from asyncconsumer.group.assignors.claims import Claims
 from asyncconsumer.group.assignors.nearness import NOWHERE, Nearness
 from asyncconsumer.group.assignors.protocol import Assignment
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.model import TopicPartition, partitions_of
 from asyncconsumer.wire.java import utf16
 
 
@@ -18,9 +18,9 @@ def divide_alike(
     Where racks matter they keep only what is near, and choose among that first.
     """
     everything = [
-        TopicPartition(topic, number)
+        partition
         for topic in sorted(partitions, key=utf16)
-        for number in range(partitions[topic])
+        for partition in partitions_of(topic, range(partitions[topic]))
     ]
     share, rest = divmod(len(everything), len(claims.held))
     assignment: Assignment = {}
