@@ -18,11 +18,11 @@ say     = @printf '\033[1m▸ %s\033[0m\n'
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/wire/_native/*)
+$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/records/_native/*)
 	$(say) 'setting up $(VENV) with $(EXTRAS)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
-	@$(BIN)/python -W always -c 'from asyncconsumer.wire import accel; print("  record decoder:", accel.name)'
+	@$(BIN)/python -W always -c 'from asyncconsumer.records import decoding; print("  record decoder:", decoding.name)'
 	@touch $@
 
 demo: $(VENV)/.ready  ## start real servers and show what the project does
@@ -105,4 +105,4 @@ docs: $(VENV)/.ready  ## build the API documentation into build/docs
 clean:  ## remove what the other targets made (not the cache of server jars)
 	$(say) 'removing .venv, build and caches'
 	@rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	@rm -f asyncconsumer/wire/*.so asyncconsumer/wire/_not_compiled.txt
+	@rm -f asyncconsumer/records/*.so asyncconsumer/records/_not_compiled.txt

@@ -2,7 +2,7 @@
 
 The record decoder is C. Where it cannot be compiled the package still installs, on the
 pure-Python twin, but not in silence: the reason is printed here and kept beside the module,
-where `asyncconsumer.wire.accel` finds it and warns with it at import.
+where `asyncconsumer.records.decoding` finds it and warns with it at import.
 """
 
 from pathlib import Path
@@ -41,9 +41,9 @@ setup(
     cmdclass={"build_ext": BuildOrExplain},
     ext_modules=[
         Extension(
-            "asyncconsumer.wire._records",
-            sources=sorted(map(str, Path("asyncconsumer/wire/_native").glob("*.c"))),
-            depends=sorted(map(str, Path("asyncconsumer/wire/_native").glob("*.h"))),
+            "asyncconsumer.records._records",
+            sources=sorted(map(str, Path("asyncconsumer/records/_native").glob("*.c"))),
+            depends=sorted(map(str, Path("asyncconsumer/records/_native").glob("*.h"))),
             extra_compile_args=[
                 "-O3",
                 "-std=gnu11",

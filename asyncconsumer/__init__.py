@@ -4,10 +4,15 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from asyncconsumer.connector import ConsumerConnector, RebalanceListener
-    from asyncconsumer.consumer import Consumer, ConsumerRebalanceListener, Interceptor
+    from asyncconsumer.consumer.connector import ConsumerConnector
+    from asyncconsumer.consumer.connector_listener import RebalanceListener
+    from asyncconsumer.consumer.consumer import Consumer
+    from asyncconsumer.consumer.interceptors import Interceptor
+    from asyncconsumer.consumer.listener import ConsumerRebalanceListener
+    from asyncconsumer.consumer.ranges import RangeReader
+    from asyncconsumer.consumer.simple import SimpleConsumer
     from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, CorruptRecords
-    from asyncconsumer.fetch.events import (
+    from asyncconsumer.events import (
         GivenUp,
         Poisoned,
         Rebalanced,
@@ -18,17 +23,15 @@ if TYPE_CHECKING:
         Stalled,
         Truncated,
     )
-    from asyncconsumer.group.filters import Blacklist, Whitelist
-    from asyncconsumer.model import Offset, OffsetAndTimestamp, OffsetRange, TopicPartition
-    from asyncconsumer.ranges import RangeReader
-    from asyncconsumer.simple import SimpleConsumer
+    from asyncconsumer.group.zookeeper.filters import Blacklist, Whitelist
+    from asyncconsumer.handlers.app import ConsumerApp
+    from asyncconsumer.handlers.arguments import Key, Value
+    from asyncconsumer.handlers.batches import Batch
+    from asyncconsumer.handlers.retry import Retry
+    from asyncconsumer.protocol.messages import EARLIEST, LATEST
+    from asyncconsumer.records.decoding import Record
     from asyncconsumer.streams.messages import Message
-    from asyncconsumer.wire.accel import Record
-    from asyncconsumer.wire.messages import EARLIEST, LATEST
-    from asyncconsumer.work.app import ConsumerApp
-    from asyncconsumer.work.arguments import Key, Value
-    from asyncconsumer.work.batches import Batch
-    from asyncconsumer.work.retry import Retry
+    from asyncconsumer.types import Offset, OffsetAndTimestamp, OffsetRange, TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -71,10 +74,13 @@ __version__ = "0.1.0"
 
 # imported when they are asked for: a Spark worker that reads ranges needs no group, no ZooKeeper
 _HOMES: Final = {
-    "connector": ("ConsumerConnector", "RebalanceListener"),
-    "consumer": ("Consumer", "ConsumerRebalanceListener", "Interceptor"),
+    "consumer.connector": ("ConsumerConnector",),
+    "consumer.connector_listener": ("RebalanceListener",),
+    "consumer.consumer": ("Consumer",),
+    "consumer.interceptors": ("Interceptor",),
+    "consumer.listener": ("ConsumerRebalanceListener",),
     "errors": ("ClosedError", "ConfigError", "ConsumerError", "CorruptRecords"),
-    "fetch.events": (
+    "events": (
         "GivenUp",
         "Poisoned",
         "Rebalanced",
@@ -85,17 +91,17 @@ _HOMES: Final = {
         "Stalled",
         "Truncated",
     ),
-    "group.filters": ("Blacklist", "Whitelist"),
-    "model": ("Offset", "OffsetAndTimestamp", "OffsetRange", "TopicPartition"),
-    "ranges": ("RangeReader",),
-    "simple": ("SimpleConsumer",),
+    "group.zookeeper.filters": ("Blacklist", "Whitelist"),
+    "types": ("Offset", "OffsetAndTimestamp", "OffsetRange", "TopicPartition"),
+    "consumer.ranges": ("RangeReader",),
+    "consumer.simple": ("SimpleConsumer",),
     "streams.messages": ("Message",),
-    "wire.accel": ("Record",),
-    "wire.messages": ("EARLIEST", "LATEST"),
-    "work.app": ("ConsumerApp",),
-    "work.arguments": ("Key", "Value"),
-    "work.batches": ("Batch",),
-    "work.retry": ("Retry",),
+    "records.decoding": ("Record",),
+    "protocol.messages": ("EARLIEST", "LATEST"),
+    "handlers.app": ("ConsumerApp",),
+    "handlers.arguments": ("Key", "Value"),
+    "handlers.batches": ("Batch",),
+    "handlers.retry": ("Retry",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -11,11 +11,11 @@ from typing import Final
 from asyncconsumer import Consumer as Member
 from asyncconsumer import SimpleConsumer, TopicPartition
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
+from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.wire.messages import EARLIEST
 from benchmarks._child import Consumer, Delays, Figures, Watch, memory, run_one
 
 _BUDGET_MB: Final = 32

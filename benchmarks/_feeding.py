@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.delta import DeltaSink
-from asyncconsumer.spark.feeder import SparkFeeder
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.spark.sinks.delta import DeltaSink
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from benchmarks._child import Consumer as Contender
 from benchmarks._child import Figures, Watch, run_one
 

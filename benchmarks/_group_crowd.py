@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from asyncconsumer.group.assign import Group, Member, by_range
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.zk import paths
-from asyncconsumer.zk.paths import GroupPaths
-from asyncconsumer.zk.recipes import ensure_path
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.zookeeper import paths
+from asyncconsumer.zookeeper.paths import GroupPaths
+from asyncconsumer.zookeeper.recipes import ensure_path
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from benchmarks._child import Figures
 
 TOPICS, PROCESSES, EACH = 4, 2, 10  # partitions for each member

@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.group.filters import Subscription
-from asyncconsumer.group.topics import ZooKeeperTopics
-from asyncconsumer.group.zookeeper import MemberConfig, ZooKeeperMembership
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.membership import MemberConfig, ZooKeeperMembership
+from asyncconsumer.group.zookeeper.topic_source import ZooKeeperTopics
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class Joined(NamedTuple):

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from asyncconsumer.work.handler import Ordering
+from asyncconsumer.handlers.handler import Ordering
 from benchmarks._child import Consumer, Figures, Watch, run_one
 
 

@@ -4,11 +4,11 @@ import socket
 import time
 
 from asyncconsumer.config import ConnectionConfig, FetchConfig
-from asyncconsumer.fetch.ask import Ask, request
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Traffic
-from asyncconsumer.wire import accel
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.fetch_request import Ask, request
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.records import decoding
+from asyncconsumer.types import TopicPartition
 from benchmarks._peers import tell
 
 
@@ -33,8 +33,8 @@ async def read_and_drop(servers: str, topic: str, count: int) -> None:
             connection.sendall((len(head) + len(body)).to_bytes(4, "big") + head + body)
             size = int.from_bytes(_exactly(connection, room, 4), "big")
             frame = _exactly(connection, room, size)
-            (part,) = accel.fetch_answer(frame[5:], struct.API_VERSION).partitions
-            offset, _ = accel.record_set_end(frame[5 + part.start : 5 + part.end], offset)
+            (part,) = decoding.fetch_answer(frame[5:], struct.API_VERSION).partitions
+            offset, _ = decoding.record_set_end(frame[5 + part.start : 5 + part.end], offset)
     tell(offset, started, cpu)
 
 

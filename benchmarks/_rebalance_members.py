@@ -133,7 +133,7 @@ async def until_leave(work: Work, records: Any, order: Callable[[], Any]) -> Non
 
 
 async def ours(wanted: Wanted) -> None:
-    from asyncconsumer.consumer import Consumer
+    from asyncconsumer.consumer.consumer import Consumer
 
     async with orders() as order:
         tell("ready")

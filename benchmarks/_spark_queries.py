@@ -13,7 +13,7 @@ from unittest.mock import patch
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
-from asyncconsumer.spark.bytecode import add_byte_code, spark_home, zips_of
+from asyncconsumer.spark.deploy.precompile import add_byte_code, spark_home, zips_of
 from asyncconsumer.testing.servers.spark import THOROUGH, spark_session
 
 if TYPE_CHECKING:

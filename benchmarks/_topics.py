@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from asyncconsumer.aio.concurrency import each
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.net.opening import open_connection
-from asyncconsumer.tasks.many import each
+from asyncconsumer.net.connect import open_connection
 from asyncconsumer.testing.servers import Kafka
 
 _CUSTOMERS: Final = 1000

@@ -23,11 +23,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 import cramjam
 
-from asyncconsumer.chunks.bodies import BodyCache
+from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.columns import schema_of, to_arrow
-from asyncconsumer.wire.pauses import open_next
+from asyncconsumer.records import decoding
+from asyncconsumer.records.arrow import schema_of, to_arrow
+from asyncconsumer.records.pauses import open_next
 from benchmarks._harness import arguments, note
 from tests.unit.wire.encoder import Row as Written
 from tests.unit.wire.encoder import batch, compress, message, record, wrapper, xerial
@@ -99,7 +99,7 @@ def tiny_lz4_blocks() -> bytes:
 
 
 def _header_check(head: bytes) -> int:
-    from asyncconsumer.wire import compression
+    from asyncconsumer.records import compression
 
     return compression._xxh32_of_few(head) >> 8 & 0xFF  # noqa: SLF001
 
@@ -163,17 +163,17 @@ CASES: dict[str, Case] = {
 # --- reading it -----------------------------------------------------------------------------------
 
 
-async def one_by_one(decoder: ModuleType, records: accel.Records) -> AsyncIterator[int]:
+async def one_by_one(decoder: ModuleType, records: decoding.Records) -> AsyncIterator[int]:
     sets = [records]
 
-    async def refill() -> accel.Records | None:
+    async def refill() -> decoding.Records | None:
         return sets.pop() if sets else None
 
     async for _ in decoder.AsyncRecords(refill):
         yield 1
 
 
-async def by_chunks(_: ModuleType, records: accel.Records) -> AsyncIterator[int]:
+async def by_chunks(_: ModuleType, records: decoding.Records) -> AsyncIterator[int]:
     more = True
     while more:
         await open_next(records)
@@ -184,7 +184,7 @@ async def by_chunks(_: ModuleType, records: accel.Records) -> AsyncIterator[int]
         more = bool(records.paused)
 
 
-async def as_tables(_: ModuleType, records: accel.Records) -> AsyncIterator[int]:
+async def as_tables(_: ModuleType, records: decoding.Records) -> AsyncIterator[int]:
     while True:
         await open_next(records)
         table = to_arrow(records)
@@ -219,7 +219,7 @@ class Longest:
 
 
 async def measured(name: str, way: str, data: bytes, offset: int) -> tuple[float, float]:
-    _, decoder = accel.load(name)
+    _, decoder = decoding.load(name)
     records = decoder.Records(data, topic="t", partition=0, offset=offset, bodies=BodyCache(2**24))
 
     async def read() -> None:
@@ -238,7 +238,7 @@ async def measured(name: str, way: str, data: bytes, offset: int) -> tuple[float
 
 def measure(case: str, data: bytes, offset: int, rounds: int) -> list[Row]:
     rows = []
-    for who in accel.available():
+    for who in decoding.available():
         for way in WAYS:
             taken = []
             for _ in range(rounds):
@@ -263,7 +263,7 @@ def main() -> None:
             for metric, value in (("wall_ms", row.wall), ("cpu_ms", row.cpu)):
                 print(json.dumps({**found, "metric": metric, "median": round(value, 1)}))
         return
-    columns = [(who, way) for who in accel.available() for way in WAYS]
+    columns = [(who, way) for who in decoding.available() for way in WAYS]
     print(f"\nlongest time blocked, ms of wall/CPU; the limit is {LIMIT_MS:.0f}")
     print(" " * 34 + "".join(f"{f'{who}, {way}':>22}" for who, way in columns))
     for case in CASES:

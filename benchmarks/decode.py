@@ -15,7 +15,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from asyncconsumer.wire.columns import to_arrow
+from asyncconsumer.records.arrow import to_arrow
 from benchmarks._harness import Row, arguments, measure, note, ratios, show
 from tests.unit.wire import encoder
 
@@ -108,8 +108,8 @@ def as_arrow(source: Source, *, copy: bool) -> None:
 
 
 def ours(data: bytes, runner: asyncio.Runner) -> Contenders:
-    compiled = importlib.import_module("asyncconsumer.wire._records")
-    pure = importlib.import_module("asyncconsumer.wire.records")
+    compiled = importlib.import_module("asyncconsumer.records._records")
+    pure = importlib.import_module("asyncconsumer.records._pure")
     where = {"topic": "orders", "partition": 3}
     fast, slow = partial(compiled.Records, data, **where), partial(pure.Records, data, **where)
     return {

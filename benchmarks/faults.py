@@ -23,16 +23,16 @@ from aiokafka import TopicPartition as TheirPartition
 from aiokafka.errors import KafkaError
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.proxy import TcpProxy
 from asyncconsumer.testing.servers import PROXIED, Kafka
 from asyncconsumer.testing.servers.kafka import Broker
 from asyncconsumer.testing.servers.ports import HOST
-from asyncconsumer.wire.messages import EARLIEST
+from asyncconsumer.types import TopicPartition
 from benchmarks._harness import arguments, note
 
 PARTITIONS: Final = 6

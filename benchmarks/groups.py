@@ -29,12 +29,12 @@ from typing import Final, NamedTuple, TypeAlias
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.group.assign import Group, Member, by_range
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range
 from asyncconsumer.testing.servers import LAST_WITH_ZOOKEEPER, Kafka, ScalaConsumer, ZooKeeper
-from asyncconsumer.zk.calls import Node
-from asyncconsumer.zk.paths import GroupPaths
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.zookeeper.paths import GroupPaths
+from asyncconsumer.zookeeper.requests import Node
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from benchmarks import _group_crowd
 from benchmarks._child import Figures
 from benchmarks._harness import arguments, note

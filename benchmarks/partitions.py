@@ -29,12 +29,12 @@ from random import Random
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from asyncconsumer import Consumer
-from asyncconsumer.connector import Outside
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import run
-from asyncconsumer.testing.cluster import HANDLERS
-from asyncconsumer.testing.cluster.broker import Handler
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.testing.fake_kafka import HANDLERS
+from asyncconsumer.testing.fake_kafka.broker import Handler
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.types import TopicPartition
 from benchmarks._harness import arguments, note
 
 MOST_SECONDS: Final = 0.5  # for 10,000 partitions

@@ -12,7 +12,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from asyncconsumer import Batch, ConsumerApp
-from asyncconsumer.apps.aiohttp import health_pages
+from asyncconsumer.web.aiohttp import health_pages
 
 STORE = os.environ.get("STORE", "orders.sqlite")
 TOPIC = os.environ.get("TOPIC", "orders")

@@ -8,8 +8,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.types import TopicPartition
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 60) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.virtual_time import run
 
 Schedule = Callable[[int], Coroutine[Any, Any, None]]
 Bug = Callable[[pytest.MonkeyPatch], None]

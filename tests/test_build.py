@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.fast
@@ -46,9 +46,14 @@ def test_without_a_compiler_the_pure_decoder_serves_and_says_why(tmp_path: Path)
     assert "was NOT compiled" in build.stdout
     assert "no-such-compiler" in build.stdout
 
-    program = "import asyncconsumer.wire.accel as accel; print(accel.__file__, accel.name)"
+    program = (
+        "import asyncconsumer.records.decoding as decoding; print(decoding.__file__, decoding.name)"
+    )
     result = python(tmp_path, program)
-    assert result.stdout.split() == [str(tmp_path / "lib/asyncconsumer/wire/accel.py"), "pure"]
+    assert result.stdout.split() == [
+        str(tmp_path / "lib/asyncconsumer/records/decoding.py"),
+        "pure",
+    ]
     assert "PureDecoderWarning: the compiled record decoder is missing" in result.stderr
     assert "no-such-compiler" in result.stderr
 
@@ -62,7 +67,9 @@ def test_without_a_compiler_the_pure_decoder_serves_and_says_why(tmp_path: Path)
 
 def test_with_a_compiler_the_compiled_decoder_is_built(tmp_path: Path) -> None:
     built(tmp_path)
-    result = python(tmp_path, "import asyncconsumer.wire.accel as accel; print(accel.name)")
+    result = python(
+        tmp_path, "import asyncconsumer.records.decoding as decoding; print(decoding.name)"
+    )
     assert (result.stdout, result.stderr) == ("compiled\n", "")
 
 
@@ -70,4 +77,4 @@ def test_a_decoder_that_does_not_exist_is_refused() -> None:
     with pytest.raises(
         ImportError, match="ASYNCCONSUMER_DECODER=fast: no such decoder; take one of"
     ):
-        accel.load("fast")
+        decoding.load("fast")

@@ -20,7 +20,7 @@ SHOWN = {
     "asyncconsumer/config.html": ["ConnectionConfig.ssl_context", "FetchConfig.fetch_max_bytes"],
     "asyncconsumer/spark.html": ["KafkaSource", "SparkFeeder.__init__", "SparkFeeder.run", "lag"],
     "asyncconsumer/errors/base.html": ["ConfigError"],
-    "asyncconsumer/testing/clock.html": ["simulated"],
+    "asyncconsumer/testing/virtual_time.html": ["simulated"],
 }
 
 

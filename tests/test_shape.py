@@ -53,6 +53,6 @@ def calls_create_task(module: Path) -> bool:
 def test_only_start_task_creates_tasks() -> None:
     callers = {str(path.relative_to(ROOT)) for path in MODULES if calls_create_task(path)}
     assert callers == {
-        "asyncconsumer/tasks/start.py",  # the only way that is safe with eager task factories
-        "asyncconsumer/testing/clock/simloop.py",  # an event loop
+        "asyncconsumer/aio/start_task.py",  # the only way that is safe with eager task factories
+        "asyncconsumer/testing/virtual_time/simloop.py",  # an event loop
     }

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from asyncconsumer.cli import screen
-from asyncconsumer.cli.consume_command import consume
-from asyncconsumer.cli.groups_app import groups_app
-from asyncconsumer.cli.replay_command import replay_command
-from asyncconsumer.cli.run_command import run_command
-from asyncconsumer.cli.running import until_stopped
+from asyncconsumer.cli import text
+from asyncconsumer.cli.consume.command import consume
+from asyncconsumer.cli.groups.command import groups_app
+from asyncconsumer.cli.replay import replay_command
+from asyncconsumer.cli.run import run_command
+from asyncconsumer.cli.signals import until_stopped
 from asyncconsumer.errors import ConfigError, ConsumerError
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 
 app = typer.Typer(
     help="An asyncio-native Kafka consumer framework.",
@@ -37,7 +37,7 @@ def run() -> int:
     try:
         app(standalone_mode=True)
     except ConsumerError as error:
-        screen.say(f"error: {error}", "red")
+        text.say(f"error: {error}", "red")
         return 1
     return 0
 
@@ -45,7 +45,7 @@ def run() -> int:
 @app.command()
 def version() -> None:
     """Tell the version, and which record decoder runs."""
-    Console().print(f"asyncconsumer {metadata.version('asyncconsumer')}, {accel.name} decoder")
+    Console().print(f"asyncconsumer {metadata.version('asyncconsumer')}, {decoding.name} decoder")
 
 
 @app.command()
@@ -69,14 +69,14 @@ def spark_package(
 
     For Python and machines like these. Executors need nothing else but pyarrow.
     """
-    from asyncconsumer.spark import shipping
+    from asyncconsumer.spark.deploy import packaging
 
     try:
-        made = shipping.package(path, also=also or ())
+        made = packaging.package(path, also=also or ())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
     Console(soft_wrap=True).print(
-        f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {shipping.interpreter()}, {accel.name} "
+        f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {packaging.interpreter()}, {decoding.name} "
         f"decoder\nspark-submit --py-files {made} job.py"
     )
 
@@ -93,11 +93,11 @@ def spark_compile(
     They import pyspark from a zip, and each compiles it anew: this adds the byte code to the zip.
     Once for an installation, with the Python that Spark runs, by whoever may write there.
     """
-    from asyncconsumer.spark import bytecode
+    from asyncconsumer.spark.deploy import precompile
 
-    for archive in bytecode.zips_of(home or bytecode.spark_home()):
+    for archive in precompile.zips_of(home or precompile.spark_home()):
         try:
-            count = bytecode.add_byte_code(archive)
+            count = precompile.add_byte_code(archive)
         except OSError as error:
             raise ConfigError(f"{archive} cannot be written: {error.strerror}") from None
         did = f"added for {count:,} modules" if count else "is there already"

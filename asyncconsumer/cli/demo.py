@@ -10,12 +10,13 @@ from aiokafka import AIOKafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.cli.demo_lake import show_lake
-from asyncconsumer.connector import ConsumerConnector
-from asyncconsumer.consumer import Consumer
-from asyncconsumer.simple import SimpleConsumer
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.consumer.simple import SimpleConsumer
+from asyncconsumer.protocol.messages import LATEST
 from asyncconsumer.streams.messages import Message
-from asyncconsumer.tasks.start import start_task
 from asyncconsumer.testing.progress import fetching
 from asyncconsumer.testing.servers import (
     DEFAULT_KAFKA,
@@ -24,7 +25,6 @@ from asyncconsumer.testing.servers import (
     Kafka,
     ZooKeeper,
 )
-from asyncconsumer.wire.messages import LATEST
 
 _RECORDS = 10_000
 

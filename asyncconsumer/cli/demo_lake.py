@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from asyncconsumer.consumer import Consumer
+from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.testing.servers import Kafka
 
 _WIDTH = 40  # of the longest bar

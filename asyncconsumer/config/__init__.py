@@ -1,13 +1,13 @@
 """What users may set, checked when it is set. One dataclass a part."""
 
-from asyncconsumer.config.checks import one_of, parse_servers, refuse_unknown, whole_number
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig, MemberConfig
+from asyncconsumer.config.delivery import ReadingConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_names, check_together, split
-from asyncconsumer.config.reading import ReadingConfig
-from asyncconsumer.config.texts import truth_of, whole_of
+from asyncconsumer.config.text_values import truth_of, whole_of
+from asyncconsumer.config.validation import one_of, parse_servers, refuse_unknown, whole_number
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 
 __all__ = [

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together
-from asyncconsumer.config.texts import truth_of, whole_of
+from asyncconsumer.config.text_values import truth_of, whole_of
 from asyncconsumer.config.tls_options import refuse_tls_options
 from asyncconsumer.config.tokens import TokenSource
+from asyncconsumer.config.validation import one_of, refuse_unknown, whole_number
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError
 

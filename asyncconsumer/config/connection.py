@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from asyncconsumer.config.checks import one_of, parse_servers, text, tls_context, whole_number
 from asyncconsumer.config.hosts import parse_hosts
 from asyncconsumer.config.tokens import TokenSource, provider_of
+from asyncconsumer.config.validation import one_of, parse_servers, text, tls_context, whole_number
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import Address
+from asyncconsumer.types import Address
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from asyncconsumer.config.checks import one_of, refuse_unknown, whole_number
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
+from asyncconsumer.config.delivery import ReadingConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, given, take
-from asyncconsumer.config.reading import ReadingConfig
 from asyncconsumer.config.tls_options import refuse_tls_options
+from asyncconsumer.config.validation import one_of, refuse_unknown, whole_number
 from asyncconsumer.errors import ConfigError
 
 GROUP_PROTOCOLS: Final = ("classic", "consumer", "zookeeper")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from asyncconsumer.config.checks import one_of, text, whole_number
+from asyncconsumer.config.validation import one_of, text, whole_number
 from asyncconsumer.errors import ConfigError
 
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")

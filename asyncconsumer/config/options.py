@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from asyncconsumer.config.checks import refuse_unknown
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import FetchConfig
 from asyncconsumer.config.tls_options import refuse_tls_options
+from asyncconsumer.config.validation import refuse_unknown
 from asyncconsumer.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 import ssl
 from dataclasses import dataclass, field
 
-from asyncconsumer.config.checks import parse_servers, tls_context, whole_number
+from asyncconsumer.config.validation import parse_servers, tls_context, whole_number
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import Address
+from asyncconsumer.types import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,39 +12,39 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.weak_method import weakly
 from asyncconsumer.config import ConsumerConfig, whole_number
-from asyncconsumer.consumer.connected import connect
-from asyncconsumer.consumer.damage import Refetching
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.joined import Given, S, StreamKind
 from asyncconsumer.consumer.listener import ListenerList, checked
-from asyncconsumer.consumer.lookups import Lookups
-from asyncconsumer.consumer.memberships import assignors
-from asyncconsumer.consumer.poison import Poison
+from asyncconsumer.consumer.membership_factory import assignors
+from asyncconsumer.consumer.offset_queries import Lookups
+from asyncconsumer.consumer.poison_policy import Poison
 from asyncconsumer.consumer.progress_bar import check_terminal
-from asyncconsumer.consumer.reading import How, Limit, Reading
-from asyncconsumer.consumer.subscribing import Subscribing
+from asyncconsumer.consumer.refetch import Refetching
+from asyncconsumer.consumer.resources import connect
+from asyncconsumer.consumer.stream import How, Limit, Reading
+from asyncconsumer.consumer.subscribe_operations import Subscribing
+from asyncconsumer.consumer.subscription import Given, S, StreamKind
+from asyncconsumer.consumer.subscription_spec import ManualPartitions, ToAssign, wish_of
 from asyncconsumer.consumer.transactions import TransactionalProducer
-from asyncconsumer.consumer.wishes import ManualPartitions, ToAssign, wish_of
-from asyncconsumer.embedding.embedded import Embedded
-from asyncconsumer.embedding.standing import Standing
 from asyncconsumer.errors import ConfigError, brief
-from asyncconsumer.fetch.events import Heard, Stalled
+from asyncconsumer.events import Heard, Stalled
 from asyncconsumer.fetch.manager import Progress
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, check_store
-from asyncconsumer.outside import Outside
-from asyncconsumer.rebalancer import Streams
+from asyncconsumer.rebalance import Streams
+from asyncconsumer.records import decoding
+from asyncconsumer.records.arrow import COLUMNS, Timestamps
 from asyncconsumer.serdes import Deserializable, deserializer_of
 from asyncconsumer.streams.batched import Batched
+from asyncconsumer.streams.cancel_safe import Taking
 from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.routes import PerPartition, Routes, Spread
-from asyncconsumer.streams.taking import Taking
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.tasks.weakly import weakly
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.columns import COLUMNS, Timestamps
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.web.mixin import Embedded
+from asyncconsumer.web.status import Standing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +170,7 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
     def _check_callable(self, name: str) -> None:
         self.config.reading.refuse(name, "max_records", "idle_timeout_ms", "stop_at")
 
-    def chunks(self) -> AsyncIterator[accel.Records]:
+    def chunks(self) -> AsyncIterator[decoding.Records]:
         """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
         return self._whole.chunks()
 

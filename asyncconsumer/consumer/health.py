@@ -8,14 +8,14 @@ from math import isinf
 from typing import Final, Protocol
 
 from asyncconsumer.consumer.topic_check import TopicCheck
-from asyncconsumer.embedding.standing import Standing, lag_by_name
 from asyncconsumer.errors import NoCommittedOffset
+from asyncconsumer.fetch.liveness import Vitals
 from asyncconsumer.fetch.manager import FetchManager, Progress
-from asyncconsumer.fetch.vitals import Vitals
 from asyncconsumer.group.manual import GrouplessMembership
 from asyncconsumer.group.membership import Membership
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.rebalance import Rebalancer
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.web.status import Standing, lag_by_name
 
 _RECENT: Final = 5.0  # seconds in which something must have moved
 

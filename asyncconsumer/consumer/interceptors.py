@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from inspect import iscoroutinefunction
 from typing import Final
 
+from asyncconsumer.aio.log_limit import QuietLog
 from asyncconsumer.errors import ConfigError, ConsumerError
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, failed_by
-from asyncconsumer.tasks.quiet import QuietLog
-from asyncconsumer.wire.accel import Record
+from asyncconsumer.records.decoding import Record
+from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from asyncconsumer.errors import ConfigError, ConsumerError, ListenerFailed
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.rebalancer import Listeners
+from asyncconsumer.rebalance import Listeners
+from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import PollIntervalExceeded
-from asyncconsumer.following import Following
+from asyncconsumer.rebalance.runner import Following
 
 
 async def leave_when_exceeded(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from asyncconsumer.errors import ConfigError, NotAssigned
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.rebalance import Rebalancer
 
 if TYPE_CHECKING:
-    from asyncconsumer.model import TopicPartition
+    from asyncconsumer.types import TopicPartition
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.2
 

@@ -7,11 +7,11 @@ from math import inf
 from typing import Final
 
 from asyncconsumer.config import ConsumerConfig
-from asyncconsumer.consumer.wishes import ManualPartitions, Wish
+from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.group.subscription import Pattern, Topics
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.wire.messages import MetadataRequest
+from asyncconsumer.protocol.messages import MetadataRequest
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_WARNINGS: Final = 60.0

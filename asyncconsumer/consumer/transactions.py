@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 
 from aiokafka import structs
 
+from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import TransactionFenced
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Membership
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.rebalancer import Rebalancer
-from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.rebalance import Rebalancer
+from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 10.0  # for who is cancelled meanwhile

@@ -16,8 +16,8 @@ from aiokafka.protocol.api import Request
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, RebalanceInProgress
-from asyncconsumer.model import Address
-from asyncconsumer.net.brokers import Brokers, Traffic
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.types import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

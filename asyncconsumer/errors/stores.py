@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from asyncconsumer.errors.base import ConsumerError
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.types import TopicPartition
 
 
 class PartlyCommitted(ConsumerError):

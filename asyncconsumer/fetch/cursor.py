@@ -6,10 +6,10 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.fetch.ask import Ask
-from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.fetch.fetch_request import Ask
+from asyncconsumer.types import Address, TopicPartition
 
 if TYPE_CHECKING:
     from asyncconsumer.fetch.fetcher import Fetcher

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
     ConsumerError,
@@ -15,14 +15,14 @@ from asyncconsumer.errors import (
     InvalidFetchSessionEpoch,
     MalformedResponse,
 )
-from asyncconsumer.fetch.ask import Fetched
 from asyncconsumer.fetch.cursor import Cursor, Place
-from asyncconsumer.fetch.incremental import Answer, FetchSession
+from asyncconsumer.fetch.fetch_request import Fetched
+from asyncconsumer.fetch.fetch_session import Answer, FetchSession
 from asyncconsumer.fetch.plan import Plan
-from asyncconsumer.model import Address
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
-from asyncconsumer.wire import accel
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.records import decoding
+from asyncconsumer.types import Address
 
 _SHORT_WAIT_MS: Final = 20  # at the broker, while somebody may want to be asked for at any moment
 _LONG: Final = 0.1  # seconds that a new connection surely takes less than
@@ -327,7 +327,7 @@ class Fetcher:
         if not alone:
             # its bytes would keep all of the frame in memory, with those of others: copied out, it
             # keeps what it is charged for; into memory that is still warm, or that would cost more
-            room = memoryview(accel.room_for(len(part.data)))
+            room = memoryview(decoding.room_for(len(part.data)))
             room[:] = part.data
             part = part._replace(data=room)
         records = part.records(self._around.config, cursor.end, self._around.budget.bodies)

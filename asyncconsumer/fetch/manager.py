@@ -9,22 +9,22 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConsumerError
+from asyncconsumer.events import Events, Stalled
 from asyncconsumer.fetch.cursor import Cursor, Wanted
-from asyncconsumer.fetch.events import Events, Stalled
 from asyncconsumer.fetch.fetcher import Finish, Surroundings
-from asyncconsumer.fetch.leaders import LeaderFinder
-from asyncconsumer.fetch.placing import Placing
+from asyncconsumer.fetch.leader_finder import LeaderFinder
+from asyncconsumer.fetch.liveness import Vitals
+from asyncconsumer.fetch.placement import Placing
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.fetch.stalls import Stalls, suspects
-from asyncconsumer.fetch.vitals import Vitals
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Brokers
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.net.pool import Brokers
+from asyncconsumer.types import TopicPartition
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
 

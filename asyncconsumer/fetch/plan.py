@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.fetch.cursor import Cursor
-from asyncconsumer.fetch.incremental import FetchSession
+from asyncconsumer.fetch.fetch_session import FetchSession
 
 if TYPE_CHECKING:
-    from asyncconsumer.model import TopicPartition
+    from asyncconsumer.types import TopicPartition
 
 
 class Plan:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final, NamedTuple
 
+from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ConnectionLost
 from asyncconsumer.fetch.cursor import Cursor, Place
 from asyncconsumer.fetch.fetcher import ExpressFetcher, Fetcher, Surroundings
-from asyncconsumer.model import Address
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.wire.java import fetcher_id
+from asyncconsumer.protocol.java_hash import fetcher_id
+from asyncconsumer.types import Address
 
 _IDLE_SECONDS: Final = 5.0  # without a cursor, until a fetcher is closed
 _SECONDS_BETWEEN_NEW_ONES: Final = 5.0  # for who seeks, or rebalances, again and again

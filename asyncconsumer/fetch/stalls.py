@@ -3,12 +3,12 @@
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncconsumer.events import Recovered, Stalled
 from asyncconsumer.fetch.cursor import Cursor
-from asyncconsumer.fetch.events import Recovered, Stalled
 from asyncconsumer.fetch.fetcher import Fetcher
 
 if TYPE_CHECKING:
-    from asyncconsumer.model import TopicPartition
+    from asyncconsumer.types import TopicPartition
 
 
 class Sight(NamedTuple):

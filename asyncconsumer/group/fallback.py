@@ -9,11 +9,11 @@ from typing import Final, Self, TypeAlias
 from aiokafka.protocol.api import Request
 
 from asyncconsumer.errors import ConsumerProtocolUnsupported
-from asyncconsumer.group.classic import ClassicMembership
-from asyncconsumer.group.kip848 import ConsumerGroupMembership
+from asyncconsumer.group.classic.membership import ClassicMembership
+from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Subscription
-from asyncconsumer.model import Address, Identity
+from asyncconsumer.types import Address, Identity
 
 _log: Final = logging.getLogger(__name__)
 

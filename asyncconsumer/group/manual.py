@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from math import inf
 from typing import Final
 
+from asyncconsumer.aio.log_limit import QuietLog
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Pattern, Subscription
-from asyncconsumer.model import OUTSIDER, Identity, TopicPartition
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.growth import Growth, Partitions
-from asyncconsumer.tasks.quiet import QuietLog
+from asyncconsumer.net.discovery import Growth, Partitions
+from asyncconsumer.types import OUTSIDER, Identity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 

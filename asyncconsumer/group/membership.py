@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

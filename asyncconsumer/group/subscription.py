@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.group.filters import INTERNAL_TOPICS
+from asyncconsumer.group.zookeeper.filters import INTERNAL_TOPICS
 
 _FLAGS: Final = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 _FLAGS_AT_THE_START: Final = re.compile(r"\A(?:\s*\(\?[aimsux]+\))+")

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from aiokafka.protocol.api import Request, Response
 
+from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -22,14 +23,13 @@ from asyncconsumer.errors import (
     RequestTimedOut,
     TlsFailed,
 )
-from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.metadata import Leader, Metadata, Topic
 from asyncconsumer.net.metadata_reader import MetadataReader
+from asyncconsumer.net.pool import Brokers, Traffic
 from asyncconsumer.net.topic_names import Answered, TopicNames
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.wire.messages import MetadataRequest
+from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.types import Address, TopicPartition
 
 _PATIENCE: Final = 3.0  # seconds with each broker: one that hangs must not keep us from the others
 _MOST_BYTES: Final = 64 * 2**20  # of metadata: more than a million partitions

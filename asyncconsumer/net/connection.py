@@ -25,10 +25,10 @@ from asyncconsumer.errors import (
     RequestTimedOut,
     UnsupportedBroker,
 )
-from asyncconsumer.model import Address
-from asyncconsumer.net.direct import Direct
-from asyncconsumer.wire.flexible import is_flexible
-from asyncconsumer.wire.frames import BadLength, Frames
+from asyncconsumer.net.raw_socket import Direct
+from asyncconsumer.protocol.flexible import is_flexible
+from asyncconsumer.protocol.frames import BadLength, Frames
+from asyncconsumer.types import Address
 
 # Decoding makes Python objects of each few bytes. The answers of control traffic are far smaller,
 # and a broker that sends a larger one is not to take our memory.

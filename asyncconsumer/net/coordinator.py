@@ -13,10 +13,10 @@ from asyncconsumer.errors import (
     MalformedResponse,
     NotCoordinator,
 )
-from asyncconsumer.model import Address
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.types import Address
 
 _GROUP: Final = 0  # a kind of coordinator; the other is for transactions
 

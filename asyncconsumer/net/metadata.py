@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from asyncconsumer.errors import BrokerError, LeaderNotAvailable, UnknownTopicOrPartition
-from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.types import Address, TopicPartition
 
 NO_LEADER: Final = -1
 

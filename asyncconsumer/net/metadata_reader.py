@@ -11,11 +11,11 @@ from typing import Final
 from uuid import UUID
 
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.model import Address
-from asyncconsumer.net.legal_names import accepts
 from asyncconsumer.net.metadata import Broker, Metadata, Partition, Topic
 from asyncconsumer.net.partition_table import PartitionTable
-from asyncconsumer.net.walk import CUT, Walk
+from asyncconsumer.net.response_cursor import CUT, Walk
+from asyncconsumer.net.topic_validation import accepts
+from asyncconsumer.types import Address
 
 _A_PIECE: Final = 1_000  # partitions, of a microsecond each
 _A_TOPIC: Final = 5  # what a topic costs besides, in partitions

@@ -9,10 +9,10 @@ from math import inf
 from random import Random
 from typing import Final, TypeAlias
 
+from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.log_limit import QuietLog
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.tasks.backoff import backoff
-from asyncconsumer.tasks.quiet import QuietLog
 
 _LEAST_BETWEEN_TRIES: Final = 0.5  # seconds, while the node is not well
 _STABLE_AFTER: Final = 2.0  # seconds that a connection lasts when its node is well again

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final
 
 from asyncconsumer.net.metadata import KnowsLeaders, Partition
-from asyncconsumer.net.walk import Walk
+from asyncconsumer.net.response_cursor import Walk
 
 _INT_32: Final = Struct(">i")
 _LEADER: Final = Struct(">ii")  # a node id and an epoch

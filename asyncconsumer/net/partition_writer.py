@@ -16,17 +16,17 @@ from asyncconsumer.errors import (
     RecordTooLarge,
     UnsupportedBroker,
 )
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.wire.produce_messages import (
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.protocol.produce import (
     BatchProducer,
     BatchRecord,
     InitProducerIdRequest,
     ProduceRequest,
     encode_batch,
 )
-from asyncconsumer.wire.record import Headers
+from asyncconsumer.records.record import Headers
+from asyncconsumer.types import TopicPartition
 
 _BATCH_BYTES: Final = 500_000  # half of what topics take by default
 _RECORD_OVERHEAD: Final = 100

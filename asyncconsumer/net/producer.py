@@ -10,16 +10,16 @@ from typing import Self
 
 from aiokafka.partitioner import murmur2
 
+from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, UnknownTopicOrPartition
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Brokers, Opener
 from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.metadata import Topic
-from asyncconsumer.net.opening import open_connection
 from asyncconsumer.net.partition_writer import Outcome, PartitionWriter, ProducerRecord
-from asyncconsumer.tasks.start import start_task
-from asyncconsumer.wire.messages import MetadataRequest
+from asyncconsumer.net.pool import Brokers, Opener
+from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.types import TopicPartition
 
 
 class Producer:

@@ -10,10 +10,14 @@ from aiokafka.protocol.api import Request
 
 from asyncconsumer.errors import AccessDenied, BrokerError
 from asyncconsumer.net.connection import RawAnswer
-from asyncconsumer.net.legal_names import accepts
 from asyncconsumer.net.metadata_reader import MetadataReader
-from asyncconsumer.net.walk import CUT, Walk
-from asyncconsumer.wire.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest, MetadataRequest
+from asyncconsumer.net.response_cursor import CUT, Walk
+from asyncconsumer.net.topic_validation import accepts
+from asyncconsumer.protocol.messages import (
+    LIST_CONFIG_RESOURCES,
+    ListTopicsRequest,
+    MetadataRequest,
+)
 
 _A_PIECE: Final = 1_000  # names
 _PAUSE: Final = 10.0  # times what an answer took: so long names are not asked for again

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NoReturn
 
+from asyncconsumer.aio.log_limit import QuietLog
 from asyncconsumer.errors import ClosedError, ConsumerError, NothingClaimed
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, check_offsets, commit_error, failed_by
-from asyncconsumer.tasks.quiet import QuietLog
+from asyncconsumer.types import TopicPartition
 
 _DROPPED: Final = "dropped commits"
 

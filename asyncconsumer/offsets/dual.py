@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import OffsetStore, commit_error, failed_by
+from asyncconsumer.types import TopicPartition
 
 
 class DualOffsets:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from aiokafka.protocol.api import Request, Response
 
+from asyncconsumer.aio.retry_deadline import Patience
 from asyncconsumer.errors import (
     BrokerError,
     ConsumerError,
@@ -19,18 +20,17 @@ from asyncconsumer.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.model import OUTSIDER, Identity, Offset, TopicPartition
-from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.net.pool import Traffic
 from asyncconsumer.offsets.store import commit_error, failed_by
-from asyncconsumer.tasks.patience import Patience
-from asyncconsumer.wire.offset_messages import (
+from asyncconsumer.protocol.offset_commit import (
     Commit,
     OffsetCommitRequest,
     OffsetFetchRequest,
     committed_rows,
     fetched_rows,
 )
+from asyncconsumer.types import OUTSIDER, Identity, Offset, TopicPartition
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from asyncconsumer.errors import ConfigError, ConsumerError, PartlyCommitted
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.types import TopicPartition
 
 
 class OffsetStore(Protocol):

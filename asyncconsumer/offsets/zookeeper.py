@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Final, TypeAlias
 
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.retry_deadline import Patience
 from asyncconsumer.errors import (
     BadZnode,
     ConsumerError,
@@ -15,14 +17,12 @@ from asyncconsumer.errors import (
     SessionExpired,
     ZooKeeperError,
 )
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.store import check_offsets, commit_error
-from asyncconsumer.tasks.patience import Patience
-from asyncconsumer.tasks.quiet import QuietLog
-from asyncconsumer.zk.calls import Create, SetData
-from asyncconsumer.zk.paths import GroupPaths
-from asyncconsumer.zk.recipes import ensure_path
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.zookeeper.paths import GroupPaths
+from asyncconsumer.zookeeper.recipes import ensure_path
+from asyncconsumer.zookeeper.requests import Create, SetData
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 _NUMBER: Final = re.compile(rb"[0-9]{1,19}")  # what Java's Long takes and can be an offset
 _Kind: TypeAlias = type[SetData] | type[Create]

@@ -12,7 +12,7 @@ from asyncconsumer.serdes.binary import (
 )
 from asyncconsumer.serdes.deserializer import Deserializable, deserializer_of
 from asyncconsumer.serdes.registry import SchemaRegistry
-from asyncconsumer.serdes.shape import Deserializer, Deserializes, Place
+from asyncconsumer.serdes.types import Deserializer, Deserializes, Place
 
 __all__ = [
     "Deserializable",

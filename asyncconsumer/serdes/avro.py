@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.serdes.framed import START, unusable
 from asyncconsumer.serdes.models import package
 from asyncconsumer.serdes.schemas import Schema
+from asyncconsumer.serdes.wire_format import START, unusable
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from asyncconsumer.errors import WrongBytes
 from asyncconsumer.serdes.models import named, package
-from asyncconsumer.serdes.shape import Deserializer
+from asyncconsumer.serdes.types import Deserializer
 
 T = TypeVar("T")
 

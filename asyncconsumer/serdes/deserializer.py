@@ -9,7 +9,7 @@ from uuid import UUID
 
 from asyncconsumer.errors import ConfigError, WrongBytes
 from asyncconsumer.serdes.models import model_of, named
-from asyncconsumer.serdes.shape import Deserializer, Deserializes, Loads, Made, T
+from asyncconsumer.serdes.types import Deserializer, Deserializes, Loads, Made, T
 
 Deserializable: TypeAlias = (
     type[T] | Callable[[bytes], Made[T]] | Deserializer[T] | Deserializes[T] | Loads[T]

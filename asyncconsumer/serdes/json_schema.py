@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from asyncconsumer.serdes.framed import START, unusable
 from asyncconsumer.serdes.models import package
 from asyncconsumer.serdes.schemas import Schema
+from asyncconsumer.serdes.wire_format import START, unusable
 
 T = TypeVar("T")
 

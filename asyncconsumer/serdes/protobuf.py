@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncconsumer.errors import NotFramed, WrongSchema
-from asyncconsumer.serdes.framed import START, unusable
 from asyncconsumer.serdes.models import package
 from asyncconsumer.serdes.schemas import Schema
+from asyncconsumer.serdes.wire_format import START, unusable
 
 Path: TypeAlias = tuple[int, ...]
 """Which message of a file, and which of those within that one, and so on."""

@@ -15,11 +15,11 @@ from asyncconsumer.config import whole_number
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.serdes import protobuf
 from asyncconsumer.serdes.avro import Avro
-from asyncconsumer.serdes.framed import START, Framed, plain
 from asyncconsumer.serdes.json_schema import JsonSchema
 from asyncconsumer.serdes.models import model_of, named, package
 from asyncconsumer.serdes.schemas import Asking, Client, Schema, Schemas
-from asyncconsumer.serdes.shape import Deserializer
+from asyncconsumer.serdes.types import Deserializer
+from asyncconsumer.serdes.wire_format import START, Framed, plain
 
 T = TypeVar("T")
 

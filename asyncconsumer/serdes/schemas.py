@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from asyncconsumer.aio.retry_deadline import Patience
 from asyncconsumer.errors import (
     ConsumerError,
     RegistryRefused,
@@ -14,7 +15,6 @@ from asyncconsumer.errors import (
     WrongSchema,
 )
 from asyncconsumer.serdes.models import package
-from asyncconsumer.tasks.patience import Patience
 
 Client: TypeAlias = Any
 """Confluent's AsyncSchemaRegistryClient, which has no types that could be relied on."""

@@ -11,15 +11,15 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from asyncconsumer.spark.batches import Batch as Batch
-    from asyncconsumer.spark.delta import DeltaSink as DeltaSink
-    from asyncconsumer.spark.feeder import FeederStats as FeederStats
-    from asyncconsumer.spark.feeder import SparkFeeder as SparkFeeder
-    from asyncconsumer.spark.landing import LandingFolder as LandingFolder
-    from asyncconsumer.spark.progress import lag as lag
-    from asyncconsumer.spark.shipping import ship as ship
-    from asyncconsumer.spark.sinks import Sink as Sink
-    from asyncconsumer.spark.source import KafkaSource as KafkaSource
+    from asyncconsumer.spark.deploy.packaging import ship as ship
+    from asyncconsumer.spark.feeder.batches import Batch as Batch
+    from asyncconsumer.spark.feeder.feeder import FeederStats as FeederStats
+    from asyncconsumer.spark.feeder.feeder import SparkFeeder as SparkFeeder
+    from asyncconsumer.spark.sinks.delta import DeltaSink as DeltaSink
+    from asyncconsumer.spark.sinks.landing import LandingFolder as LandingFolder
+    from asyncconsumer.spark.sinks.protocol import Sink as Sink
+    from asyncconsumer.spark.source.progress import lag as lag
+    from asyncconsumer.spark.source.source import KafkaSource as KafkaSource
 
 __all__ = [
     "Batch",
@@ -35,15 +35,15 @@ __all__ = [
 
 # imported when it is asked for: each needs packages that the others do not
 _HOMES: Final = {
-    "Batch": "asyncconsumer.spark.batches",
-    "DeltaSink": "asyncconsumer.spark.delta",
-    "FeederStats": "asyncconsumer.spark.feeder",
-    "KafkaSource": "asyncconsumer.spark.source",
-    "LandingFolder": "asyncconsumer.spark.landing",
-    "Sink": "asyncconsumer.spark.sinks",
-    "SparkFeeder": "asyncconsumer.spark.feeder",
-    "lag": "asyncconsumer.spark.progress",
-    "ship": "asyncconsumer.spark.shipping",
+    "Batch": "asyncconsumer.spark.feeder.batches",
+    "DeltaSink": "asyncconsumer.spark.sinks.delta",
+    "FeederStats": "asyncconsumer.spark.feeder.feeder",
+    "KafkaSource": "asyncconsumer.spark.source.source",
+    "LandingFolder": "asyncconsumer.spark.sinks.landing",
+    "Sink": "asyncconsumer.spark.sinks.protocol",
+    "SparkFeeder": "asyncconsumer.spark.feeder.feeder",
+    "lag": "asyncconsumer.spark.source.progress",
+    "ship": "asyncconsumer.spark.deploy.packaging",
 }
 
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.chunks.chunk import Chunk
-from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.idle import Idle
 from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.types import Offset, TopicPartition
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 

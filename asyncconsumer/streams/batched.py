@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError, CorruptRecords
-from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.idle import Idle, NothingYet, Until
 from asyncconsumer.streams.stream import Fence, Stream
-from asyncconsumer.wire import accel
+from asyncconsumer.types import Offset, TopicPartition
 
 
 class Placed(Protocol):
@@ -24,7 +24,7 @@ class Placed(Protocol):
         """Of it."""
 
 
-def first_offsets(records: Iterable[accel.Record]) -> dict[TopicPartition, Offset]:
+def first_offsets(records: Iterable[decoding.Record]) -> dict[TopicPartition, Offset]:
     """Return the offset of the first of these records in each partition."""
     first: dict[TopicPartition, Offset] = {}
     for record in records:
@@ -54,12 +54,12 @@ class Batched(Stream):
         idle: Idle | None = None,
     ) -> None:
         super().__init__(channel, fence, clock, idle)
-        self._batch: list[accel.Record] = []  # being collected
+        self._batch: list[decoding.Record] = []  # being collected
         self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in hand
         self._trouble: ConsumerError | None = None  # met while there was something to hand out
-        self._kept_back: Callable[[], Iterable[accel.Record]] = tuple
+        self._kept_back: Callable[[], Iterable[decoding.Record]] = tuple
 
-    async def next_batch(self, most: int, waits: Waits) -> list[accel.Record]:
+    async def next_batch(self, most: int, waits: Waits) -> list[decoding.Record]:
         """Return up to so many records; none at the end, or if the wait for the first is over.
 
         What was collected when somebody gave up waiting is in the next one. What was lost while
@@ -123,13 +123,13 @@ class Batched(Stream):
             self._idle = idle
         return False
 
-    def _add(self, record: accel.Record) -> None:
+    def _add(self, record: decoding.Record) -> None:
         partition = TopicPartition(record.topic, record.partition)
         if partition not in self._first:
             self._first[partition] = Offset(record.offset)
         self._batch.append(record)
 
-    def keep_back(self, records: Callable[[], Iterable[accel.Record]]) -> None:
+    def keep_back(self, records: Callable[[], Iterable[decoding.Record]]) -> None:
         """Who reads it says by this what it has taken and not handed out."""
         self._kept_back = records
 
@@ -138,7 +138,7 @@ class Batched(Stream):
         return first_offsets((*self._kept_back(), *self._batch))
 
     @property
-    def collected(self) -> Sequence[accel.Record]:
+    def collected(self) -> Sequence[decoding.Record]:
         """The records that were taken for a batch that is not handed out yet."""
         return self._batch
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ConsumerTimeout
 
 

@@ -5,9 +5,9 @@ from typing import Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
+from asyncconsumer.records import decoding
+from asyncconsumer.records.record import refuse_commit
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.record import refuse_commit
 
 K = TypeVar("K", default=bytes)
 V = TypeVar("V", default=bytes)
@@ -25,13 +25,13 @@ class Message(NamedTuple, Generic[K, V]):
     timestamp: int
     key: K | None
     value: V | None
-    record: accel.Record
+    record: decoding.Record
     committing: Callable[["Message[K, V]"], Awaitable[object]] | None = None
 
     @classmethod
     def of(
         cls,
-        record: accel.Record,
+        record: decoding.Record,
         key: K | None,
         value: V | None,
         committing: Callable[["Message[K, V]"], Awaitable[object]] | None = None,
@@ -58,7 +58,7 @@ class _Messages(Generic[K, V]):
     __slots__ = ("_decode", "_records")
 
     def __init__(
-        self, records: accel.AsyncRecords, decode: Callable[[accel.Record], Message[K, V]]
+        self, records: decoding.AsyncRecords, decode: Callable[[decoding.Record], Message[K, V]]
     ) -> None:
         self._records = records
         self._decode = decode
@@ -112,7 +112,7 @@ class MessageStream(Generic[K, V]):
         if again and self.records.unacknowledged():
             self.clear()
 
-    def _decoded(self, record: accel.Record) -> Message[K, V]:
+    def _decoded(self, record: decoding.Record) -> Message[K, V]:
         if self._key_decoder is None and self._value_decoder is None:
             return cast("Message[K, V]", record)
         as_it_is: Decoder[Any] = _as_it_is

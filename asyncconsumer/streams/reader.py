@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncconsumer.errors import ConcurrentRead
-from asyncconsumer.wire.loop import Exit
+from asyncconsumer.records.loop import Exit
 
 if TYPE_CHECKING:
     import weakref

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Generic, TypeVar
 
 from asyncconsumer.errors import ClosedError, ConsumerError
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.streams.cancel_safe import Taking
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.streams.taking import Taking
+from asyncconsumer.types import TopicPartition
 
 S = TypeVar("S", bound=Stream)
 

@@ -8,17 +8,17 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.model import Offset, TopicPartition
+from asyncconsumer.records import decoding
+from asyncconsumer.records.arrow import COLUMNS, Timestamps, checked_schema, to_arrow
+from asyncconsumer.records.pauses import open_next
+from asyncconsumer.streams.cancel_safe import Taking
 from asyncconsumer.streams.idle import Idle, Until
 from asyncconsumer.streams.reader import Iteration, Reader, Source
-from asyncconsumer.streams.taking import Taking
-from asyncconsumer.tasks.quiet import QuietLog
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.columns import COLUMNS, Timestamps, checked_schema, to_arrow
-from asyncconsumer.wire.pauses import open_next
+from asyncconsumer.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,14 +72,14 @@ class Stream:
         self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
         self._log = QuietLog(logging.getLogger(__name__))
-        self._records = accel.AsyncRecords(self._refill, clock)
+        self._records = decoding.AsyncRecords(self._refill, clock)
         if fence is not None:
             self._records.deadline = -inf  # nothing is certain before it was asked
 
-    def __aiter__(self) -> accel.AsyncRecords:
+    def __aiter__(self) -> decoding.AsyncRecords:
         return self._records
 
-    def chunks(self) -> Taking[accel.Records]:
+    def chunks(self) -> Taking[decoding.Records]:
         """What each fetch brought of a partition, to iterate over with a plain ``for``.
 
         Much that is compressed comes in several parts, between which the event loop runs.
@@ -107,7 +107,7 @@ class Stream:
         return Taking(partial(self._next_arrow, convert))
 
     async def _next_arrow(
-        self, convert: Callable[[accel.Records], "pa.RecordBatch | None"]
+        self, convert: Callable[[decoding.Records], "pa.RecordBatch | None"]
     ) -> "pa.RecordBatch | None":
         while True:
             chunk = self._held
@@ -133,12 +133,14 @@ class Stream:
         """Whether its reader has come to its end, and may not ask again."""
         return self._reader.at_end
 
-    def iterate(self, source: "LoopSource[T]", prepare: Callable[[bool], None]) -> "accel.Loop[T]":
+    def iterate(
+        self, source: "LoopSource[T]", prepare: Callable[[bool], None]
+    ) -> "decoding.Loop[T]":
         """Return the iterator of a loop over a source that takes from this stream.
 
         `prepare` is called when reading begins, with whether an item in hand must come again.
         """
-        return accel.Loop(source, Iteration(self._reader, source, prepare))
+        return decoding.Loop(source, Iteration(self._reader, source, prepare))
 
     def iteration(self, source: Source, prepare: Callable[[bool], None]) -> Iteration:
         """Return an iteration for callers that ask by hand; they `begin` it each time."""
@@ -300,7 +302,7 @@ class Stream:
         """Raise this where the user waits for the next, once; None takes it back."""
         self.channel.interrupt(error)
 
-    async def _refill(self, *, again: bool = True) -> accel.Records | None:
+    async def _refill(self, *, again: bool = True) -> decoding.Records | None:
         """The next records; or the same again, when they may be handed out only after a wait.
 
         Who takes records by the chunk is done with all of it, and must not be given it again.
@@ -308,7 +310,7 @@ class Stream:
         with self._reader.waiting():
             return await self._refilled(again=again)
 
-    async def _refilled(self, *, again: bool) -> accel.Records | None:
+    async def _refilled(self, *, again: bool) -> decoding.Records | None:
         held = self._held
         self._reader.attach()
         if held is not None and held is not self._unseen and await self._asked_after(held, again):

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from rich.console import Console
 
+from asyncconsumer.records import decoding
 from asyncconsumer.testing.handles import (
     KafkaCluster,
     KafkaHandle,
@@ -31,7 +32,6 @@ from asyncconsumer.testing.servers import (
     maven,
 )
 from asyncconsumer.testing.servers.ports import HOST
-from asyncconsumer.wire import accel
 
 RUNNING_SERVERS: Final = pytest.StashKey[list[Kafka | ZooKeeper]]()
 
@@ -56,7 +56,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Which decoder and which servers this run is about."""
     kafka, zk = config.getoption("--kafka-version"), config.getoption("--kafka-zk-version")
     return (
-        f"asyncconsumer {version('asyncconsumer')}: {accel.name} decoder; servers: Kafka {kafka}, "
+        f"asyncconsumer {version('asyncconsumer')}: {decoding.name} decoder; servers: Kafka {kafka}, "
         f"Kafka {zk} with ZooKeeper {config.getoption('--zookeeper-version')}"
     )
 

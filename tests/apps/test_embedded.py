@@ -14,15 +14,15 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 
 from asyncconsumer import ClosedError, ConfigError, Consumer, ConsumerApp
-from asyncconsumer.consumer.wishes import wish_of
-from asyncconsumer.embedding.embedded import Embedded
-from asyncconsumer.embedding.pages import page
-from asyncconsumer.embedding.standing import Standing
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.subscription_spec import wish_of
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered
-from asyncconsumer.outside import Outside
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.work.health import AppHealth, AppState, standing_of
+from asyncconsumer.handlers.health import AppHealth, AppState, standing_of
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.web.mixin import Embedded
+from asyncconsumer.web.pages import page
+from asyncconsumer.web.status import Standing
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast

@@ -13,12 +13,12 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient as AsgiClient
 
-from asyncconsumer.apps.aiohttp import health_pages
-from asyncconsumer.consumer import HealthState
-from asyncconsumer.embedding.metrics import STATES, metrics
-from asyncconsumer.embedding.pages import asgi, page
-from asyncconsumer.embedding.standing import Standing, together
-from asyncconsumer.work.health import AppState, HandlerHealth
+from asyncconsumer.consumer.health import HealthState
+from asyncconsumer.handlers.health import AppState, HandlerHealth
+from asyncconsumer.web.aiohttp import health_pages
+from asyncconsumer.web.metrics import STATES, metrics
+from asyncconsumer.web.pages import asgi, page
+from asyncconsumer.web.status import Standing, together
 from tests.apps.test_embedded import WELL, Thing
 
 pytestmark = pytest.mark.fast

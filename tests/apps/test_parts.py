@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 
 from asyncconsumer import ConfigError
-from asyncconsumer.apps.http import serving
-from asyncconsumer.apps.loading import load
-from asyncconsumer.apps.process import WorkerProcess
-from asyncconsumer.apps.restarts import Restarts
-from asyncconsumer.apps.slot import Slot
+from asyncconsumer.web.http_server import serving
+from asyncconsumer.workers.loading import load
+from asyncconsumer.workers.process import WorkerProcess
+from asyncconsumer.workers.restarts import Restarts
+from asyncconsumer.workers.slot import Slot
 from tests.apps.test_pages import BUSY, STALLED
 
 pytestmark = pytest.mark.fast

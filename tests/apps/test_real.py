@@ -4,8 +4,8 @@ import pytest
 from fastapi import FastAPI
 
 from asyncconsumer import ConsumerApp
-from asyncconsumer.embedding.pages import page
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.web.pages import page
 from tests.consumer.real import QUICK, consumer, send
 from tests.helpers import until
 

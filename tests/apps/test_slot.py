@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.apps.process import WorkerProcess
-from asyncconsumer.apps.slot import Slot
-from asyncconsumer.embedding.standing import Standing
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.web.status import Standing
+from asyncconsumer.workers.process import WorkerProcess
+from asyncconsumer.workers.slot import Slot
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast

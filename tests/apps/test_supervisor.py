@@ -13,9 +13,9 @@ from random import Random
 import psutil
 import pytest
 
-from asyncconsumer.apps.process import Job, WorkerProcess
-from asyncconsumer.apps.supervisor import Supervisor
-from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.workers.process import Job, WorkerProcess
+from asyncconsumer.workers.supervisor import Supervisor
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast
@@ -215,7 +215,7 @@ async def test_who_is_given_up_while_it_starts_does_not_live_on(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("asyncconsumer.apps.process.Line.on", never)
+    monkeypatch.setattr("asyncconsumer.workers.process.Line.on", never)
     before = set(psutil.Process().children())
     async with asyncio.TaskGroup() as tasks:
         job = Script(target="import time; time.sleep(600)")

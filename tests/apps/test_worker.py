@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConsumerApp
-from asyncconsumer.apps.process import GRACE_OF_APP, Job, WorkerProcess
-from asyncconsumer.apps.worker import Worker
-from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.aio.scope import Scope
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.workers.process import GRACE_OF_APP, Job, WorkerProcess
+from asyncconsumer.workers.worker import Worker
 from tests.apps.services import ROOT, Service, service
 from tests.helpers import until
 

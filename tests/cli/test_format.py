@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncconsumer import ConfigError
-from asyncconsumer.cli.format import Format
-from asyncconsumer.wire.accel import Record
+from asyncconsumer.cli.consume.format import Format
+from asyncconsumer.records.decoding import Record
 
 pytestmark = pytest.mark.fast
 

@@ -11,16 +11,16 @@ import typer
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
-from asyncconsumer.cli import group_changes, groups
-from asyncconsumer.cli.group_changes import Consent, NotAsWritten
+from asyncconsumer.cli.cluster_access import offsets_in, reach_of, zookeeper_of
+from asyncconsumer.cli.groups import changes, listing
+from asyncconsumer.cli.groups.changes import Consent, NotAsWritten
 from asyncconsumer.cli.properties import storage_properties
-from asyncconsumer.cli.reach import offsets_in, reach_of, zookeeper_of
 from asyncconsumer.config import ClassicConfig, ZooKeeperConfig
 from asyncconsumer.errors import UnknownTopicOrPartition
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
-from asyncconsumer.zk.paths import GroupPaths
-from asyncconsumer.zk.recipes import ensure_path
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.zookeeper.paths import GroupPaths
+from asyncconsumer.zookeeper.recipes import ensure_path
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.group.nodes import nodes_of
 from tests.helpers import delete_records
 
@@ -118,7 +118,7 @@ async def _fill(kafka: KafkaWithZooKeeper, topic: str, partition: int, count: in
 async def described(
     world: World, capsys: pytest.CaptureFixture[str], storage: str, **given: str
 ) -> Any:
-    await groups.describe(world.config(storage, **given), as_json=True)
+    await listing.describe(world.config(storage, **given), as_json=True)
     return json.loads(capsys.readouterr().out)
 
 
@@ -130,10 +130,10 @@ async def test_groups_are_listed_with_their_live_members(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with world.member("a", {world.topic: 1}), world.member("b", {world.topic: 1}):
-        await groups.list_groups(world.config(), as_json=True)
+        await listing.list_groups(world.config(), as_json=True)
         counts = {one["group"]: one["members"] for one in json.loads(capsys.readouterr().out)}
         assert counts[world.group] == 2
-        await groups.list_groups(world.config(), as_json=False)
+        await listing.list_groups(world.config(), as_json=False)
         (line,) = [one for one in capsys.readouterr().out.splitlines() if world.group in one]
         assert line.split("│")[2].strip() == "2"
 
@@ -161,7 +161,7 @@ async def test_a_group_is_described(world: World, capsys: pytest.CaptureFixture[
         }
         assert told["notes"] == []
 
-        await groups.describe(world.config(), as_json=False)
+        await listing.describe(world.config(), as_json=False)
         text = capsys.readouterr().out
         lines = {line.split("│")[2].strip(): line for line in text.splitlines() if "│" in line}
         assert f"{busy}-1" in lines["1"]
@@ -192,7 +192,7 @@ async def test_what_others_have_written_is_shown_and_does_not_steer(
         world.member("[red]odd[green]\N{NO-BREAK SPACE}", {world.topic: 1}, owning={0: 0}),
         world.member("broken", "no subscription"),
     ):
-        await groups.describe(world.config(), as_json=False)
+        await listing.describe(world.config(), as_json=False)
         out, err = capsys.readouterr()
         assert "_[red]odd[green]\N{REPLACEMENT CHARACTER}-0" in out
         assert "a registration needs a pattern and a subscription" in err
@@ -201,7 +201,7 @@ async def test_what_others_have_written_is_shown_and_does_not_steer(
 async def test_brokers_out_of_reach_hide_only_what_they_know(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.cli.reach._PATIENCE_MS", 1)
+    monkeypatch.setattr("asyncconsumer.cli.cluster_access._PATIENCE_MS", 1)
     told = await described(world, capsys, "zookeeper", bootstrap_servers="127.0.0.1:1")
     assert rows(told, "partition", "zookeeper_offset", "end_offset") == [(1, 4, None)]
     assert "without what brokers know" in told["notes"][0]
@@ -209,7 +209,7 @@ async def test_brokers_out_of_reach_hide_only_what_they_know(
 
 async def test_a_group_that_is_not_there_is_named(world: World) -> None:
     with pytest.raises(ConfigError, match="there is no group 'nobody' in ZooKeeper at"):
-        await groups.describe(world.config(group_id="nobody"), as_json=True)
+        await listing.describe(world.config(group_id="nobody"), as_json=True)
 
 
 @pytest.mark.parametrize("by_zookeeper", [True, False])
@@ -236,7 +236,7 @@ async def test_an_ensemble_without_brokers_says_so(world: World) -> None:
 async def reset(world: World, to: str, *topics: str, storage: str = "zookeeper") -> dict[int, int]:
     """Carry it out; what ZooKeeper has then."""
     named = topics or (world.topic,)
-    await group_changes.reset(world.config(storage), named, to, DO)
+    await changes.reset(world.config(storage), named, to, DO)
     return await world.in_zookeeper()
 
 
@@ -272,7 +272,7 @@ async def test_the_plan_is_shown_and_nothing_is_done_without_yes(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
-        await group_changes.reset(world.config(), [f"{world.topic}:1"], "100", LOOK)
+        await changes.reset(world.config(), [f"{world.topic}:1"], "100", LOOK)
     assert ended.value.exit_code == 1
     assert await world.in_zookeeper() == {1: 4}
     out, err = capsys.readouterr()
@@ -293,7 +293,7 @@ async def test_a_group_with_live_members_is_left_alone_unless_forced(
         with pytest.raises(ConfigError, match=rf"has live members \({name}\)"):
             await reset(world, "latest")
         assert await world.in_zookeeper() == {1: 4}
-        await group_changes.reset(world.config(), [world.topic], "latest", INSIST)
+        await changes.reset(world.config(), [world.topic], "latest", INSIST)
         assert await world.in_zookeeper() == {0: 0, 1: 10, 2: 20}
         assert f"the group has live members ({name})" in capsys.readouterr().err
 
@@ -312,13 +312,13 @@ async def test_both_stores_are_reset_together(world: World) -> None:
 async def test_a_commit_of_somebody_else_meanwhile_is_noticed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = group_changes._verify
+    verify = changes._verify
 
     async def late(*arguments: Any) -> None:
         await world.commit({1: 6})
         await verify(*arguments)
 
-    monkeypatch.setattr(group_changes, "_verify", late)
+    monkeypatch.setattr(changes, "_verify", late)
     with pytest.raises(NotAsWritten, match=r"was set to 10 in zookeeper, and 6 is there"):
         await reset(world, "latest", f"{world.topic}:1")
 
@@ -332,22 +332,22 @@ async def test_offsets_are_copied_where_the_other_store_is_not_further(
     await world.commit({0: 0, 2: 8})
     await world.commit_to_kafka({1: 6, 2: 3})
     with pytest.raises(typer.Exit):
-        await group_changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
+        await changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
     assert await world.in_kafka() == {1: 6, 2: 3}
-    await group_changes.migrate(world.config(), "zookeeper", "kafka", DO)
+    await changes.migrate(world.config(), "zookeeper", "kafka", DO)
     assert await world.in_kafka() == {0: 0, 1: 6, 2: 8}
     assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 8}
     capsys.readouterr()
-    await group_changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
+    await changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
     assert "there is nothing to change" in capsys.readouterr().err
 
-    await group_changes.migrate(world.config(), "kafka", "zookeeper", DO)
+    await changes.migrate(world.config(), "kafka", "zookeeper", DO)
     assert await world.in_zookeeper() == {0: 0, 1: 6, 2: 8}
 
 
 async def test_migration_needs_two_stores_and_a_quiet_group(world: World) -> None:
     with pytest.raises(ConfigError, match="name two stores"):
-        await group_changes.migrate(world.config(), "kafka", "kafka", DO)
+        await changes.migrate(world.config(), "kafka", "kafka", DO)
     async with world.member("a", {world.topic: 1}):
         with pytest.raises(ConfigError, match="has live members"):
-            await group_changes.migrate(world.config(), "zookeeper", "kafka", DO)
+            await changes.migrate(world.config(), "zookeeper", "kafka", DO)

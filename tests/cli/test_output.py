@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from asyncconsumer.cli.output import Output
+from asyncconsumer.cli.consume.output import Output
 
 pytestmark = pytest.mark.fast
 
@@ -73,7 +73,7 @@ async def test_behind_a_gap_nothing_is_written(monkeypatch: pytest.MonkeyPatch) 
         if (error := answers.pop(0)) is not None:
             raise error
 
-    monkeypatch.setattr("asyncconsumer.cli.output._write", write)
+    monkeypatch.setattr("asyncconsumer.cli.consume.output._write", write)
     async with Output(0) as output:
         results = [await output.put(b"x") for _ in range(3)]
     assert [str(error) for error in results] == ["None", "disk full", "disk full"]
@@ -85,7 +85,7 @@ async def test_a_reader_that_does_not_read_does_not_keep_us(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, write = pipe
-    monkeypatch.setattr("asyncconsumer.cli.output._GRACE", 0.05)
+    monkeypatch.setattr("asyncconsumer.cli.consume.output._GRACE", 0.05)
     async with Output(write) as output:
         stuck = output.put(bytes(2**20))
     assert not stuck.done()

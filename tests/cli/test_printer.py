@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from asyncconsumer import ConsumerError, CorruptRecords, TopicPartition
-from asyncconsumer.cli.consume import Printer, Wanted
-from asyncconsumer.cli.format import Format
+from asyncconsumer.cli.consume.format import Format
+from asyncconsumer.cli.consume.printer import Printer, Wanted
 from asyncconsumer.errors import ConsumerRebalanceFailed
-from asyncconsumer.wire.accel import Record
+from asyncconsumer.records.decoding import Record
 
 if TYPE_CHECKING:
     from asyncconsumer.streams.stream import Stream
@@ -145,7 +145,7 @@ class SlowOutput:
 
 
 async def test_a_slow_reader_is_not_taken_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncconsumer.cli.consume.Output", SlowOutput)
+    monkeypatch.setattr("asyncconsumer.cli.consume.printer.Output", SlowOutput)
     one, source = printer(timeout_ms=20), Source(Chunk([1]), ends=False)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(one.run(cast("list[Stream]", [source])))

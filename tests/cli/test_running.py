@@ -10,7 +10,7 @@ pytestmark = pytest.mark.fast
 
 PROGRAM = """
 import asyncio, signal, sys, typer
-from asyncconsumer.cli.running import until_stopped
+from asyncconsumer.cli.signals import until_stopped
 
 async def main():
     print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, flush=True)

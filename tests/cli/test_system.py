@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from asyncconsumer.apps import system_signals
-from asyncconsumer.apps.supervisor import Supervisor
 from asyncconsumer.cli.app import app
-from asyncconsumer.cli.running import until_stopped
+from asyncconsumer.cli.signals import until_stopped
+from asyncconsumer.workers import system_signals
+from asyncconsumer.workers.supervisor import Supervisor
 
 pytestmark = pytest.mark.fast
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncconsumer import EARLIEST, LATEST, ConfigError, TopicPartition
-from asyncconsumer.cli.target import Target, chosen, parse_target, parse_topic
+from asyncconsumer.cli.groups.target import Target, chosen, parse_target, parse_topic
 from asyncconsumer.errors import UnknownTopicOrPartition
 
 pytestmark = pytest.mark.fast

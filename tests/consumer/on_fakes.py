@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import Consumer
-from asyncconsumer.connector import Outside
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
-from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
+from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from tests.helpers import by_protocol
 
 

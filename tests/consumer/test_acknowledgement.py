@@ -15,9 +15,9 @@ import pytest
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import ConcurrentRead
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import run, simulated
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast
@@ -593,7 +593,7 @@ def test_a_random_walk_loses_nothing(first: int) -> None:
             raise
 
 
-@pytest.mark.skipif(accel.name == "pure", reason="this is that run")
+@pytest.mark.skipif(decoding.name == "pure", reason="this is that run")
 def test_the_pure_decoder_has_the_same_rule() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     ran = subprocess.run(

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from asyncconsumer import EARLIEST, LATEST, ConfigError, Consumer, TopicPartition
-from asyncconsumer.consumer import HealthState
+from asyncconsumer.consumer.health import HealthState
 from asyncconsumer.errors import ListenerFailed, NoCommittedOffset, SubscriptionConflict
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer, coordinating, outside
 
 pytestmark = pytest.mark.fast

@@ -11,8 +11,8 @@ import pytest
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.serdes import Deserializer
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 from tests.consumer.test_reading import World
 from tests.engine.chunks import A, B

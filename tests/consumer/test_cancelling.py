@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, Record
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 from tests.helpers import until
 

@@ -16,8 +16,8 @@ from asyncconsumer.errors import (
     ListenerFailed,
     NoCommittedOffset,
 )
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import run, simulated
 from tests.consumer.on_fakes import consumer
 from tests.consumer.test_given_up import damage
 

@@ -9,16 +9,16 @@ import pytest
 
 from asyncconsumer import Consumer
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 from tests.consumer.test_given_up import AT, damage, world
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast
 
-LOG = "asyncconsumer.consumer.damage"
+LOG = "asyncconsumer.consumer.refetch"
 
 
 class Mending(logging.Handler):
@@ -95,9 +95,9 @@ async def test_a_batch_whose_head_is_damaged_is_fetched_again() -> None:
             assert await by_record(one) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("decoder", accel.available())
+@pytest.mark.parametrize("decoder", decoding.available())
 async def test_an_error_of_recover_itself_is_raised(decoder: str) -> None:
-    module = accel.load(decoder)[1]
+    module = decoding.load(decoder)[1]
 
     async def refill() -> Any:
         return module.Records(b"\0" * 61, topic="t", partition=0, offset=0)

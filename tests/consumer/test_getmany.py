@@ -10,8 +10,8 @@ import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import ClosedError, ConfigError, DeserializationFailed, NotAssigned
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 from tests.consumer.test_acknowledgement import committed
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.consumer.reading import Reading
-from asyncconsumer.dead_letters import DeadLetters
+from asyncconsumer.consumer.dead_letters import DeadLetters
+from asyncconsumer.consumer.stream import Reading
 from asyncconsumer.errors import ConfigError, CorruptRecords
 from asyncconsumer.serdes import deserializer_of
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast

@@ -8,8 +8,8 @@ import pytest
 
 from asyncconsumer import ConfigError, ConsumerRebalanceListener, TopicPartition
 from asyncconsumer.errors import ListenerFailed
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from asyncconsumer.consumer.interceptors import Interceptor
-from asyncconsumer.testing.clock import run
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.wire.accel import Record
+from asyncconsumer.records.decoding import Record
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import run
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.consumer import HealthState
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.consumer.health import HealthState
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer import real
 from tests.consumer.on_fakes import consumer, coordinating
 from tests.helpers import until

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.poison import Poison
-from asyncconsumer.consumer.reading import How, Reading
+from asyncconsumer.consumer.poison_policy import Poison
+from asyncconsumer.consumer.stream import How, Reading
 from asyncconsumer.errors import ConnectFailed, DeserializationFailed
-from asyncconsumer.fetch.events import Events
+from asyncconsumer.events import Events
+from asyncconsumer.records import decoding
 from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.streams.batched import Batched
 from asyncconsumer.streams.messages import Message
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.wire import accel
+from asyncconsumer.testing.virtual_time import simulated
 from tests.engine.chunks import A, B, chunk
 
 
@@ -87,7 +87,7 @@ async def test_without_anything_to_do_it_is_the_streams_own_iterator(
         looped.append(source)
         return source
 
-    monkeypatch.setattr(accel, "Loop", loop)
+    monkeypatch.setattr(decoding, "Loop", loop)
     own: object = aiter(world.stream)
     assert aiter(world.reading) is own
     assert looped == [own]
@@ -118,7 +118,7 @@ async def test_who_gives_up_waiting_for_a_deserializer_gets_the_record_later() -
     seen: list[int] = []
 
     class Counting(Interceptor):
-        def on_consume(self, record: accel.Record) -> accel.Record:
+        def on_consume(self, record: decoding.Record) -> decoding.Record:
             seen.append(record.offset)
             return record
 

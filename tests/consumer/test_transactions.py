@@ -11,9 +11,9 @@ import pytest
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import TransactionFenced
 from asyncconsumer.streams.messages import Message
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.group_state import Phase
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.group_state import Phase
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 from tests.consumer.test_given_up import Producer
 from tests.helpers import until

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConfigError, Consumer, Record, TopicPartition
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer, coordinating, outside
 from tests.work.world import app
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from asyncconsumer import Consumer
-from asyncconsumer.outside import Outside
-from asyncconsumer.testing.clock import run
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.testing.virtual_time import run
 from tests.consumer.on_fakes import coordinating
 
 pytestmark = [pytest.mark.fast, pytest.mark.timeout(60)]

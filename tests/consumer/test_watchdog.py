@@ -9,9 +9,9 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.consumer.watchdog import Watchdog
-from asyncconsumer.model import Address
+from asyncconsumer.protocol.classic_group import HeartbeatRequest
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.classic_group_messages import HeartbeatRequest
+from asyncconsumer.types import Address
 
 SECONDS = 4.0
 

@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, structs
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.consumer.reading import Reading
+from asyncconsumer.consumer.stream import Reading
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, DeserializationFailed
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.streams.messages import Message

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.group.kip848 import ConsumerGroupMembership
-from asyncconsumer.group.kip848_config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
 from asyncconsumer.group.subscription import Subscription, Topics
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Brokers
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.net.pool import Brokers
+from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from asyncconsumer.group.membership import Assignment

@@ -7,21 +7,21 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.following import Following
-from asyncconsumer.group.kip848 import ConsumerGroupMembership
-from asyncconsumer.group.kip848_config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
 from asyncconsumer.group.subscription import Topics
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
-from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.rebalance import Listeners, Rebalancer
+from asyncconsumer.rebalance.runner import Following
 from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.tasks.scope import Scope
+from asyncconsumer.types import TopicPartition
 
 
 class Reading:

@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 
 from asyncconsumer import errors
+from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.group.conversation import (
+from asyncconsumer.group.kip848.state import (
     REACTIONS,
     Conversation,
     Reaction,
@@ -16,9 +17,8 @@ from asyncconsumer.group.conversation import (
     Timeouts,
     reaction,
 )
+from asyncconsumer.group.kip848.topic_watch import Partitions, Subscribed
 from asyncconsumer.group.subscription import Pattern, Topics
-from asyncconsumer.group.topic_watch import Partitions, Subscribed
-from asyncconsumer.tasks.suspensions import Suspensions
 
 pytestmark = pytest.mark.fast
 

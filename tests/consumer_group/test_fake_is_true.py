@@ -11,14 +11,14 @@ import pytest
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.testing.clock import run
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
-from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.protocol.consumer_group import ConsumerGroupHeartbeatRequest
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
+from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.group_messages import ConsumerGroupHeartbeatRequest
+from asyncconsumer.testing.virtual_time import run
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 LOADING = {14, 15, 16}

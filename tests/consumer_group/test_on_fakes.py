@@ -14,13 +14,13 @@ from asyncconsumer.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
 )
-from asyncconsumer.group.kip848_config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.config import ConsumerGroupConfig
 from asyncconsumer.group.subscription import Pattern
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster, Request
-from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
-from asyncconsumer.testing.cluster.coordinators import Fate
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster, Request
+from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
+from asyncconsumer.testing.fake_kafka.coordinators import Fate
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.consumer_group.members import Follower, member, partitions, split
 from tests.helpers import until
 

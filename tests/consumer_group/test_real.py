@@ -13,11 +13,11 @@ from asyncconsumer.errors import (
     UnsupportedAssignor,
 )
 from asyncconsumer.group.subscription import Pattern, Topics
-from asyncconsumer.model import Identity, TopicPartition
-from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.pool import Traffic
 from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.protocol.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle, KafkaWithZooKeeper
-from asyncconsumer.wire.group_messages import STATIC_LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
+from asyncconsumer.types import Identity, TopicPartition
 from tests.consumer_group.members import Follower, member, partitions, split
 from tests.helpers import until
 

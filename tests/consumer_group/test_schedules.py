@@ -8,14 +8,14 @@ from math import inf
 
 import pytest
 
-from asyncconsumer.group.conversation import Conversation, Standing, Timeouts
-from asyncconsumer.group.kip848 import ConsumerGroupMembership
+from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
+from asyncconsumer.group.kip848.state import Conversation, Standing, Timeouts
+from asyncconsumer.group.kip848.topic_watch import Partitions
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.group.topic_watch import Partitions
-from asyncconsumer.model import Identity, TopicPartition
 from asyncconsumer.offsets.committer import Committer
-from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.streams.stream import Stream
+from asyncconsumer.types import Identity, TopicPartition
 from tests.consumer_group.world import run_schedule
 from tests.playing import Bug, must_find, play_all
 

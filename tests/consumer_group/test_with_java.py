@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import JavaConsumer, JavaConsumers
+from asyncconsumer.types import TopicPartition
 from tests.consumer_group.reading import Reading, reading
 from tests.group.members import steadily
 from tests.helpers import until

@@ -10,23 +10,23 @@ from typing import Any, Final
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConnectFailed, ConnectionLost, ConsumerError
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.group.kip848 import ConsumerGroupMembership
-from asyncconsumer.group.kip848_config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
 from asyncconsumer.group.subscription import Topics
-from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.net.pool import Brokers, Traffic
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
-from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.rebalance import Listeners, Rebalancer
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
-from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
-from asyncconsumer.testing.cluster.coordinators import Fate
-from asyncconsumer.wire import accel
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
+from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
+from asyncconsumer.testing.fake_kafka.coordinators import Fate
+from asyncconsumer.types import Address, TopicPartition
 
 GROUP: Final = "g"
 TOPICS: Final = {"a": 4, "b": 2}
@@ -205,7 +205,7 @@ class World:
 
     # --- what must hold --------------------------------------------------------------------------
 
-    def delivered(self, member: Member, record: accel.Record) -> None:
+    def delivered(self, member: Member, record: decoding.Record) -> None:
         at = TopicPartition(record.topic, record.partition)
         holder = self.groups.holder(GROUP, self.cluster.view, at)
         who = member.membership._talk.member_id

@@ -11,13 +11,13 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
+from asyncconsumer.events import Event
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
-from asyncconsumer.fetch.events import Event
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.wire.messages import EARLIEST
+from asyncconsumer.types import TopicPartition
 from tests.helpers import until
 
 _PAUSE: Final = 0.02  # between two records of a partition

@@ -2,8 +2,8 @@
 
 import pytest
 
-from asyncconsumer.chunks.bodies import BodyCache
-from asyncconsumer.chunks.budget import Budget
+from asyncconsumer.buffer.body_cache import BodyCache
+from asyncconsumer.buffer.budget import Budget
 
 pytestmark = pytest.mark.fast
 

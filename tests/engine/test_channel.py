@@ -3,12 +3,12 @@ import traceback
 
 import pytest
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ClosedError, ConsumerError, CorruptRecords
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.engine.chunks import A, B, C, chunk
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.wire.messages import MetadataRequest
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 

@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
+from asyncconsumer.group.classic.subscribed_topics import WantedTopics
 from asyncconsumer.group.subscription import Topics
-from asyncconsumer.group.wanted import WantedTopics
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.growth import Partitions, partitions_of
+from asyncconsumer.net.discovery import Partitions, partitions_of
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.chunks.bodies import BodyCache
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.chunks.chunk import Chunk
-from asyncconsumer.fetch.stream import PartitionStream
+from asyncconsumer.buffer.body_cache import BodyCache
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.buffer.chunk import Chunk
+from asyncconsumer.fetch.direct.partition_stream import PartitionStream
+from asyncconsumer.handlers.stream import Worked
+from asyncconsumer.records import decoding
+from asyncconsumer.records.compression import AT_ONCE
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.compression import AT_ONCE
-from asyncconsumer.work.stream import Worked
 from tests.engine.chunks import A
 from tests.unit.wire.encoder import Row, batch
 from tests.work.fakes import Bench
@@ -40,12 +40,12 @@ class Cache(BodyCache):
         return super().hold(reader, size, again)
 
 
-def records_of(cache: BodyCache, first: int = 0) -> accel.Records:
+def records_of(cache: BodyCache, first: int = 0) -> decoding.Records:
     data = b"".join(
         batch([Row(first + COUNT * n + i, bytes(AT_ONCE)) for i in range(COUNT)], codec=4)
         for n in range(BODIES)
     )
-    return accel.Records(data, topic="t", partition=0, offset=first, bodies=cache)
+    return decoding.Records(data, topic="t", partition=0, offset=first, bodies=cache)
 
 
 def chunk(cache: BodyCache, first: int = 0) -> Chunk:
@@ -146,11 +146,11 @@ async def test_arrow() -> None:
 class Reader:
     """As much of a PartitionReader as a stream needs."""
 
-    def __init__(self, *sets: accel.Records) -> None:
+    def __init__(self, *sets: decoding.Records) -> None:
         self._sets = list(sets)
         self.high_watermark = 0
 
-    async def next(self) -> accel.Records | None:
+    async def next(self) -> decoding.Records | None:
         return self._sets.pop(0) if self._sets else None
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ async def test_a_partition_without_a_group(way: str) -> None:
     assert (cache.on_loop, cache.elsewhere) == (0, 2 * BODIES)
 
 
-async def first(chunks: AsyncIterator[accel.Records]) -> accel.Records:
+async def first(chunks: AsyncIterator[decoding.Records]) -> decoding.Records:
     return await anext(chunks)
 
 

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.group.assign import Group, Member, by_range, round_robin
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -27,14 +26,15 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
     Subscription,
 )
-from asyncconsumer.group.sticky import sticky
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, round_robin
+from asyncconsumer.group.zookeeper.sticky import sticky
+from asyncconsumer.protocol.subscription_codec import StickyUserData
 from asyncconsumer.streams.routes import Spread
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import run
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.wire.consumer_protocol import StickyUserData
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.types import TopicPartition
 from tests.consumer.on_fakes import consumer, outside
 from tests.engine.chunks import chunk
 

@@ -6,23 +6,23 @@ from uuid import UUID
 
 import pytest
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.fetch.ask import Ask
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Cursor, Wanted
+from asyncconsumer.fetch.fetch_request import Ask
+from asyncconsumer.fetch.fetch_session import FetchSession
 from asyncconsumer.fetch.fetcher import Fetcher, Report
-from asyncconsumer.fetch.incremental import FetchSession
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.fetch.plan import Plan
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.connection import RawAnswer
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import run
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.cluster.fetch_codec import encode
-from asyncconsumer.testing.cluster.state import Place
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.fetch_codec import encode
+from asyncconsumer.testing.fake_kafka.state import Place
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.types import Address, TopicPartition
 from tests.engine.world import FETCH
 
 pytestmark = pytest.mark.fast

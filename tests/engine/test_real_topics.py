@@ -7,14 +7,14 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer.errors import OffsetNotThere, TopicRecreated, UnknownTopicOrPartition
+from asyncconsumer.events import Recovered, Recreated, Skipped, Stalled, Truncated
 from asyncconsumer.fetch.cursor import Wanted
-from asyncconsumer.fetch.events import Recovered, Recreated, Skipped, Stalled, Truncated
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.growth import partitions_of
+from asyncconsumer.net.discovery import partitions_of
+from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import AdminFailed, Kafka
-from asyncconsumer.wire.messages import EARLIEST
+from asyncconsumer.types import TopicPartition
 from tests.engine.real import Engine, engine, values
 from tests.helpers import delete_records, until
 

@@ -8,13 +8,13 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster, fetching
+from asyncconsumer.testing.fake_kafka import FakeCluster, fetching
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.engine.world import engine_on
 
 pytestmark = pytest.mark.fast

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 

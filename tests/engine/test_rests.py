@@ -7,12 +7,12 @@ import pytest
 
 from asyncconsumer.errors import FetchSessionNotFound
 from asyncconsumer.fetch.cursor import Wanted
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
-from asyncconsumer.testing.cluster.broker import Handler, Request
-from asyncconsumer.testing.cluster.fetch_codec import encode
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
+from asyncconsumer.testing.fake_kafka.broker import Handler, Request
+from asyncconsumer.testing.fake_kafka.fetch_codec import encode
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.engine.world import engine_on
 
 pytestmark = pytest.mark.fast

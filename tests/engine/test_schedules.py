@@ -5,13 +5,13 @@
 
 import pytest
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.fetch.ask import Fetched
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.fetch.cursor import Cursor
+from asyncconsumer.fetch.fetch_request import Fetched
 from asyncconsumer.fetch.fetcher import Fetcher, Refusal, Report
-from asyncconsumer.fetch.placing import Placing
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.fetch.placement import Placing
+from asyncconsumer.types import TopicPartition
 from tests.engine.world import run_schedule
 from tests.playing import Bug, must_find, play_all
 

@@ -7,10 +7,10 @@ import pytest
 
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.fetch.cursor import Wanted
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.consumer.on_fakes import consumer, coordinating
 from tests.engine.world import engine_on
 

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import run
-from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import FetchConfig
+from asyncconsumer.events import Recovered, Stalled
 from asyncconsumer.fetch.cursor import Cursor, Wanted
-from asyncconsumer.fetch.events import Recovered, Stalled
 from asyncconsumer.fetch.stalls import Sight, Stalls
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.engine.world import engine_on
 
 if TYPE_CHECKING:

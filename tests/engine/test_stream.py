@@ -4,16 +4,16 @@ from math import inf
 
 import pytest
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
-from asyncconsumer.chunks.chunk import Chunk
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, CorruptRecords
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.at_most_once import AtMostOnce
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.log import Writer, make_batch
-from asyncconsumer.wire import accel
+from asyncconsumer.testing.fake_kafka.log import Writer, make_batch
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.engine.chunks import A, B, chunk
 
 
@@ -228,7 +228,7 @@ async def test_damaged_records_are_told_again_and_nothing_behind_them_is_finishe
     good, bad, behind = (bytearray(make_batch(writer, at, 3, 0).data) for at in (0, 3, 6))
     bad[-1] ^= 0xFF
     data = bytes(good + bad + behind)
-    records = accel.Records(data, topic=A.topic, partition=A.partition, offset=0)
+    records = decoding.Records(data, topic=A.topic, partition=A.partition, offset=0)
     channel = Channel(Budget(10**6))
     channel.push(Chunk(A, 0, 9, 1, 5, len(data), records))
     channel.push(chunk(A, 9))

@@ -6,15 +6,15 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.protocol.messages import EARLIEST
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.messages import EARLIEST
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.engine.world import engine_on
 
 pytestmark = pytest.mark.fast
@@ -28,7 +28,7 @@ def fetches(cluster: FakeCluster) -> int:
 
 
 async def come_at_once(
-    cluster: FakeCluster, records: accel.AsyncRecords, partitions: list[TopicPartition]
+    cluster: FakeCluster, records: decoding.AsyncRecords, partitions: list[TopicPartition]
 ) -> None:
     """What is appended while nothing else happens comes without a wait, each time."""
     for at in partitions:

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.cursor import Wanted
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.cluster import FakeCluster, Told
-from asyncconsumer.wire import accel
+from asyncconsumer.testing.fake_kafka import FakeCluster, Told
+from asyncconsumer.types import TopicPartition
 
 BUDGET: Final = 64 * 2**10
 FETCH: Final = FetchConfig(
@@ -80,7 +80,7 @@ class World:
         self.expected: dict[TopicPartition, int] = defaultdict(int)
         self.epoch = 0
 
-    def delivered(self, reader: Reader, record: accel.Record) -> None:
+    def delivered(self, reader: Reader, record: decoding.Record) -> None:
         at = TopicPartition(record.topic, record.partition)
         told = Told.of(record.value)
         if self.owner.get(at) is not reader:

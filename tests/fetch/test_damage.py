@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import CorruptRecords, SimpleConsumer
-from asyncconsumer.fetch.stream import PartitionStream
+from asyncconsumer.fetch.direct.partition_stream import PartitionStream
 from asyncconsumer.testing.servers import Kafka
 
 GOOD, AFTER = 30, 20  # records before the damaged batch, and behind it

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from asyncconsumer.errors import NotLeader, TopicAccessDenied, UnknownTopicOrPartition
-from asyncconsumer.fetch.lookup import OffsetLookup, list_offsets
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import OffsetAndTimestamp, TopicPartition
-from asyncconsumer.spark.client import Client
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.wire.messages import EARLIEST, LATEST, MAX_TIMESTAMP
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.offset_lookup import OffsetLookup, list_offsets
+from asyncconsumer.protocol.messages import EARLIEST, LATEST, MAX_TIMESTAMP
+from asyncconsumer.spark.source.client import Client
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast

@@ -22,8 +22,8 @@ from asyncconsumer.errors import (
     TopicRecreated,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.fetch.reader import Skipped
-from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.fetch.direct.partition_reader import Skipped
+from asyncconsumer.net.pool import Traffic
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import SASL_SCRAM, Kafka, ZooKeeper
 from tests.helpers import delete_records, produce, until

@@ -11,6 +11,7 @@ import pytest
 
 from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
 from asyncconsumer.config import FetchConfig
+from asyncconsumer.consumer.ranges import RangeReader
 from asyncconsumer.errors import (
     ConnectionTrouble,
     CorruptMessage,
@@ -19,20 +20,19 @@ from asyncconsumer.errors import (
     LeaderNotAvailable,
     MalformedResponse,
 )
-from asyncconsumer.fetch import ask
-from asyncconsumer.fetch.ask import Ask, understand
-from asyncconsumer.fetch.lookup import _EPOCH, milliseconds
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.fetch.stream import PartitionStream
-from asyncconsumer.model import OffsetRange
+from asyncconsumer.fetch import fetch_request
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.direct.partition_stream import PartitionStream
+from asyncconsumer.fetch.fetch_request import Ask, understand
+from asyncconsumer.fetch.offset_lookup import _EPOCH, milliseconds
 from asyncconsumer.net.connection import RawAnswer
-from asyncconsumer.ranges import RangeReader
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster, handler
-from asyncconsumer.testing.cluster.fetch_codec import encode
-from asyncconsumer.testing.cluster.sessions import Part
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.messages import LIST_OFFSETS
+from asyncconsumer.protocol.messages import LIST_OFFSETS
+from asyncconsumer.records import decoding
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster, handler
+from asyncconsumer.testing.fake_kafka.fetch_codec import encode
+from asyncconsumer.testing.fake_kafka.sessions import Part
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import OffsetRange
 from tests.unit.wire.encoder import Row, batch
 
 pytestmark = pytest.mark.fast
@@ -181,7 +181,7 @@ async def test_three_tries_for_a_leader_take_three_seconds() -> None:
 
 
 async def next_comes_within(
-    seconds: float, cluster: FakeCluster, records: accel.AsyncRecords
+    seconds: float, cluster: FakeCluster, records: decoding.AsyncRecords
 ) -> None:
     (offset,) = cluster.append(*AT, 1)
     async with asyncio.timeout(seconds):
@@ -246,7 +246,7 @@ async def test_the_leader_is_asked_now_and_then_which_replica_is_near() -> None:
 # --- streams that are closed ---------------------------------------------------------------------
 
 
-async def rest_of(stream: PartitionStream) -> list[accel.Record]:
+async def rest_of(stream: PartitionStream) -> list[decoding.Record]:
     return [record async for record in stream]
 
 
@@ -366,7 +366,7 @@ async def test_an_answer_about_other_offsets_makes_no_sense(topics: Any) -> None
 def test_a_large_batch_that_has_come_is_read_and_one_that_has_not_is_damage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ask, "_LARGE_BATCH", 1000)
+    monkeypatch.setattr(fetch_request, "_LARGE_BATCH", 1000)
     came = batch([Row(5, b"-" * 2000)])
     (one, _) = understand(answered(AT, OTHER), ASKED)
     assert [

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from asyncconsumer.errors import CorruptRecords, MalformedResponse
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 from tests.fuzz.mutate import FRAMES, record_set, spoil
 
 BLOCK = 1000
@@ -161,7 +161,7 @@ def one_input(twins: list[ModuleType], rng: Random) -> None:
 
 def fuzz(inputs: int, seed: int, first_block: int = 0, *, progress: bool = False) -> int:
     """Try so many inputs; returns by how many bytes the process grew after the first tenth."""
-    twins = [accel.load(name)[1] for name in accel.available()]
+    twins = [decoding.load(name)[1] for name in decoding.available()]
     process, began = psutil.Process(), time.monotonic()
     blocks, warm = inputs // BLOCK, process.memory_info().rss
     for block in range(first_block, first_block + blocks):

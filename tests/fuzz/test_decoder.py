@@ -14,7 +14,7 @@ def test_decoders_agree_on_spoiled_inputs_and_memory_stays_flat(part: int) -> No
 
 
 def test_the_inputs_are_good_before_they_are_spoiled() -> None:
-    from asyncconsumer.wire.accel import Records
+    from asyncconsumer.records.decoding import Records
 
     for entry in ENTRIES:
         list(Records(entry, topic="t", partition=0))

@@ -13,8 +13,8 @@ from typing import Any
 
 from asyncconsumer.errors import MalformedConsumerProtocol
 from asyncconsumer.group.assignors import Assignment, Subscription
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.consumer_protocol import ConsumerProtocolAssignment, StickyUserData
+from asyncconsumer.protocol.subscription_codec import ConsumerProtocolAssignment, StickyUserData
+from asyncconsumer.types import TopicPartition
 from tests.group.java_client import ask_java, refused
 from tests.group.stories import ASSIGNORS, Rebalance, Story, is_sound, wild
 

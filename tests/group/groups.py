@@ -5,8 +5,8 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from asyncconsumer.group.assign import Group, Member
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.assignors import Group, Member
+from asyncconsumer.types import TopicPartition
 
 # dashes, two digits, dots, what sorts differently in other alphabets and in other encodings
 CONSUMERS = (

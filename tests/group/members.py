@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaProducer
 
-from asyncconsumer.connector import ConsumerConnector
-from asyncconsumer.group.assign import Group, Member, by_range
-from asyncconsumer.group.filters import TopicFilter
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range
+from asyncconsumer.group.zookeeper.filters import TopicFilter
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from asyncconsumer.testing.servers import ScalaConsumer

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import aiozk
 
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.types import TopicPartition
 
 
 class GroupNodes:

@@ -13,12 +13,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from asyncconsumer.connector import ConsumerConnector, RebalanceListener
-from asyncconsumer.group.filters import Blacklist, Whitelist
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.connector_listener import RebalanceListener
+from asyncconsumer.group.zookeeper.filters import Blacklist, Whitelist
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.servers import ScalaConsumer
-from asyncconsumer.wire import accel
+from asyncconsumer.types import TopicPartition
 
 
 class OwnConsumer(ScalaConsumer):
@@ -42,7 +43,7 @@ class Telling(RebalanceListener):
         self._events.write(json.dumps({"event": event, **more}) + "\n")
         self._events.flush()
 
-    def record(self, record: accel.Record, stream: int) -> None:
+    def record(self, record: decoding.Record, stream: int) -> None:
         self.tell(
             "record",
             topic=record.topic,

@@ -19,8 +19,8 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
     Subscription,
 )
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.consumer_protocol import StickyUserData
+from asyncconsumer.protocol.subscription_codec import StickyUserData
+from asyncconsumer.types import TopicPartition
 
 ASSIGNORS: dict[str, type[Assignor]] = {
     kind.name: kind

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from asyncconsumer import errors
-from asyncconsumer.group.assign import (
+from asyncconsumer.group.zookeeper.assignors import (
     BrokerPartition,
     Group,
     Member,
@@ -21,9 +21,9 @@ from asyncconsumer.group.assign import (
     round_robin_0_10,
     seen_by,
 )
-from asyncconsumer.group.strategies import STRATEGIES
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.java import fetcher_id, string_hash, utf16
+from asyncconsumer.group.zookeeper.strategies import STRATEGIES
+from asyncconsumer.protocol.java_hash import fetcher_id, string_hash, utf16
+from asyncconsumer.types import TopicPartition
 from tests.group.groups import even_groups, groups
 
 pytestmark = pytest.mark.fast

@@ -18,9 +18,9 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
     Subscription,
 )
-from asyncconsumer.group.assignors.uneven import _Moved
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.consumer_protocol import StickyUserData
+from asyncconsumer.group.assignors.sticky_general import _Moved
+from asyncconsumer.protocol.subscription_codec import StickyUserData
+from asyncconsumer.types import TopicPartition
 from tests.group.stories import ASSIGNORS, Rebalance, Story, is_sound, still_owned
 
 pytestmark = pytest.mark.fast

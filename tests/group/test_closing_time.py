@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from asyncconsumer.following import Following
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.rebalance.runner import Following
+from asyncconsumer.testing.virtual_time import simulated
 
 pytestmark = pytest.mark.fast
 GRACE = 10.0

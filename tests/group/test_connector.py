@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from asyncconsumer.connector import ConsumerConnector, RebalanceListener
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.connector_listener import RebalanceListener
 from asyncconsumer.errors import (
     ConsumerRebalanceFailed,
     ConsumerTimeout,
     MemberExists,
     StreamsExist,
 )
-from asyncconsumer.group.filters import Whitelist
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.filters import Whitelist
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
+from asyncconsumer.types import TopicPartition
 from tests.group.members import all_of, connector_of, equal, member, numbers, send, shares
 from tests.group.nodes import GroupNodes, nodes_of
 from tests.helpers import until

@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 
 from asyncconsumer.config import ClassicConfig
-from asyncconsumer.connector import ConsumerConnector, Outside
-from asyncconsumer.connector.listener import RebalanceListener
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.connector_listener import RebalanceListener
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, StreamsExist
-from asyncconsumer.group import registration
-from asyncconsumer.group.filters import Subscription
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper import registration
+from asyncconsumer.group.zookeeper.filters import Subscription
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.streams.messages import MessageStream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster, Told
-from asyncconsumer.testing.zookeeper import FakeZooKeeper
-from asyncconsumer.zk import calls
+from asyncconsumer.testing.fake_kafka import FakeCluster, Told
+from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.zookeeper import requests
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast
@@ -73,10 +74,10 @@ class Fakes:
         self.create(f"{_IDS}g_{name}", data)
 
     def create(self, path: str, data: bytes) -> None:
-        self.zookeeper.apply(calls.create(path, data, acl=calls.WORLD).request)
+        self.zookeeper.apply(requests.create(path, data, acl=requests.WORLD).request)
 
     def delete(self, path: str) -> None:
-        self.zookeeper.apply(calls.delete(path).request)
+        self.zookeeper.apply(requests.delete(path).request)
 
 
 @asynccontextmanager

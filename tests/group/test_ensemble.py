@@ -5,12 +5,12 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.connector import Outside
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import ZooKeeper
 from asyncconsumer.testing.servers.process import together
 from asyncconsumer.testing.servers.zookeeper import ZooKeeperNode
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.group.members import Ours, all_of, equal, member, received, shares, steadily
 from tests.group.nodes import nodes_of
 from tests.helpers import until

@@ -10,14 +10,14 @@ from random import Random
 import pytest
 
 from asyncconsumer.errors import BadZnode, ConfigError
-from asyncconsumer.group import registration
-from asyncconsumer.group.assign import Group, Member, by_range, round_robin
-from asyncconsumer.group.filters import Pattern, Subscription, Whitelist
-from asyncconsumer.group.regex_matcher import Matcher, Steps, TooManySteps
-from asyncconsumer.group.regex_parser import PatternError
-from asyncconsumer.group.sticky import sticky
-from asyncconsumer.group.subscribers import Subscribers
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.group.zookeeper import registration
+from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, round_robin
+from asyncconsumer.group.zookeeper.filters import Pattern, Subscription, Whitelist
+from asyncconsumer.group.zookeeper.regex_matcher import Matcher, Steps, TooManySteps
+from asyncconsumer.group.zookeeper.regex_parser import PatternError
+from asyncconsumer.group.zookeeper.sticky import sticky
+from asyncconsumer.group.zookeeper.subscribers import Subscribers
+from asyncconsumer.testing.virtual_time import simulated
 from tests.group.test_connector_on_fakes import T0, T1, fakes, joined
 
 pytestmark = pytest.mark.fast

@@ -11,11 +11,11 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
     Subscription,
 )
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.consumer_protocol import (
+from asyncconsumer.protocol.subscription_codec import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from asyncconsumer.types import TopicPartition
 from tests.group.compared import agree, by_racks, question, told
 from tests.group.java_client import REFUSED, ask_java, refused
 from tests.group.stories import ASSIGNORS, TOPICS, Rebalance, wild

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.connector import ConsumerConnector, Outside, RebalanceListener
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.connector_listener import RebalanceListener
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.errors import ClosedError, ListenerFailed
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.zookeeper import FakeZooKeeper, Fate
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper, Fate
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.types import TopicPartition
 
 TOPIC, PARTITIONS = "t", 6
 

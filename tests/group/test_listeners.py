@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from asyncconsumer.connector.listener import RebalanceListener
+from asyncconsumer.consumer.connector_listener import RebalanceListener
 from asyncconsumer.errors import ListenerFailed
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.group.test_connector_on_fakes import fakes, joined
 
 pytestmark = pytest.mark.fast

@@ -10,14 +10,14 @@ from random import Random
 import pytest
 
 from asyncconsumer.errors import UnevenSubscriptions
-from asyncconsumer.group.assign import Assignment, Group, Strategy, by_range, seen_by
-from asyncconsumer.group.strategies import STRATEGIES
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.assignors import Assignment, Group, Strategy, by_range, seen_by
+from asyncconsumer.group.zookeeper.strategies import STRATEGIES
+from asyncconsumer.protocol.java_hash import fetcher_id, string_hash, utf16
 from asyncconsumer.testing.handles import ZooKeeperHandle
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.compiler import compiled
 from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
-from asyncconsumer.wire.java import fetcher_id, string_hash, utf16
+from asyncconsumer.types import TopicPartition
 from tests.group.groups import random_group, random_topics
 
 REFUSED = "refused"

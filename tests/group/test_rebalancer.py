@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from asyncconsumer.chunks.budget import Budget
-from asyncconsumer.chunks.channel import Channel
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError, LeaderNotAvailable, UnstableOffsetCommit
+from asyncconsumer.events import Events
 from asyncconsumer.fetch.cursor import Wanted
-from asyncconsumer.fetch.events import Events
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.rebalance import Listeners, Rebalancer
 from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.wire.messages import EARLIEST, LATEST
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.engine.chunks import A, B, C, chunk
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from types import MappingProxyType
 import pytest
 
 from asyncconsumer.errors import BadZnode, ConfigError
-from asyncconsumer.group import registration
-from asyncconsumer.group.filters import Blacklist, Pattern, Subscription, Whitelist
+from asyncconsumer.group.zookeeper import registration
+from asyncconsumer.group.zookeeper.filters import Blacklist, Pattern, Subscription, Whitelist
 
 pytestmark = pytest.mark.fast
 PATH = "/consumers/g/ids/g_m1"

@@ -6,16 +6,16 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.group import registration
-from asyncconsumer.group.filters import Subscription
-from asyncconsumer.group.roster import Roster
-from asyncconsumer.testing.clock import run
+from asyncconsumer.group.zookeeper import registration
+from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.roster import Roster
+from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
 from asyncconsumer.testing.handles import ZooKeeperHandle
-from asyncconsumer.testing.zookeeper import FakeZooKeeper
-from asyncconsumer.zk.calls import Stat
-from asyncconsumer.zk.paths import GroupPaths
-from asyncconsumer.zk.recipes import ensure_path
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.zookeeper.paths import GroupPaths
+from asyncconsumer.zookeeper.recipes import ensure_path
+from asyncconsumer.zookeeper.requests import Stat
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.helpers import until
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from asyncconsumer.errors import NodeExists
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.group.zookeeper import ZooKeeperMembership
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
-from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.streams.stream import Stream
+from asyncconsumer.types import TopicPartition
 from tests.group.world import run_schedule
 from tests.playing import Bug, must_find, play_all
 
@@ -91,7 +91,7 @@ def offsets_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_group_is_not_watched(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("asyncconsumer.zk.watch.Watch.stir", lambda self: self.changed.set())
+    patch.setattr("asyncconsumer.zookeeper.watch.Watch.stir", lambda self: self.changed.set())
 
 
 @pytest.mark.parametrize(

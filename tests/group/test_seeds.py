@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.connector import ConsumerConnector, Outside
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.errors import HostNotAllowed
 from asyncconsumer.streams.messages import MessageStream
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.zookeeper import FakeZooKeeper
-from asyncconsumer.zk import paths
-from asyncconsumer.zk.recipes import ensure_path
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.zookeeper import paths
+from asyncconsumer.zookeeper.recipes import ensure_path
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class Controller:

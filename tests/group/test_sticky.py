@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncconsumer.group.assign import Assignment, Group, Member
-from asyncconsumer.group.sticky import sticky
+from asyncconsumer.group.zookeeper.assignors import Assignment, Group, Member
+from asyncconsumer.group.zookeeper.sticky import sticky
 from tests.group.groups import even_groups, groups, random_group, with_owners
 
 pytestmark = pytest.mark.fast

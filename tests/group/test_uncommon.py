@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from asyncconsumer.errors import MemberExists
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import Told
-from asyncconsumer.testing.zookeeper import Fate
+from asyncconsumer.testing.fake_kafka import Told
+from asyncconsumer.testing.fake_zookeeper import Fate
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.group.test_connector_on_fakes import T0, T1, Fakes, fakes, joined
 
 pytestmark = pytest.mark.fast

@@ -6,11 +6,11 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.new_partitions import NewPartitions
 
-from asyncconsumer.group.assign import Group, Member, by_range, round_robin
-from asyncconsumer.group.filters import Blacklist, Whitelist
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, round_robin
+from asyncconsumer.group.zookeeper.filters import Blacklist, Whitelist
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
 from asyncconsumer.testing.servers import ScalaConsole, ScalaConsumers
+from asyncconsumer.types import TopicPartition
 from tests.group.members import (
     Ours,
     all_of,

@@ -10,14 +10,15 @@ from aiozk import protocol
 from aiozk.protocol.request import Request
 
 from asyncconsumer.config import ClassicConfig, ZooKeeperConfig
-from asyncconsumer.connector import ConsumerConnector, Outside
+from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.errors import ConsumerError, NoZooKeeper, ServerUnusable
-from asyncconsumer.model import Address, TopicPartition
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.messages import MessageStream
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.zookeeper import FakeLine, FakeZooKeeper, Fate
-from asyncconsumer.wire import accel
-from asyncconsumer.zk.line import Hello
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_zookeeper import FakeLine, FakeZooKeeper, Fate
+from asyncconsumer.types import Address, TopicPartition
+from asyncconsumer.zookeeper.transport import Hello
 
 GROUP: Final = "g"
 TOPICS: Final = {"a": 4, "b": 2}
@@ -142,7 +143,7 @@ class World:
 
     # --- what must hold --------------------------------------------------------------------------
 
-    def delivered(self, member: Member, record: accel.Record) -> None:
+    def delivered(self, member: Member, record: decoding.Record) -> None:
         at = TopicPartition(record.topic, record.partition)
         node = self.zookeeper.tree.nodes.get(f"/consumers/{GROUP}/owners/{at.topic}/{at.partition}")
         owner = b"" if node is None else node.data or b""

@@ -7,13 +7,13 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.fetch.session import Session
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
-from asyncconsumer.group.classic import ClassicMembership
-from asyncconsumer.group.classic_config import ClassicGroupConfig
+from asyncconsumer.group.classic.config import ClassicGroupConfig
+from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.subscription import Subscription, Topics
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from tests.kafka_group.real import Following
 
 GROUP = "g"

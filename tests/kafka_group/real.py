@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.fetch.session import Session
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
-from asyncconsumer.group.classic import ClassicMembership
-from asyncconsumer.group.classic_config import ClassicGroupConfig
+from asyncconsumer.group.classic.config import ClassicGroupConfig
+from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.subscription import Subscription, Topics
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.types import TopicPartition
 from tests.helpers import until
 
 if TYPE_CHECKING:

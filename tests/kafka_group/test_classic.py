@@ -15,16 +15,16 @@ from asyncconsumer.errors import (
     InvalidSessionTimeout,
 )
 from asyncconsumer.group.assignors import CooperativeStickyAssignor, RangeAssignor
-from asyncconsumer.group.classic import ClassicMembership
-from asyncconsumer.group.classic_config import ClassicGroupConfig
-from asyncconsumer.group.leading import Assigning
+from asyncconsumer.group.classic.config import ClassicGroupConfig
+from asyncconsumer.group.classic.leader import Assigning
+from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.subscription import Pattern, Topics
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import Fate
-from asyncconsumer.wire.classic_group_messages import JoinGroupRequest
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.protocol.classic_group import JoinGroupRequest
+from asyncconsumer.testing.fake_kafka.groups import Fate
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 from tests.helpers import until
 from tests.kafka_group.fakes import GROUP, fake_cluster, member, now
 from tests.kafka_group.real import Following, the_generation

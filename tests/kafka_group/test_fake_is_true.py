@@ -11,20 +11,20 @@ from aiokafka.protocol.api import Request
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.net.brokers import Brokers, Opener, Traffic
 from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.net.opening import open_connection
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.classic_group_messages import (
+from asyncconsumer.net.pool import Brokers, Opener, Traffic
+from asyncconsumer.protocol.classic_group import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from asyncconsumer.wire.consumer_protocol import ConsumerProtocolSubscription
-from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
+from asyncconsumer.protocol.offset_commit import Commit, OffsetCommitRequest, OffsetFetchRequest
+from asyncconsumer.protocol.subscription_codec import ConsumerProtocolSubscription
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.handles import KafkaHandle
 
 ONE, TWO = (ConsumerProtocolSubscription([name]).encode() for name in ("one", "two"))
 ODD = {"odd": ONE, "even": TWO}  # Kafka looks into them

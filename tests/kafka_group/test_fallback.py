@@ -9,12 +9,12 @@ from asyncconsumer.errors import ConsumerProtocolUnsupported
 from asyncconsumer.group.fallback import FallbackMembership
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Topics
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from asyncconsumer.group.classic import ClassicMembership
-    from asyncconsumer.group.kip848 import ConsumerGroupMembership
+    from asyncconsumer.group.classic.membership import ClassicMembership
+    from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
 
 pytestmark = pytest.mark.fast
 

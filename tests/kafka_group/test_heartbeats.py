@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import RequestTimedOut
-from asyncconsumer.group.heartbeats import Heartbeats
-from asyncconsumer.group.reactions import Reaction
-from asyncconsumer.model import Address, Identity
-from asyncconsumer.tasks.suspensions import Suspensions
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.group.classic.heartbeats import Heartbeats
+from asyncconsumer.group.classic.reactions import Reaction
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Address, Identity
 
 if TYPE_CHECKING:
     from asyncconsumer.net.coordinator import Coordinator

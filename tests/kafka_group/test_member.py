@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from asyncconsumer.group.member import TRANSITIONS, Event, Member, OutOfOrder, State
+from asyncconsumer.group.classic.member import TRANSITIONS, Event, Member, OutOfOrder, State
 
 pytestmark = pytest.mark.fast
 

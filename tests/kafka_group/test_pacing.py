@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from asyncconsumer.errors import FencedMemberEpoch, IllegalGeneration, RebalanceInProgress
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster
-from asyncconsumer.testing.cluster.broker import Handler, Request
-from asyncconsumer.testing.cluster.consumer_groups import ConsumerGroups
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.testing.cluster.tables import handler
-from asyncconsumer.wire.classic_group_messages import HEARTBEAT, JOIN_GROUP
-from asyncconsumer.wire.group_messages import CONSUMER_GROUP_HEARTBEAT
+from asyncconsumer.protocol.classic_group import HEARTBEAT, JOIN_GROUP
+from asyncconsumer.protocol.consumer_group import CONSUMER_GROUP_HEARTBEAT
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
+from asyncconsumer.testing.fake_kafka.broker import Handler, Request
+from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.tables import handler
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 
 pytestmark = pytest.mark.fast

@@ -14,8 +14,8 @@ from asyncconsumer.group.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.helpers import until
 from tests.kafka_group.fakes import member
 from tests.kafka_group.real import Following, the_generation

@@ -9,7 +9,7 @@ from asyncconsumer.errors import (
     ConsumerError,
     MalformedResponse,
 )
-from asyncconsumer.group.reactions import REACTIONS, Ask, Reaction, reaction
+from asyncconsumer.group.classic.reactions import REACTIONS, Ask, Reaction, reaction
 
 pytestmark = pytest.mark.fast
 

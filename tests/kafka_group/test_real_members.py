@@ -17,10 +17,10 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
 )
 from asyncconsumer.group.subscription import Pattern, Topics
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Traffic
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.protocol.classic_group import LeaveGroupRequest
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.classic_group_messages import LeaveGroupRequest
+from asyncconsumer.types import TopicPartition
 from tests.helpers import until
 from tests.kafka_group.real import Following, member, the_generation, until_divided
 

@@ -11,17 +11,17 @@ from math import inf
 import pytest
 
 from asyncconsumer.group.assignors import CooperativeStickyAssignor
-from asyncconsumer.group.attempt import Bell
-from asyncconsumer.group.classic import ClassicMembership
-from asyncconsumer.group.heartbeats import Heartbeats, News
-from asyncconsumer.group.member import Event
+from asyncconsumer.group.classic.attempt import Bell
+from asyncconsumer.group.classic.heartbeats import Heartbeats, News
+from asyncconsumer.group.classic.member import Event
+from asyncconsumer.group.classic.membership import ClassicMembership
+from asyncconsumer.group.classic.reactions import Reaction
+from asyncconsumer.group.classic.subscribed_topics import WantedTopics
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.group.reactions import Reaction
-from asyncconsumer.group.wanted import WantedTopics
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.rebalancer import Rebalancer
+from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.cluster.group_state import FakeGroup
+from asyncconsumer.testing.fake_kafka.group_state import FakeGroup
+from asyncconsumer.types import TopicPartition
 from tests.kafka_group.world import run_schedule
 from tests.playing import Bug, must_find, play_all
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer
-from asyncconsumer.group.conversation import Timeouts
-from asyncconsumer.tasks.suspensions import Offsets, Suspensions
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.aio.suspensions import Offsets, Suspensions
+from asyncconsumer.group.kip848.state import Timeouts
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer, coordinating, outside
 from tests.group.test_connector_on_fakes import fakes
 from tests.helpers import until

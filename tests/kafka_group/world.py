@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
 from asyncconsumer.errors import ConnectFailed, ConsumerError
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.session import Session
 from asyncconsumer.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -18,21 +18,21 @@ from asyncconsumer.group.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from asyncconsumer.group.classic import ClassicMembership
-from asyncconsumer.group.classic_config import ClassicGroupConfig
-from asyncconsumer.group.member import State as Standing
+from asyncconsumer.group.classic.config import ClassicGroupConfig
+from asyncconsumer.group.classic.member import State as Standing
+from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.subscription import Pattern, Subscription, Topics
-from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
-from asyncconsumer.rebalancer import Listeners, Rebalancer
+from asyncconsumer.rebalance import Listeners, Rebalancer
+from asyncconsumer.records import decoding
 from asyncconsumer.streams.routes import Routes
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.testing.cluster import State
-from asyncconsumer.testing.cluster.groups import Fate, GroupCluster
-from asyncconsumer.wire import accel
+from asyncconsumer.testing.fake_kafka import State
+from asyncconsumer.testing.fake_kafka.groups import Fate, GroupCluster
+from asyncconsumer.types import Address, TopicPartition
 
 GROUP: Final = "g"
 APIS: Final = (8, 9, 11, 12, 13, 14)  # commit, fetch offsets, join, heartbeat, leave, sync
@@ -243,7 +243,7 @@ class World:
 
     # --- what must hold --------------------------------------------------------------------------
 
-    def delivered(self, member: Member, record: accel.Record) -> None:
+    def delivered(self, member: Member, record: decoding.Record) -> None:
         at = TopicPartition(record.topic, record.partition)
         assert member.process is not None
         state = member.process.membership._member.state

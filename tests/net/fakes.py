@@ -8,9 +8,9 @@ from uuid import UUID
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConnectFailed, ConsumerError
-from asyncconsumer.model import Address
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.wire.messages import MetadataRequest
+from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.types import Address
 
 K = Address("k", 9092)
 

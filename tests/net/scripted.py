@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.model import Address
+from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.opening import open_connection
+from asyncconsumer.types import Address
 
 VERSIONS = {1: (4, 11), 3: (4, 8), 17: (0, 1), 18: (0, 0), 36: (0, 1)}
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.log_limit import QuietLog
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     ClosedError,
@@ -17,12 +19,10 @@ from asyncconsumer.errors import (
     HostNotAllowed,
     WrongCredentials,
 )
-from asyncconsumer.model import Address
-from asyncconsumer.net.brokers import Brokers, Traffic
-from asyncconsumer.tasks.backoff import backoff
-from asyncconsumer.tasks.quiet import QuietLog
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.wire.messages import MetadataRequest
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Address
 from tests.net.fakes import FakeOpener, K, unreachable
 
 pytestmark = pytest.mark.fast

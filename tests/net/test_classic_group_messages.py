@@ -8,12 +8,11 @@ from aiokafka.protocol.api import Request
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connection import Connection
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.classic_group_messages import (
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.protocol.classic_group import (
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -23,6 +22,7 @@ from asyncconsumer.wire.classic_group_messages import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
+from asyncconsumer.testing.handles import KafkaHandle
 from tests.helpers import until
 
 APIS = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)

@@ -22,14 +22,14 @@ from asyncconsumer.errors import (
     UnknownTopicOrPartition,
     WrongCredentials,
 )
-from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.net.brokers import Brokers, Opener, Traffic
 from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.metadata import Leader
-from asyncconsumer.net.opening import open_connection
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.net.pool import Brokers, Opener, Traffic
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import SASL_SCRAM, Kafka
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Address, TopicPartition
 from tests.helpers import until
 from tests.net.fakes import FakeOpener, metadata_answer, reachable, unreachable
 

@@ -24,8 +24,7 @@ from asyncconsumer.errors import (
     RequestTimedOut,
     UnsupportedBroker,
 )
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.wire.messages import (
+from asyncconsumer.protocol.messages import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -33,6 +32,7 @@ from asyncconsumer.wire.messages import (
     ListOffsetsRequest,
     MetadataRequest,
 )
+from asyncconsumer.testing.virtual_time import simulated
 from tests.helpers import until
 from tests.net.fakes import Wire
 from tests.net.scripted import Line, connected

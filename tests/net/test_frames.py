@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asyncconsumer.wire.frames import BadLength, Frames
+from asyncconsumer.protocol.frames import BadLength, Frames
 
 pytestmark = pytest.mark.fast
 

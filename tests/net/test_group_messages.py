@@ -9,15 +9,15 @@ import pytest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.model import Address
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.group_messages import (
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.protocol.consumer_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     ConsumerGroupHeartbeatRequest,
 )
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.types import Address
 from tests.helpers import until
 
 

@@ -20,18 +20,18 @@ from asyncconsumer.errors import (
     TopicAccessDenied,
     UnknownTopicOrPartition,
 )
+from asyncconsumer.group.classic.subscribed_topics import WantedTopics
+from asyncconsumer.group.kip848.topic_watch import TopicWatch
 from asyncconsumer.group.subscription import Pattern
-from asyncconsumer.group.topic_watch import TopicWatch
-from asyncconsumer.group.wanted import WantedTopics
-from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net import cluster as module
-from asyncconsumer.net.brokers import Brokers
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.spark.client import Client
-from asyncconsumer.spark.places import Matching
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.net.pool import Brokers
+from asyncconsumer.protocol.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest
+from asyncconsumer.spark.options.selection import Matching
+from asyncconsumer.spark.source.client import Client
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Address, TopicPartition
 from tests.net.fakes import FakeOpener, metadata_answer
 from tests.net.large import large_answer
 

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from asyncconsumer.errors import InvalidTopic
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net import legal_names
+from asyncconsumer.net import topic_validation
 from asyncconsumer.net.metadata_reader import MetadataReader
+from asyncconsumer.types import TopicPartition
 from tests.net.fakes import metadata_answer
 
 pytestmark = pytest.mark.fast
@@ -42,7 +42,7 @@ def test_a_topic_that_kafka_allows_is_kept(name: str) -> None:
 def test_a_flood_of_illegal_names_is_logged_in_a_few_lines(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legal_names, "_dropped", itertools.count(1))
+    monkeypatch.setattr(topic_validation, "_dropped", itertools.count(1))
     for _ in range(10):
         read(*(f"../{number}" for number in range(1000)))
     assert "'../0', which Kafka does not allow" in caplog.messages[0]

@@ -15,7 +15,6 @@ from asyncconsumer.errors import (
     TopicAccessDenied,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.model import Address, TopicPartition
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import (
     NO_LEADER,
@@ -26,7 +25,8 @@ from asyncconsumer.net.metadata import (
     Topic,
 )
 from asyncconsumer.net.metadata_reader import MetadataReader
-from asyncconsumer.wire.messages import METADATA, MetadataRequest
+from asyncconsumer.protocol.messages import METADATA, MetadataRequest
+from asyncconsumer.types import Address, TopicPartition
 from tests.net.fakes import metadata_answer
 
 pytestmark = pytest.mark.fast

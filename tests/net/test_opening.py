@@ -33,9 +33,9 @@ from asyncconsumer.errors import (
     WrongHost,
     WrongMechanism,
 )
-from asyncconsumer.model import Address
+from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.opening import open_connection
+from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.testing.servers import (
     INTERNAL,
     MUTUAL_TLS,
@@ -49,7 +49,7 @@ from asyncconsumer.testing.servers import (
     Listener,
     UnsecuredToken,
 )
-from asyncconsumer.wire.messages import MetadataRequest
+from asyncconsumer.types import Address
 from tests.net.scripted import VERSIONS, Line, broker
 
 WORKING = [INTERNAL, TLS, MUTUAL_TLS, SASL_PLAIN, SASL_PLAIN_UNENCRYPTED, SASL_SCRAM, SASL_OAUTH]

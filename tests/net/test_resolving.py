@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import uvloop
 
+from asyncconsumer.aio.name_resolution import RESOLVER
 from asyncconsumer.config import ConnectionConfig, ZooKeeperConfig
 from asyncconsumer.errors import ConnectFailed, ServerUnusable
-from asyncconsumer.model import Address
-from asyncconsumer.net.opening import open_connection
-from asyncconsumer.tasks.resolving import RESOLVER
-from asyncconsumer.zk.line import Hello, open_line
+from asyncconsumer.net.connect import open_connection
+from asyncconsumer.types import Address
+from asyncconsumer.zookeeper.transport import Hello, open_line
 from tests.helpers import until
 from tests.net.scripted import Line, broker
 

@@ -8,8 +8,8 @@ import uvloop
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import CertificateRefused, ConnectionLost
-from asyncconsumer.net.opening import open_connection
-from asyncconsumer.wire.messages import FetchPartition, FetchRequest, FetchTopic
+from asyncconsumer.net.connect import open_connection
+from asyncconsumer.protocol.messages import FetchPartition, FetchRequest, FetchTopic
 from tests.net.scripted import Line, broker
 
 pytestmark = pytest.mark.fast

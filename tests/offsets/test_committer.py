@@ -16,10 +16,10 @@ from asyncconsumer.errors import (
     PartlyCommitted,
     TopicAccessDenied,
 )
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.store import OffsetStore, commit_error
-from asyncconsumer.testing.clock import run, simulated
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 

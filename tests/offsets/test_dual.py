@@ -11,9 +11,9 @@ from asyncconsumer.errors import (
     PartlyCommitted,
     TopicAccessDenied,
 )
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.store import OffsetStore, commit_error
+from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 

@@ -18,16 +18,16 @@ from asyncconsumer.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import OUTSIDER, Identity, TopicPartition
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.testing.handles import KafkaWithZooKeeper, ZooKeeperHandle
-from asyncconsumer.zk.calls import CREATOR_ALL
-from asyncconsumer.zk.recipes import ensure_path
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.types import OUTSIDER, Identity, TopicPartition
+from asyncconsumer.zookeeper.recipes import ensure_path
+from asyncconsumer.zookeeper.requests import CREATOR_ALL
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.zk.sessions import proxied, session
 from tests.zk.test_recipes import lose
 

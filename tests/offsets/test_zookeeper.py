@@ -16,13 +16,13 @@ from asyncconsumer.errors import (
     NothingClaimed,
     SessionExpired,
 )
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.zookeeper import FakeZooKeeper, Fate
-from asyncconsumer.zk.calls import create, delete
-from asyncconsumer.zk.recipes import create_ephemeral_owned, delete_if_there, ensure_path
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper, Fate
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.zookeeper.recipes import create_ephemeral_owned, delete_if_there, ensure_path
+from asyncconsumer.zookeeper.requests import create, delete
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 pytestmark = pytest.mark.fast
 

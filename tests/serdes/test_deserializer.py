@@ -17,8 +17,8 @@ import pytest
 
 from asyncconsumer import serdes
 from asyncconsumer.errors import ConfigError, ConnectFailed, DeserializationFailed
+from asyncconsumer.records.decoding import Record
 from asyncconsumer.serdes import Deserializer, Place, deserializer_of
-from asyncconsumer.wire.accel import Record
 from tests.serdes.orders import (
     JSON,
     PLAIN,

@@ -7,7 +7,6 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncconsumer import ConfigError
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import (
     JavaChange,
@@ -18,6 +17,7 @@ from asyncconsumer.testing.servers import (
     StartFailed,
 )
 from asyncconsumer.testing.servers.java_consumer import _Told
+from asyncconsumer.types import TopicPartition
 from tests.helpers import produce, until
 
 ROUND_ROBIN = {

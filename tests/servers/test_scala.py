@@ -6,8 +6,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncconsumer import ConfigError
-from asyncconsumer.group.assign import Group, Member, by_range, part_of, round_robin
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, part_of, round_robin
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
 from asyncconsumer.testing.servers import (
     ScalaConsumer,
@@ -17,6 +16,7 @@ from asyncconsumer.testing.servers import (
     StartFailed,
 )
 from asyncconsumer.testing.servers.scala import _Told
+from asyncconsumer.types import TopicPartition
 from tests.group.nodes import GroupNodes, nodes_of
 from tests.helpers import produce, until
 

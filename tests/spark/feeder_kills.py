@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncconsumer import Consumer
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.feeder import SparkFeeder
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
 from tests.consumer.real import QUICK, send
@@ -54,7 +54,7 @@ def sink_of(kind: str, folder: str) -> dict[str, Any]:
     if kind == "slow landing":
         return {"sink": SlowLanding(folder), "max_records": 40}  # other files than the others'
     if kind == "delta":
-        from asyncconsumer.spark.delta import DeltaSink  # which takes a while
+        from asyncconsumer.spark.sinks.delta import DeltaSink  # which takes a while
 
         return {"sink": DeltaSink(folder)}
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.spark.batches import Batch, Part, Shape
-from asyncconsumer.spark.feeder import SparkFeeder
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.records.arrow import COLUMNS, schema_of
+from asyncconsumer.spark.feeder.batches import Batch, Part, Shape
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.columns import COLUMNS, schema_of
 from tests.consumer.real import consumer
 
 SCHEMA = schema_of(COLUMNS, timestamps="us")

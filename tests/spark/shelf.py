@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.model import Offset
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.feeder import SparkFeeder
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.types import Offset
 from tests.consumer.on_fakes import consumer
 
 AT, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from asyncconsumer import ConfigError
 from asyncconsumer.cli.app import app
-from asyncconsumer.spark.bytecode import add_byte_code, spark_home
+from asyncconsumer.spark.deploy.precompile import add_byte_code, spark_home
 
 pytestmark = pytest.mark.fast
 

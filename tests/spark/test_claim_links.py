@@ -7,9 +7,9 @@ import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import ConfigError, SinkAhead
-from asyncconsumer.spark import claims
-from asyncconsumer.spark.claim_links import Link, last_link
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.spark.sinks import claims
+from asyncconsumer.spark.sinks.claim_links import Link, last_link
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from tests.spark.lake import batch, landed, numbers
 
 pytestmark = pytest.mark.fast

@@ -10,7 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from asyncconsumer.spark import KafkaSource, ship, shipping
+from asyncconsumer.spark import KafkaSource, ship
+from asyncconsumer.spark.deploy import packaging
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers.spark import EXECUTORS, spark_session
 from asyncconsumer.testing.servers.spark_cluster import SparkCluster
@@ -39,11 +40,11 @@ def used(spark: SparkSession) -> list[tuple[str, str, int]]:
         import importlib
         import os
 
-        from asyncconsumer.wire import accel
+        from asyncconsumer.records import decoding
 
         codecs = importlib.import_module("cramjam").__file__  # once that is imported, it is there
         assert "/asyncconsumer-" in str(codecs)
-        return accel.name, str(accel.__file__), os.getppid()
+        return decoding.name, str(decoding.__file__), os.getppid()
 
     return spark.sparkContext.parallelize(range(8), 8).map(look).collect()
 
@@ -63,7 +64,7 @@ def spark(
     folder = tmp_path_factory.mktemp("bare")
     python = bare_python(folder / "python", without=("aiokafka", "cramjam"))
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as here:
-        here.setenv("PYTHONPATH", str(shipping.package("driver.zip").absolute()))
+        here.setenv("PYTHONPATH", str(packaging.package("driver.zip").absolute()))
         config = {**EXECUTORS, "spark.task.maxFailures": "1"}
         with spark_session(cluster.master, config, python=str(python)) as session:
             session.dataSource.register(KafkaSource)

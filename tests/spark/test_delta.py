@@ -10,9 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.spark import delta
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.delta import DeltaSink
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.sinks import delta
+from asyncconsumer.spark.sinks.delta import DeltaSink
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import send
 from tests.helpers import until

@@ -11,10 +11,10 @@ import pytest
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, SinkAhead, SinkFailed
-from asyncconsumer.fetch.events import Heard
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.feeder import SparkFeeder
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.events import Heard
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from tests.consumer.real import partitions, send
 from tests.consumer.test_in_zookeeper import in_zookeeper

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.feeder.batches import Batch
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import send
 from tests.spark.lake import feeder

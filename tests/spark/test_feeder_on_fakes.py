@@ -19,11 +19,11 @@ from asyncconsumer.errors import (
     SinkAhead,
     SinkFailed,
 )
-from asyncconsumer.spark.asking import Asking, Grace
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.feeder import SparkFeeder
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.spark.feeder.sink_caller import Asking, Grace
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
 from tests.helpers import until
 from tests.spark.shelf import (

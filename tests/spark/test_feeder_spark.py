@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers.spark import spark_session
 from tests.consumer.real import send

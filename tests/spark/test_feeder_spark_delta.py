@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asyncconsumer.errors import SinkFailed
-from asyncconsumer.spark.batches import Batch
+from asyncconsumer.spark.feeder.batches import Batch
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers.spark import DELTA, delta_jars, spark_session
 from tests.consumer.real import send

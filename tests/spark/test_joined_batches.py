@@ -11,11 +11,11 @@ import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import SinkFailed
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.feeder import SparkFeeder
-from asyncconsumer.spark.sinks import Ready
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.spark.sinks.protocol import Ready
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
 from tests.helpers import until
 from tests.spark.lake import batch, joined, numbers
 from tests.spark.shelf import AT, HEARTBEAT, OTHER, REBALANCE, Shelf, feeder, group_has, world

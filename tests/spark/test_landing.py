@@ -10,8 +10,8 @@ import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from tests.spark.lake import batch, joined, landed, numbers, ranges
 
 pytestmark = pytest.mark.fast

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.spark.batches import Part
-from asyncconsumer.spark.landing import LandingFolder
+from asyncconsumer.spark.feeder.batches import Part
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from tests.spark.lake import batch, in_a_row, joined, ranges
 
 pytestmark = pytest.mark.fast

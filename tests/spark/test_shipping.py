@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import asyncconsumer
 from asyncconsumer import ConfigError
 from asyncconsumer.cli.app import app
-from asyncconsumer.spark import shipping, unpacking
+from asyncconsumer.spark.deploy import bootstrap, packaging
 from tests.spark.bare import bare_python
 
 pytestmark = pytest.mark.fast
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.fast
 PROGRAM = """
 import sys
 sys.path.insert(1, sys.argv[1])
-from asyncconsumer.wire import accel
-import asyncconsumer.spark.client, aiokafka, cramjam
-print(accel.name, accel.__file__, aiokafka.__file__, cramjam.__file__)
+from asyncconsumer.records import decoding
+import asyncconsumer.spark.source.client, aiokafka, cramjam
+print(decoding.name, decoding.__file__, aiokafka.__file__, cramjam.__file__)
 """
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shipping.package(tmp_path_factory.mktemp("made") / "ours.zip")
+    return packaging.package(tmp_path_factory.mktemp("made") / "ours.zip")
 
 
 def shared_folder(archive: Path) -> Path:
@@ -50,7 +50,7 @@ def test_a_python_without_any_packages_gets_all_of_it(archive: Path) -> None:
     root = shared_folder(archive)
     expected = [
         "compiled",
-        str(root / "package/asyncconsumer/wire/accel.py"),
+        str(root / "package/asyncconsumer/records/decoding.py"),
         str(root / "dependencies/aiokafka/__init__.py"),
         str(root / "dependencies/cramjam/__init__.py"),
     ]
@@ -66,9 +66,9 @@ def test_made_by_another_python_it_serves_in_pure_python_and_says_so(
     with zipfile.ZipFile(archive) as ours, zipfile.ZipFile(other, "w") as theirs:
         for name in ours.namelist():
             inside = ours.read(name)
-            if name == unpacking.MADE_BY:
+            if name == bootstrap.MADE_BY:
                 inside = b"cpython-399-vax"
-            theirs.writestr(name.replace(unpacking.interpreter(), "cpython-399-vax"), inside)
+            theirs.writestr(name.replace(bootstrap.interpreter(), "cpython-399-vax"), inside)
     out, complaints = imported(other, bare_python(tmp_path / "bare")).communicate()
     name, _, kafka, codecs = out.split()
     assert name == "pure"
@@ -106,25 +106,25 @@ def test_where_nobody_may_write_a_process_unpacks_for_itself(
     kept.parent.mkdir()
     shutil.copy(archive, kept)
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    package, dependencies = unpacking.unpacked(kept)
-    assert (package / "asyncconsumer/wire/accel.py").is_file()
+    package, dependencies = bootstrap.unpacked(kept)
+    assert (package / "asyncconsumer/records/decoding.py").is_file()
     assert (dependencies / "cramjam/__init__.py").is_file()
     assert list(kept.parent.iterdir()) == [kept]
 
 
 def test_what_is_not_installed_cannot_be_shipped(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no-such-thing is not installed here"):
-        shipping.package(tmp_path / "x.zip", also=["no-such-thing"])
+        packaging.package(tmp_path / "x.zip", also=["no-such-thing"])
     with pytest.raises(ConfigError, match=r"x\.tar: Spark takes a \.zip"):
-        shipping.package(tmp_path / "x.tar")
+        packaging.package(tmp_path / "x.tar")
     for address in ("s3://bucket/x.zip", "hdfs:x.zip"):
         with pytest.raises(ConfigError, match="begins with the scheme"):
-            shipping.package(address)
+            packaging.package(address)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_further_packages_come_along(tmp_path: Path) -> None:
-    made = shipping.package(tmp_path / "x.zip", also=["fastavro"])
+    made = packaging.package(tmp_path / "x.zip", also=["fastavro"])
     names = zipfile.ZipFile(made).namelist()
     assert any(name.startswith("dependencies/fastavro/") for name in names)
     assert not any("pyarrow" in name or "testing" in name.split("/")[:3] for name in names)
@@ -134,7 +134,7 @@ def test_the_command_makes_it_and_tells_how_to_pass_it(tmp_path: Path) -> None:
     made = tmp_path / "x.zip"
     result = CliRunner().invoke(app, ["spark-package", str(made)])
     assert result.exit_code == 0, result.output
-    assert f"for {unpacking.interpreter()}, compiled decoder" in result.output
+    assert f"for {bootstrap.interpreter()}, compiled decoder" in result.output
     assert f"spark-submit --py-files {made} job.py" in result.output
     assert "package/asyncconsumer/__init__.py" in zipfile.ZipFile(made).namelist()
     failed = CliRunner().invoke(app, ["spark-package", str(tmp_path / "nowhere" / "x.zip")])

@@ -13,12 +13,12 @@ from deltalake import DeltaTable
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import SinkAhead, SinkFailed
-from asyncconsumer.model import Offset
-from asyncconsumer.spark.batches import Batch
-from asyncconsumer.spark.delta import DeltaSink
-from asyncconsumer.spark.landing import LandingFolder
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.sinks.delta import DeltaSink
+from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Offset
 from tests.consumer.real import send
 from tests.spark.delta_runtime import delta_rs as delta_rs
 from tests.spark.lake import batch, feeder, joined

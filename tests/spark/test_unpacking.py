@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncconsumer.spark import unpacking
+from asyncconsumer.spark.deploy import bootstrap
 
 pytestmark = pytest.mark.fast
 
@@ -51,8 +51,8 @@ def archive_of(folder: Path, version: str, also: Mapping[str, str] = {}) -> Path
     """An archive of which the package says its version."""
     path = folder / "ours.zip"
     with zipfile.ZipFile(path, "w") as made:
-        made.write(str(unpacking.__file__), "asyncconsumer/__init__.py")
-        made.writestr(unpacking.MADE_BY, unpacking.interpreter())
+        made.write(str(bootstrap.__file__), "asyncconsumer/__init__.py")
+        made.writestr(bootstrap.MADE_BY, bootstrap.interpreter())
         made.writestr(CODE, f"VERSION = {version!r}")
         for name, text in also.items():
             made.writestr(name, text)
@@ -68,7 +68,7 @@ def plant(folder: Path) -> None:
     place = folder / CODE
     place.parent.mkdir(parents=True)
     place.write_text("VERSION = 'planted'")
-    (folder / unpacking.MADE_BY).write_text(unpacking.interpreter())
+    (folder / bootstrap.MADE_BY).write_text(bootstrap.interpreter())
 
 
 def version_in(paths: list[Path]) -> str:
@@ -88,8 +88,8 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_processes_share_a_folder_that_is_named_by_the_hash(folder: Path) -> None:
     archive = archive_of(folder, "1")
-    first = unpacking.unpacked(archive)
-    assert first == unpacking.unpacked(archive)
+    first = bootstrap.unpacked(archive)
+    assert first == bootstrap.unpacked(archive)
     assert first[0].parent == shared_folder(archive)
     assert {path.name for path in folder.iterdir()} == {"ours.zip", shared_folder(archive).name}
 
@@ -110,7 +110,7 @@ def test_a_folder_of_another_user_is_not_imported_from(
     planted = shared_folder(archive) if name == "by hash" else folder / name
     plant(planted)
     give_away(planted, monkeypatch)
-    found = unpacking.unpacked(archive)
+    found = bootstrap.unpacked(archive)
     assert version_in(found) == "1"
     assert not found[0].is_relative_to(planted)
     if name == "by hash":
@@ -122,7 +122,7 @@ def test_a_folder_that_others_can_write_to_is_not_imported_from(mode: int, folde
     archive = archive_of(folder, "1")
     plant(shared_folder(archive))
     shared_folder(archive).chmod(mode)
-    assert version_in(unpacking.unpacked(archive)) == "1"
+    assert version_in(bootstrap.unpacked(archive)) == "1"
 
 
 @pytest.mark.parametrize("above", [0, 1, 2])
@@ -136,7 +136,7 @@ def test_a_folder_that_others_can_replace_is_not_imported_from(
     archive = archive_of(parents[-1], "1")
     plant(shared_folder(archive))
     parents[above].chmod(mode)
-    found = unpacking.unpacked(archive)
+    found = bootstrap.unpacked(archive)
     assert version_in(found) == "1"
     assert found[0].is_relative_to(private_copies.resolve())
     assert [path.name for path in parents[-1].iterdir() if path.name.startswith(".")] == []
@@ -148,7 +148,7 @@ def test_a_parent_of_another_user_is_not_trusted(
     archive = archive_of(folder, "1")
     plant(shared_folder(archive))
     give_away(folder, monkeypatch)
-    found = unpacking.unpacked(archive)
+    found = bootstrap.unpacked(archive)
     assert version_in(found) == "1"
     assert found[0].is_relative_to(private_copies.resolve())
 
@@ -157,17 +157,17 @@ def test_a_symbolic_link_is_not_followed(folder: Path) -> None:
     archive = archive_of(folder, "1")
     plant(folder / "elsewhere")
     shared_folder(archive).symlink_to(folder / "elsewhere")
-    assert version_in(unpacking.unpacked(archive)) == "1"
+    assert version_in(bootstrap.unpacked(archive)) == "1"
     shared_folder(archive).unlink()
     shared_folder(archive).write_text("")  # nor does a file keep us from starting
-    assert version_in(unpacking.unpacked(archive)) == "1"
+    assert version_in(bootstrap.unpacked(archive)) == "1"
 
 
 def test_in_a_sticky_folder_a_folder_of_ours_is_shared(folder: Path) -> None:
     folder.chmod(0o1777)
     archive = archive_of(folder, "1")
-    assert unpacking.unpacked(archive) == unpacking.unpacked(archive)
-    assert unpacking.unpacked(archive)[0].parent == shared_folder(archive)
+    assert bootstrap.unpacked(archive) == bootstrap.unpacked(archive)
+    assert bootstrap.unpacked(archive)[0].parent == shared_folder(archive)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -208,7 +208,7 @@ def test_nothing_is_unpacked_outside_of_the_folder(folder: Path) -> None:
     inside.mkdir(parents=True)
     outside = {"../up.txt": "", "../../upper.txt": "", "/tmp/asyncconsumer-absolute.txt": ""}
     archive = archive_of(inside, "1", {**outside, "package/../../side.txt": ""})
-    unpacking.unpacked(archive)
+    bootstrap.unpacked(archive)
     assert {path.name for path in inside.iterdir()} == {"ours.zip", shared_folder(archive).name}
     assert [path.name for path in folder.iterdir()] == ["in"]
     assert [path.name for path in inside.parent.iterdir()] == ["side"]
@@ -222,11 +222,11 @@ def test_who_is_second_takes_what_the_first_one_unpacked(
 
     def late(path: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "rename", rename)
-        assert version_in(unpacking.unpacked(archive)) == "1"  # another process, in the meantime
+        assert version_in(bootstrap.unpacked(archive)) == "1"  # another process, in the meantime
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    assert unpacking.unpacked(archive)[0].parent == shared_folder(archive)
+    assert bootstrap.unpacked(archive)[0].parent == shared_folder(archive)
     assert {path.name for path in folder.iterdir()} == {"ours.zip", shared_folder(archive).name}
 
 
@@ -241,6 +241,6 @@ def test_an_unpacking_that_fails_leaves_nothing_beside_the_archive(
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(zipfile.ZipFile, "extractall", full)
-    found = unpacking.unpacked(archive)
+    found = bootstrap.unpacked(archive)
     assert found[0].is_relative_to(private_copies.resolve())
     assert list(folder.iterdir()) == [archive]

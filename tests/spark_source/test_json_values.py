@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import from_json
 
-from asyncconsumer.spark.json_values import JsonDecoder
-from asyncconsumer.spark.typed import TypedColumns
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
+from asyncconsumer.spark.values.decoder import TypedColumns
+from asyncconsumer.spark.values.json import JsonDecoder
 from tests.unit.wire.encoder import Row, batch
 
 SCHEMA: Final = (
@@ -99,7 +99,7 @@ def ours() -> dict[str, Any]:
     schema = pa.schema([("value", KIND), (CORRUPT, pa.string())])
     columns = TypedColumns(schema, JsonDecoder(KIND), "json", "PERMISSIVE")
     data = batch([Row(number, value.encode()) for number, value in enumerate(VALUES)])
-    rows = columns.of(accel.Records(data, topic="t", partition=3))
+    rows = columns.of(decoding.Records(data, topic="t", partition=3))
     assert rows is not None
     found = rows.to_pylist()
     for text, row in zip(VALUES, found, strict=True):

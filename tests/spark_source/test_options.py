@@ -22,9 +22,17 @@ from pyspark.sql.datasource import (
 )
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import Address, OffsetRange, TopicPartition
-from asyncconsumer.spark.client_options import configs_of
-from asyncconsumer.spark.offsets import (
+from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.spark.options.kafka import configs_of
+from asyncconsumer.spark.options.selection import (
+    AtOffsets,
+    AtTimes,
+    Everywhere,
+    Matching,
+    Subscribed,
+)
+from asyncconsumer.spark.options.source import SourceOptions, parse
+from asyncconsumer.spark.source.offsets import (
     Offsets,
     backlog,
     from_json,
@@ -37,13 +45,11 @@ from asyncconsumer.spark.offsets import (
     with_ids,
     with_start,
 )
-from asyncconsumer.spark.options import SourceOptions, parse
-from asyncconsumer.spark.places import AtOffsets, AtTimes, Everywhere, Matching, Subscribed
-from asyncconsumer.spark.progress import lag
-from asyncconsumer.spark.pushdown import Narrowed
-from asyncconsumer.spark.resolve import resolve
-from asyncconsumer.spark.tasks import tasks_of, that_tell_sizes
-from asyncconsumer.wire.messages import EARLIEST, LATEST
+from asyncconsumer.spark.source.progress import lag
+from asyncconsumer.spark.source.pushdown import Narrowed
+from asyncconsumer.spark.source.resolve import resolve
+from asyncconsumer.spark.source.task_planning import tasks_of, that_tell_sizes
+from asyncconsumer.types import Address, OffsetRange, TopicPartition
 
 pytestmark = pytest.mark.fast
 

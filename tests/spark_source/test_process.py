@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from asyncconsumer.spark import process
-from asyncconsumer.spark.source import KafkaSource
+from asyncconsumer.spark.source import worker_process
+from asyncconsumer.spark.source.source import KafkaSource
 
 pytestmark = pytest.mark.fast
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fast
 @pytest.fixture(autouse=True)
 def _new(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process that has just begun."""
-    monkeypatch.setattr(process, "_settled", 0)
+    monkeypatch.setattr(worker_process, "_settled", 0)
     gc.unfreeze()
     yield
     gc.unfreeze()

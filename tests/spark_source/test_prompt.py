@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql.types import StructType
 
-from asyncconsumer.spark.batch import KafkaReader
-from asyncconsumer.spark.options import parse
-from asyncconsumer.spark.prompt import acknowledge_at_once
-from asyncconsumer.spark.stream import KafkaStreamReader
+from asyncconsumer.spark.options.source import parse
+from asyncconsumer.spark.source.batch_reader import KafkaReader
+from asyncconsumer.spark.source.quickack import acknowledge_at_once
+from asyncconsumer.spark.source.stream_reader import KafkaStreamReader
 
 pytestmark = pytest.mark.fast
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark.columns import ddl
-from asyncconsumer.spark.options import parse, protobuf_of
-from asyncconsumer.spark.protobuf_options import ProtobufOptions
-from asyncconsumer.spark.protobuf_types import struct_of
-from asyncconsumer.spark.protobuf_values import ProtobufDecoder
-from asyncconsumer.spark.typed import Undecodable
+from asyncconsumer.spark.options.protobuf_options import ProtobufOptions
+from asyncconsumer.spark.options.source import parse, protobuf_of
+from asyncconsumer.spark.values.columns import ddl
+from asyncconsumer.spark.values.decoder import Undecodable
+from asyncconsumer.spark.values.protobuf import ProtobufDecoder
+from asyncconsumer.spark.values.protobuf_schema import struct_of
 from tests.spark_source.messages import Line, Node, Old, Order, descriptor_set
 
 pytestmark = pytest.mark.fast

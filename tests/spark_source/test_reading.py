@@ -15,19 +15,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from asyncconsumer.errors import ConfigError, DataLost, UnknownTopicOrPartition
-from asyncconsumer.model import OffsetRange, TopicPartition
-from asyncconsumer.net.brokers import Traffic
 from asyncconsumer.net.connection import Connection, RawAnswer
-from asyncconsumer.spark.batch import Task
-from asyncconsumer.spark.columns import Columns
-from asyncconsumer.spark.home import Home
-from asyncconsumer.spark.offsets import Offsets, from_json
-from asyncconsumer.spark.options import parse
-from asyncconsumer.spark.places import Subscribed
-from asyncconsumer.spark.reader import read
-from asyncconsumer.spark.source import KafkaSource
-from asyncconsumer.spark.stream import KafkaStreamReader
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.spark.options.selection import Subscribed
+from asyncconsumer.spark.options.source import parse
+from asyncconsumer.spark.source.batch_reader import Task
+from asyncconsumer.spark.source.offsets import Offsets, from_json
+from asyncconsumer.spark.source.source import KafkaSource
+from asyncconsumer.spark.source.stream_reader import KafkaStreamReader
+from asyncconsumer.spark.source.task_reader import read
+from asyncconsumer.spark.source.worker_loop import Home
+from asyncconsumer.spark.values.columns import Columns
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.types import OffsetRange, TopicPartition
 from tests.spark_source.world import fill
 
 ONE, ANOTHER = UUID(int=1 << 100), UUID(int=2 << 100)
@@ -188,7 +188,7 @@ def test_a_small_range_does_not_ask_for_much(home: Home) -> None:
 def test_a_new_partition_that_is_gone_before_its_batch_is_planned(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: Cluster())
     places = ({"old": {"0": 2}}, {"old": {"0": 3}, "kept": {"0": 3}, "gone": {"0": 3}})
 
@@ -341,9 +341,9 @@ def ends_of(reader: KafkaStreamReader, batches: int) -> list[int]:
 def test_a_micro_batch_waits_for_enough_but_not_for_long(
     home: Home, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], ends: list[int]
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     clock = SimpleNamespace(monotonic=iter([0.0, 59.0, 61.0, 62.0]).__next__)
-    monkeypatch.setattr("asyncconsumer.spark.stream.time", clock)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.time", clock)
     given = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept"} | options
     reader, cluster = (
         KafkaStreamReader(parse(given, streaming=True), StructType()),
@@ -357,7 +357,7 @@ def test_a_micro_batch_waits_for_enough_but_not_for_long(
 def test_what_is_available_now_is_not_waited_with(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     limits = {"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "4"}
     given = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept"} | limits
     reader, cluster = KafkaStreamReader(parse(given, streaming=True), StructType()), Growing(5, 9)
@@ -369,7 +369,7 @@ def test_what_is_available_now_is_not_waited_with(
 @pytest.fixture
 def growing(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaStreamReader]:
     """Readers of a topic with these ends."""
-    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
 
     def reader(*ends: int) -> KafkaStreamReader:
@@ -437,7 +437,7 @@ def test_an_available_now_query_of_a_topic_that_is_written_to_starts_before_its_
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Written()
-    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: cluster)
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
     reader = KafkaStreamReader(options, StructType())
@@ -456,7 +456,7 @@ def test_how_large_records_are_is_asked_once(
 ) -> None:
     cluster = Cluster()
     cluster.size = size
-    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: cluster)
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribePattern": "."}, streaming=True)
     reader = KafkaStreamReader(options, StructType())
@@ -581,7 +581,7 @@ def running(
     home: Home, monkeypatch: pytest.MonkeyPatch, ids: dict[str, UUID], *ends: int, **options: str
 ) -> KafkaStreamReader:
     """A reader in another process than the one before, of a topic with this id."""
-    monkeypatch.setattr("asyncconsumer.spark.stream.home", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     given = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept", **options}
     reader, cluster = KafkaStreamReader(parse(given, streaming=True), StructType()), Growing(*ends)
     cluster.ids = ids

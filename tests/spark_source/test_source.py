@@ -15,12 +15,12 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.simple import SimpleConsumer
+from asyncconsumer.consumer.simple import SimpleConsumer
 from asyncconsumer.spark import lag
-from asyncconsumer.spark.offsets import from_json, to_json
+from asyncconsumer.spark.source.offsets import from_json, to_json
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
+from asyncconsumer.types import TopicPartition
 from tests.helpers import delete_records, produce, until
 from tests.spark_source.messages import Line, Order, descriptor_set
 from tests.spark_source.world import OURS, OWN, T0, Rows, World, as_text, fill, frame, made, rows

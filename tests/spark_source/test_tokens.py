@@ -7,8 +7,8 @@ import pytest
 from aiokafka.abc import AbstractTokenProvider
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark.client_options import configs_of, kafka_properties
-from asyncconsumer.spark.tokens import token_provider
+from asyncconsumer.spark.options.kafka import configs_of, kafka_properties
+from asyncconsumer.spark.options.oauth import token_provider
 
 pytestmark = pytest.mark.fast
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from asyncconsumer.errors import BadValue, ConfigError
-from asyncconsumer.spark.avro_values import AvroDecoder
-from asyncconsumer.spark.json_values import JsonDecoder
-from asyncconsumer.spark.typed import TypedColumns, Undecodable
-from asyncconsumer.spark.values import check_typed
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
+from asyncconsumer.spark.values.avro import AvroDecoder
+from asyncconsumer.spark.values.decoder import TypedColumns, Undecodable
+from asyncconsumer.spark.values.factory import check_typed
+from asyncconsumer.spark.values.json import JsonDecoder
 from tests.unit.wire.encoder import Row, batch
 
 pytestmark = pytest.mark.fast
@@ -31,7 +31,7 @@ def column(*values: bytes) -> Any:
 
 def typed(values: list[bytes | None], mode: str = "PERMISSIVE") -> list[dict[str, Any]]:
     data = batch([Row(number, value) for number, value in enumerate(values)])
-    records = accel.Records(data, topic="t", partition=3)
+    records = decoding.Records(data, topic="t", partition=3)
     columns = TypedColumns(SCHEMA, JsonDecoder(KIND), "json", mode)
     found: list[dict[str, Any]] = []
     while (rows := columns.of(records)) is not None:
@@ -105,7 +105,7 @@ def test_what_only_arrow_refuses_is_found_among_other_bad_values() -> None:
         values[place - 1] = b"{"
         values[place] = b'{"at": "20240101", "name": %d}' % place  # ISO, but not Arrow's
     data = batch([Row(number, value) for number, value in enumerate(values)])
-    rows = columns.of(accel.Records(data, topic="t", partition=3))
+    rows = columns.of(decoding.Records(data, topic="t", partition=3))
     assert rows is not None
     for number, (row, value) in enumerate(zip(rows.to_pylist(), values, strict=True)):
         if value == b"{" or b"at" in value:
@@ -168,7 +168,7 @@ def test_many_bad_values_are_found_in_few_tries(
     columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "DROPMALFORMED")
     values = [bad if number % 3 else b'{"id": %d}' % number for number in range(1500)]
     data = batch([Row(number, value) for number, value in enumerate(values)])
-    rows = columns.of(accel.Records(data, topic="t", partition=3))
+    rows = columns.of(decoding.Records(data, topic="t", partition=3))
     assert rows is not None
     assert [row["value"]["id"] for row in rows.to_pylist()] == list(range(0, 1500, 3))
     assert len(tried) < 20  # each costs as much as some hundred values
@@ -179,7 +179,7 @@ def test_values_of_other_types_are_taken_in_few_tries(monkeypatch: pytest.Monkey
     columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "FAILFAST")
     values = [b'{"id": %d, "name": %d, "sum": 1.235}' % (n, n) for n in range(1500)]
     data = batch([Row(number, value) for number, value in enumerate(values)])
-    rows = columns.of(accel.Records(data, topic="t", partition=3))
+    rows = columns.of(decoding.Records(data, topic="t", partition=3))
     assert rows is not None
     found = [(row["value"]["id"], row["value"]["name"]) for row in rows.to_pylist()]
     assert found == [(number, str(number)) for number in range(1500)]

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from asyncconsumer.errors import ConsumerError, DataLost, OffsetNotThere
-from asyncconsumer.fetch.reader import PartitionReader
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import OffsetRange, TopicPartition
-from asyncconsumer.spark.client import Client
-from asyncconsumer.spark.columns import Columns
-from asyncconsumer.spark.reader import read
-from asyncconsumer.spark.resolve import those_there
-from asyncconsumer.testing.clock import run
-from asyncconsumer.testing.cluster import FakeCluster
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.direct.partition_reader import PartitionReader
+from asyncconsumer.spark.source.client import Client
+from asyncconsumer.spark.source.resolve import those_there
+from asyncconsumer.spark.source.task_reader import read
+from asyncconsumer.spark.values.columns import Columns
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.types import OffsetRange, TopicPartition
 
 pytestmark = pytest.mark.fast
 
@@ -40,7 +40,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
                 for _ in range(10):
                     cluster.append(topic, 0, 10)
             monkeypatch.setattr(
-                "asyncconsumer.spark.client.Session",
+                "asyncconsumer.spark.source.client.Session",
                 functools.partial(Session, opener=cluster.open, randomness=Random(2)),
             )
             client = Client(SMALL)

@@ -17,7 +17,7 @@ from asyncconsumer import (
     TopicPartition,
     Whitelist,
 )
-from asyncconsumer.consumer.reading import Reading
+from asyncconsumer.consumer.stream import Reading
 from asyncconsumer.serdes import (
     Deserializer,
     Place,

@@ -8,14 +8,14 @@ from typing import Any
 
 from aiokafka.protocol.api import Request
 
-from asyncconsumer.fetch.session import Session
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Brokers, Traffic
+from asyncconsumer.consumer.simple import SimpleConsumer
+from asyncconsumer.fetch.client import Session
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.simple import SimpleConsumer
-from asyncconsumer.testing.cluster import FakeCluster, Told
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.messages import FetchPartition, FetchRequest, FetchTopic
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.protocol.messages import FetchPartition, FetchRequest, FetchTopic
+from asyncconsumer.records import decoding
+from asyncconsumer.testing.fake_kafka import FakeCluster, Told
+from asyncconsumer.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
 ENOUGH = 10**6
@@ -29,7 +29,7 @@ class Answer:
     """What a fetch brought."""
 
     def __init__(self, body: memoryview, version: int) -> None:
-        answer = accel.fetch_answer(body, version)
+        answer = decoding.fetch_answer(body, version)
         self.code, self.session = answer.error_code, answer.session_id
         self.throttle_ms, self.endpoints = answer.throttle_ms, answer.node_endpoints
         self.topics = body[10] - 1 if version >= 12 else -1  # where their number is
@@ -40,7 +40,7 @@ class Answer:
 
     def told(self, partition: int = 0, *, committed: bool = False) -> list[Told]:
         part = self.parts[partition]
-        records = accel.Records(
+        records = decoding.Records(
             self.data[partition],
             topic="t",
             partition=partition,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from asyncconsumer.testing.clock import run
+from asyncconsumer.testing.virtual_time import run
 
 SEEDS = range(200)
 Main = Callable[[list[str]], Coroutine[Any, Any, None]]

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from asyncconsumer.testing.clock import run, simulated
+from asyncconsumer.testing.virtual_time import run, simulated
 
 pytestmark = pytest.mark.fast
 

@@ -12,8 +12,8 @@ import pytest
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.config.classic import ASSIGNMENT_STRATEGIES
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.group.strategies import STRATEGIES
-from asyncconsumer.model import Address
+from asyncconsumer.group.zookeeper.strategies import STRATEGIES
+from asyncconsumer.types import Address
 
 pytestmark = pytest.mark.fast
 

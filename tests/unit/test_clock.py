@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.testing.clock import (
+from asyncconsumer.testing.virtual_time import (
     Deadlock,
     LeftoverTasks,
     SimLoop,
@@ -18,7 +18,7 @@ from asyncconsumer.testing.clock import (
     VirtualTimeout,
     run,
 )
-from asyncconsumer.testing.clock.failures import describe
+from asyncconsumer.testing.virtual_time.failures import describe
 from tests.unit.schedules import notes
 
 pytestmark = pytest.mark.fast

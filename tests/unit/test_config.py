@@ -8,7 +8,7 @@ from aiokafka.abc import AbstractTokenProvider
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import Address
+from asyncconsumer.types import Address
 
 pytestmark = pytest.mark.fast
 

@@ -9,10 +9,7 @@ import pytest
 from aiokafka.protocol.types import Int16, Int32
 
 from asyncconsumer.errors import ConfigError, UnsupportedBroker
-from asyncconsumer.model import Address, TopicPartition
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.cluster import HANDLERS, FakeCluster, Request, Told, handler
-from asyncconsumer.wire.messages import (
+from asyncconsumer.protocol.messages import (
     EARLIEST,
     LATEST,
     EpochAsked,
@@ -22,7 +19,10 @@ from asyncconsumer.wire.messages import (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
-from asyncconsumer.wire.tables import Api, Field, TableRequest
+from asyncconsumer.protocol.schema import Api, Field, TableRequest
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster, Request, Told, handler
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.types import Address, TopicPartition
 from tests.unit.fake_clients import T0, clients, now
 
 pytestmark = pytest.mark.fast

@@ -17,11 +17,11 @@ from asyncconsumer.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.model import Address
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.cluster import FakeCluster, State, Told
-from asyncconsumer.wire.messages import LATEST, MetadataRequest
+from asyncconsumer.protocol.messages import LATEST, MetadataRequest
+from asyncconsumer.testing.fake_kafka import FakeCluster, State, Told
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.types import Address
 from tests.unit.fake_clients import T0, client_of, clients, consumer_of, now, offsets, read
 
 pytestmark = pytest.mark.fast

@@ -8,12 +8,8 @@ from uuid import UUID
 import pytest_asyncio
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.net.brokers import Brokers
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.handles import KafkaCluster
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.messages import (
+from asyncconsumer.net.pool import Brokers
+from asyncconsumer.protocol.messages import (
     EARLIEST,
     FETCH,
     LATEST,
@@ -31,6 +27,10 @@ from asyncconsumer.wire.messages import (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
+from asyncconsumer.records import decoding
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.handles import KafkaCluster
+from asyncconsumer.types import TopicPartition
 from tests.helpers import delete_records, until
 from tests.unit.twin_clusters import MOMENT, Both, produce_batch
 
@@ -150,7 +150,7 @@ async def compare_followers(both: Both, name: str) -> None:
 
     async def caught_up() -> bool:
         raw = await both.send(0, 2, fetch(name, topic.topic_id, FetchPartition(0, 9, 10**6)), 13)
-        return accel.fetch_answer(raw.body, 13).partitions[0].high_watermark == 9
+        return decoding.fetch_answer(raw.body, 13).partitions[0].high_watermark == 9
 
     await until(caught_up)
     for version in FETCH.versions:

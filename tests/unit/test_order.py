@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.testing.clock import SimLoop, run
+from asyncconsumer.testing.virtual_time import SimLoop, run
 from tests.unit.schedules import SEEDS, logged, medley, noise, orders, with_noise
 
 pytestmark = pytest.mark.fast

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.testing.clock import Deadlock, Livelock, SimLoop, SimulationError, run
+from asyncconsumer.testing.virtual_time import Deadlock, Livelock, SimLoop, SimulationError, run
 from tests.unit.schedules import logged, medley, noise, orders
 
 pytestmark = pytest.mark.fast

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.testing.clock import SEED_VARIABLE, VirtualTimeout, simulated
+from asyncconsumer.testing.virtual_time import SEED_VARIABLE, VirtualTimeout, simulated
 from tests.unit.schedules import notes
 
 pytestmark = pytest.mark.fast
@@ -125,7 +125,7 @@ def test_limit_and_lag_are_passed_on() -> None:
 TESTS = """
 import asyncio
 import pytest
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.virtual_time import simulated
 
 @pytest.mark.parametrize("hours", [1, 2])
 @simulated(seeds=range(30))

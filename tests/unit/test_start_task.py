@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from asyncconsumer.aio.concurrency import each
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConnectFailed
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.tasks.many import each
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.tasks.start import start_task
+from asyncconsumer.net.pool import Brokers, Traffic
 from tests.net.fakes import K, Wire, metadata_answer
 
 EAGER: Any = getattr(asyncio, "eager_task_factory", None)  # since 3.12

@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from asyncconsumer.tasks.threads import DaemonThreads
+from asyncconsumer.aio.threads import DaemonThreads
 
 pytestmark = pytest.mark.fast
 
@@ -91,8 +91,8 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     ("module", "arguments", "close"),
     [
-        ("asyncconsumer.spark.sinks", "1", "end"),
-        ("asyncconsumer.work.threads", "'handler', 1", "close"),
+        ("asyncconsumer.spark.sinks.protocol", "1", "end"),
+        ("asyncconsumer.handlers.threads", "'handler', 1", "close"),
     ],
 )
 def test_a_process_ends_though_a_thread_hangs(module: str, arguments: str, close: str) -> None:

@@ -8,16 +8,9 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.protocol.api import Request
 
-from asyncconsumer.model import Address
-from asyncconsumer.net.brokers import Brokers, Traffic
 from asyncconsumer.net.connection import RawAnswer
-from asyncconsumer.testing.cluster import FakeCluster
-from asyncconsumer.testing.cluster.log import Batch
-from asyncconsumer.testing.cluster.state import Partition, Topic
-from asyncconsumer.testing.handles import KafkaCluster
-from asyncconsumer.wire import accel
-from asyncconsumer.wire.answers import PartitionAnswer
-from asyncconsumer.wire.messages import (
+from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.protocol.messages import (
     EARLIEST,
     FetchPartition,
     FetchRequest,
@@ -26,6 +19,13 @@ from asyncconsumer.wire.messages import (
     ListOffsetsRequest,
     MetadataRequest,
 )
+from asyncconsumer.records import decoding
+from asyncconsumer.records.fetch_response import PartitionAnswer
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.log import Batch
+from asyncconsumer.testing.fake_kafka.state import Partition, Topic
+from asyncconsumer.testing.handles import KafkaCluster
+from asyncconsumer.types import Address
 
 MOMENT = 1_700_000_000_000
 
@@ -109,7 +109,7 @@ class Both:
         found, ids = [], []
         for side in (0, 1):
             raw = await self.send(side, node, requests[side % len(requests)], version)
-            answer = accel.fetch_answer(raw.body, raw.version)
+            answer = decoding.fetch_answer(raw.body, raw.version)
             ids.append(answer.session_id)
             parts = [
                 {
@@ -159,7 +159,7 @@ class Both:
         request = FetchRequest(asked, max_wait_ms=0, min_bytes=0, max_bytes=10**6)
         while True:  # a new leader learns only by and by that all replicas have everything
             raw = await self.send(0, partition.leader, request, 13)
-            (part,) = accel.fetch_answer(raw.body, raw.version).partitions
+            (part,) = decoding.fetch_answer(raw.body, raw.version).partitions
             if part.high_watermark == end:
                 break
             await asyncio.sleep(0.02)

@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import ConsumerError, Record, TopicPartition
-from asyncconsumer.fetch.events import Events
-from asyncconsumer.outside import Outside
-from asyncconsumer.work.handler import Handler, Handling
-from asyncconsumer.work.lanes import Lanes
-from asyncconsumer.work.running import Around, Running
-from asyncconsumer.work.share import Share, size_of
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.events import Events
+from asyncconsumer.handlers.handler import Handler, Handling
+from asyncconsumer.handlers.partition_work import Share, size_of
+from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.runtime import Around, Running
 
 AROUND = Around(Outside(randomness=Random(1)), Events())
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -16,8 +16,8 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.handlers.commit_metadata import decode
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.work.metadata import decode
 from tests.helpers import until
 from tests.work.exactly_once import PROGRAMS
 from tests.work.member import Process

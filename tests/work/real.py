@@ -8,8 +8,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from asyncconsumer import ConsumerApp, TopicPartition
-from asyncconsumer.model import Offset
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.types import Offset
 from tests.consumer.members import admin_of
 from tests.consumer.real import QUICK
 from tests.helpers import by_protocol

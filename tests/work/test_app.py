@@ -23,9 +23,9 @@ from asyncconsumer import (
     Value,
 )
 from asyncconsumer.errors import HandlerFailed, NoBrokerAnswered
+from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import deserializer_of
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.record import Headers
 from tests.consumer.real import consumer
 from tests.helpers import until
 from tests.work.real import app, offsets, read, send

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from asyncconsumer import ConfigError, ConsumerApp, Key, Record, Value
+from asyncconsumer.handlers.arguments import arguments_of
+from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import deserializer_of
-from asyncconsumer.wire.record import Headers
-from asyncconsumer.work.arguments import arguments_of
 
 pytestmark = pytest.mark.fast
 

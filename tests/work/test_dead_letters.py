@@ -9,14 +9,15 @@ from typing import Any, Self
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from asyncconsumer import ClosedError, Record, TopicPartition, dead_letters
+from asyncconsumer import ClosedError, Record, TopicPartition
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
+from asyncconsumer.consumer import dead_letters
+from asyncconsumer.consumer.dead_letters import DeadLetters, Failure, told_of
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered, RecordTooLarge
-from asyncconsumer.model import Address
 from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
-from asyncconsumer.testing.clock import simulated
 from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Address
 from tests.consumer.members import admin_of
 from tests.helpers import until
 from tests.work.real import app, offsets, read, send

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from asyncconsumer import GivenUp, Rebalanced, Record, Retried, Retry, TopicPartition
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.virtual_time import simulated
 from tests.work.world import app, cluster_of, until
 
 pytestmark = pytest.mark.fast

@@ -8,20 +8,20 @@ from typing import Annotated, Any
 import pytest
 
 from asyncconsumer import ConfigError, Record
-from asyncconsumer.dead_letters import Failure
+from asyncconsumer.consumer.dead_letters import Failure
 from asyncconsumer.errors import (
     DeserializationFailed,
     HandlerFailed,
     HandlerTimedOut,
     RegistryUnavailable,
 )
+from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.draining import drain
+from asyncconsumer.handlers.handler import Handler, Handling
+from asyncconsumer.handlers.retry import Retry
+from asyncconsumer.handlers.runtime import Running
 from asyncconsumer.serdes import deserializer_of
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.work.batches import Batch
-from asyncconsumer.work.draining import drain
-from asyncconsumer.work.handler import Handler, Handling
-from asyncconsumer.work.retry import Retry
-from asyncconsumer.work.running import Running
+from asyncconsumer.testing.virtual_time import simulated
 from tests.work.fakes import AROUND, A, B, Bench, bench, record, settle, submit
 
 pytestmark = pytest.mark.fast

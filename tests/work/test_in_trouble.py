@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
+from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.dead_letters import DeadLetters, Failure, told_of
+from asyncconsumer.consumer.dead_letters import DeadLetters, Failure, told_of
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.errors import OffsetMetadataTooLarge
-from asyncconsumer.fetch.events import Events
+from asyncconsumer.events import Events
 from asyncconsumer.group.subscription import Pattern
-from asyncconsumer.model import Offset
-from asyncconsumer.outside import Outside
-from asyncconsumer.tasks.scope import Scope
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.work.handler import Handler, Handling
-from asyncconsumer.work.metadata import decode
-from asyncconsumer.work.running import Around, Running
+from asyncconsumer.handlers.commit_metadata import decode
+from asyncconsumer.handlers.handler import Handler, Handling
+from asyncconsumer.handlers.runtime import Around, Running
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Offset
 from tests.work.fakes import submit
 from tests.work.world import app, until
 

@@ -3,7 +3,7 @@
 import pytest
 
 from asyncconsumer import ConsumerApp, Record
-from asyncconsumer.testing.clock import simulated
+from asyncconsumer.testing.virtual_time import simulated
 from tests.group.test_seeds import world
 from tests.helpers import until
 from tests.work.test_dead_letters import producers

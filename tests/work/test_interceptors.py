@@ -7,9 +7,9 @@ import pytest
 
 from asyncconsumer import Interceptor, Record, TopicPartition
 from asyncconsumer.consumer.interceptors import Interceptors
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.work.batches import Batch
-from asyncconsumer.work.stream import on_consume
+from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.stream import on_consume
+from asyncconsumer.testing.virtual_time import simulated
 from tests.work.world import app, cluster_of, until
 
 pytestmark = pytest.mark.fast

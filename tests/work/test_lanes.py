@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from asyncconsumer.errors import HandlerCancelled, HandlerFailed
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.work.batches import Batch
-from asyncconsumer.work.draining import drain
-from asyncconsumer.work.share import State
+from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.draining import drain
+from asyncconsumer.handlers.partition_work import State
+from asyncconsumer.testing.virtual_time import simulated
 from tests.work.fakes import A, B, bench, record, settle, submit
 
 pytestmark = pytest.mark.fast

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncconsumer.model import Offset
-from asyncconsumer.wire.messages import EARLIEST
-from asyncconsumer.work.ledger import Ledger
-from asyncconsumer.work.metadata import encode
+from asyncconsumer.handlers.commit_metadata import encode
+from asyncconsumer.handlers.ledger import Ledger
+from asyncconsumer.protocol.messages import EARLIEST
+from asyncconsumer.types import Offset
 
 pytestmark = pytest.mark.fast
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncconsumer.work.metadata import LONGEST, decode, encode, merged
+from asyncconsumer.handlers.commit_metadata import LONGEST, decode, encode, merged
 
 pytestmark = pytest.mark.fast
 

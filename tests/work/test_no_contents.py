@@ -10,8 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from asyncconsumer import ConsumerApp, Record, Retry
-from asyncconsumer.dead_letters import Failure, told_of
-from asyncconsumer.embedding.pages import page
+from asyncconsumer.consumer.dead_letters import Failure, told_of
 from asyncconsumer.errors import (
     ConsumerError,
     DeserializationFailed,
@@ -20,9 +19,10 @@ from asyncconsumer.errors import (
     brief,
 )
 from asyncconsumer.serdes import deserializer_of, int64
-from asyncconsumer.serdes.framed import Framed
 from asyncconsumer.serdes.protobuf import message_path
-from asyncconsumer.testing.clock import run
+from asyncconsumer.serdes.wire_format import Framed
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.web.pages import page
 from tests.work.test_dead_letters import producers
 from tests.work.world import app, cluster_of, until
 

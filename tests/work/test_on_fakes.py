@@ -9,14 +9,14 @@ import pytest
 
 from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
 from asyncconsumer.errors import CorruptRecords, HandlerFailed
-from asyncconsumer.model import Offset
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.cluster import Told
-from asyncconsumer.work import ledger as ledger_module
-from asyncconsumer.work.ledger import Ledger
-from asyncconsumer.work.metadata import Ranges, encode
-from asyncconsumer.work.share import Item, Share
-from asyncconsumer.work.workers import Workers
+from asyncconsumer.handlers import ledger as ledger_module
+from asyncconsumer.handlers.commit_metadata import Ranges, encode
+from asyncconsumer.handlers.ledger import Ledger
+from asyncconsumer.handlers.partition_work import Item, Share
+from asyncconsumer.handlers.workers import Workers
+from asyncconsumer.testing.fake_kafka import Told
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.types import Offset
 from tests.consumer.test_given_up import damage
 from tests.playing import Bug, must_find, play
 from tests.work.world import app, cluster_of, run_schedule, until

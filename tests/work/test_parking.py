@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry, TopicPartition
-from asyncconsumer.dead_letters import Failure, Foreign, original, told_of
+from asyncconsumer.consumer.dead_letters import Failure, Foreign, original, told_of
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.helpers import until
 from tests.work.real import app, offsets, read

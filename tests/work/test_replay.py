@@ -10,8 +10,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, TopicPartition
+from asyncconsumer.handlers.replay import Kind, Replayed, replay
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.work.replay import Kind, Replayed, replay
 from tests.helpers import until
 from tests.work.real import app, read, send
 

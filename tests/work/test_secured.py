@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConsumerApp, Record, Retry
+from asyncconsumer.handlers.replay import replay
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import SASL_OAUTH, SASL_PLAIN, SASL_SCRAM, Kafka, Listener
-from asyncconsumer.work.replay import replay
 from tests.consumer.real import QUICK
 from tests.helpers import until
 from tests.net.test_opening import KnownToken, forms

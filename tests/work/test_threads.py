@@ -11,9 +11,9 @@ import pytest
 
 from asyncconsumer import Record
 from asyncconsumer.errors import HandlerTimedOut
-from asyncconsumer.work.arguments import Argument
-from asyncconsumer.work.calling import Call, caller
-from asyncconsumer.work.threads import Threads
+from asyncconsumer.handlers.arguments import Argument
+from asyncconsumer.handlers.invoke import Call, caller
+from asyncconsumer.handlers.threads import Threads
 from tests.work.fakes import record
 
 pytestmark = pytest.mark.fast

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry
-from asyncconsumer.testing.clock import run, simulated
+from asyncconsumer.testing.virtual_time import run, simulated
 from tests.work.test_dead_letters import producers
 from tests.work.world import app, cluster_of, until
 

@@ -12,12 +12,12 @@ import pytest
 from opentelemetry import trace
 
 from asyncconsumer import Batch, ConfigError, ConsumerApp, Record
-from asyncconsumer.fetch.events import Events
-from asyncconsumer.outside import Outside
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.events import Events
+from asyncconsumer.handlers.handler import Handler, Handling
+from asyncconsumer.handlers.runtime import Around, Running
 from asyncconsumer.serdes import deserializer_of
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.work.handler import Handler, Handling
-from asyncconsumer.work.running import Around, Running
+from asyncconsumer.testing.virtual_time import simulated
 from tests.work.fakes import A, settle, submit
 
 pytestmark = pytest.mark.fast

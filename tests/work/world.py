@@ -9,13 +9,13 @@ from typing import Any
 
 from asyncconsumer import ConsumerApp, Record, TopicPartition
 from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.consumer.environment import Outside
 from asyncconsumer.errors import ConnectFailed, ConnectionLost, NoBrokerAnswered
-from asyncconsumer.model import Address
-from asyncconsumer.net.brokers import Opener
+from asyncconsumer.handlers.commit_metadata import decode
 from asyncconsumer.net.connection import Connection
-from asyncconsumer.outside import Outside
-from asyncconsumer.testing.cluster.groups import GroupCluster
-from asyncconsumer.work.metadata import decode
+from asyncconsumer.net.pool import Opener
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.types import Address
 from tests.helpers import by_protocol
 
 

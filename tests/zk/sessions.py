@@ -10,7 +10,7 @@ from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.testing.handles import ZooKeeperHandle
 from asyncconsumer.testing.proxy import TcpProxy
 from asyncconsumer.testing.servers.ports import HOST
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 LONG = 60_000  # a session timeout whose thirds no test waits for: what must be noticed at once
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncconsumer.errors import BadVersion, TransactionFailed
-from asyncconsumer.zk import calls
-from asyncconsumer.zk.calls import Check, Create, Operation, Stat, read_children
+from asyncconsumer.zookeeper import requests
+from asyncconsumer.zookeeper.requests import Check, Create, Operation, Stat, read_children
 
 pytestmark = pytest.mark.fast
 
@@ -50,8 +50,14 @@ def test_children_that_make_no_sense_are_refused(data: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_an_answer_or_a_typed_refusal(data: bytes) -> None:
-    both = calls.transaction([calls.check("/a", 1), calls.set_data("/b", None)])
-    for call in (calls.get("/"), calls.exists("/"), calls.children("/"), calls.sync("/"), both):
+    both = requests.transaction([requests.check("/a", 1), requests.set_data("/b", None)])
+    for call in (
+        requests.get("/"),
+        requests.exists("/"),
+        requests.children("/"),
+        requests.sync("/"),
+        both,
+    ):
         with suppress(ValueError, struct.error, TransactionFailed):
             call.read(memoryview(data))
 
@@ -59,7 +65,7 @@ def test_any_bytes_give_an_answer_or_a_typed_refusal(data: bytes) -> None:
 def test_a_stat_is_read_as_aiozk_reads_it() -> None:
     data = struct.pack(">qqqqiiiqiiq", *range(1, 12))
     theirs = protocol.ExistsResponse.deserialize(data).stat
-    ours = calls.exists("/").read(memoryview(data))
+    ours = requests.exists("/").read(memoryview(data))
     assert ours == Stat(*range(1, 12))
     assert ours.ephemeral_owner == theirs.ephemeral_owner
     assert ours.children_count == theirs.num_children
@@ -67,9 +73,9 @@ def test_a_stat_is_read_as_aiozk_reads_it() -> None:
 
 def test_the_operation_at_fault_is_named() -> None:
     operations: list[Operation] = [Create("/a"), Check("/b", 3), Create("/c")]
-    parts = [calls.operation(one, one.path, calls.WORLD) for one in operations]
+    parts = [requests.operation(one, one.path, requests.WORLD) for one in operations]
     data = b"".join(struct.pack(">i?ii", -1, False, code, code) for code in (0, -103, -2))
     with pytest.raises(TransactionFailed, match="operation 1 on /b") as caught:
-        calls.transaction(parts).read(memoryview(data))
+        requests.transaction(parts).read(memoryview(data))
     assert isinstance(caught.value.__cause__, BadVersion)
-    assert calls.transaction([]).path == "/"
+    assert requests.transaction([]).path == "/"

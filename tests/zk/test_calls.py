@@ -18,7 +18,7 @@ from asyncconsumer.errors import (
     ZooKeeperError,
 )
 from asyncconsumer.testing.handles import ZooKeeperHandle
-from asyncconsumer.zk.calls import Check, Create, Delete, SetData
+from asyncconsumer.zookeeper.requests import Check, Create, Delete, SetData
 from tests.zk.sessions import session
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import Address
+from asyncconsumer.types import Address
 
 pytestmark = pytest.mark.fast
 

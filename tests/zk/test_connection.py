@@ -11,13 +11,13 @@ from aiozk import protocol
 
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import AuthFailed, ClosedError, ConnectionLoss, NoNode, ServerUnusable
-from asyncconsumer.model import Address
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.zk import calls
-from asyncconsumer.zk.calls import Call, Event
-from asyncconsumer.zk.connection import Connection
-from asyncconsumer.zk.line import Hello, Receiver, SocketLine, Welcome
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Address
+from asyncconsumer.zookeeper import requests
+from asyncconsumer.zookeeper.connection import Connection
+from asyncconsumer.zookeeper.requests import Call, Event
+from asyncconsumer.zookeeper.session import ZooKeeperSession
+from asyncconsumer.zookeeper.transport import Hello, Receiver, SocketLine, Welcome
 
 pytestmark = pytest.mark.fast
 
@@ -85,7 +85,7 @@ def a_path(text: str) -> bytes:
 async def test_answers_find_their_calls() -> None:
     script = Script()
     connection = connected(script)
-    first, second, third = (connection.send(calls.sync(f"/{n}")) for n in range(3))
+    first, second, third = (connection.send(requests.sync(f"/{n}")) for n in range(3))
     script.answer(1, a_path("/0"))
     assert first.result() == "/0"
     second.cancel()
@@ -107,7 +107,7 @@ async def test_pings_go_out_only_while_nothing_else_does() -> None:
     assert all(1.9 < later - sooner < 2.1 for sooner, later in pairwise(times))
     script.sent.clear()
     for xid in range(1, 31):
-        answer = connection.send(calls.sync("/"))
+        answer = connection.send(requests.sync("/"))
         script.answer(xid, a_path("/"))
         await answer
         await asyncio.sleep(1)
@@ -120,13 +120,13 @@ async def test_a_silent_server_is_given_up_after_two_thirds() -> None:
     script = Script()
     script.answers_pings = False
     connection = connected(script)
-    call = connection.send(calls.get("/n"))
+    call = connection.send(requests.get("/n"))
     with pytest.raises(ConnectionLoss, match=r"/n: zk:2181: nothing heard for 4\.0 s"):
         await call
     assert 3.99 < now() < 4.01
     assert isinstance(connection.ending, ServerUnusable)
     with pytest.raises(ConnectionLoss) as caught:
-        connection.send(calls.get("/n"))
+        connection.send(requests.get("/n"))
     assert not caught.value.maybe_applied
 
 
@@ -134,7 +134,7 @@ async def test_a_silent_server_is_given_up_after_two_thirds() -> None:
 async def test_a_server_that_pings_but_does_not_answer_is_given_up() -> None:
     connection = connected(Script())
     with pytest.raises(ConnectionLoss, match="no answer to GetData in 6"):
-        await connection.send(calls.get("/n"))
+        await connection.send(requests.get("/n"))
     assert now() < 6.1
 
 
@@ -142,7 +142,7 @@ async def test_a_server_that_pings_but_does_not_answer_is_given_up() -> None:
 async def test_every_pending_call_has_failed_before_the_end_is_told() -> None:
     script = Script()
     connection = connected(script)
-    answers = [connection.send(calls.get(f"/{n}")) for n in range(50)]
+    answers = [connection.send(requests.get(f"/{n}")) for n in range(50)]
     done: list[bool] = []
 
     def ended(connection: Connection) -> None:
@@ -172,7 +172,7 @@ def test_an_answer_that_makes_no_sense_ends_the_connection(
     async def scenario() -> None:
         script = Script()
         connection = connected(script)
-        answer = connection.send(calls.get("/n"))
+        answer = connection.send(requests.get("/n"))
         script.answer(xid, body)
         assert words in str(connection.ending)
         with pytest.raises(ConnectionLoss):
@@ -187,7 +187,7 @@ def test_a_session_that_is_over_ends_the_connection(code: int) -> None:
     async def scenario() -> None:
         script = Script()
         connection = connected(script)
-        answer = connection.send(calls.get("/n"))
+        answer = connection.send(requests.get("/n"))
         script.answer(1, error=code)
         assert connection.ending is not None
         assert answer.exception() is not None
@@ -237,7 +237,7 @@ async def test_calls_of_one_turn_go_out_together_and_in_order() -> None:
     line.connection_made(wire)
     receive(line, WELCOME)
     connection = Connection(ZK, line, script, now(), 0)
-    answers = [connection.send(calls.sync(f"/{n}")) for n in range(3)]
+    answers = [connection.send(requests.sync(f"/{n}")) for n in range(3)]
     await asyncio.sleep(0)
     assert len(wire.written) == 1
     for xid in range(1, 4):
@@ -265,7 +265,7 @@ async def test_numbers_of_requests_begin_again() -> None:
     connection = connected(script)
     connection._xid = 2**31 - 2
     for xid in (2**31 - 1, 1, 2):
-        answer = connection.send(calls.sync("/"))
+        answer = connection.send(requests.sync("/"))
         script.answer(xid, a_path("/"))
         await answer
     assert script.xids() == [2**31 - 1, 1, 2]

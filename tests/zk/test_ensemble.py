@@ -15,7 +15,7 @@ from asyncconsumer.testing.fixtures import RUNNING_SERVERS
 from asyncconsumer.testing.servers import ZooKeeper
 from asyncconsumer.testing.servers.process import together
 from asyncconsumer.testing.servers.zookeeper import ZooKeeperNode
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.helpers import until
 
 

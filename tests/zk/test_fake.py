@@ -11,13 +11,13 @@ from aiozk.protocol.request import Request
 
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError, TransactionFailed, ZooKeeperError
-from asyncconsumer.testing.clock import run, simulated
+from asyncconsumer.testing.fake_zookeeper import FakeClient, FakeZooKeeper, Fate
 from asyncconsumer.testing.handles import ZooKeeperHandle
-from asyncconsumer.testing.zookeeper import FakeClient, FakeZooKeeper, Fate
-from asyncconsumer.zk import calls
-from asyncconsumer.zk.calls import Check, Create, Delete, Node, SetData, Stat
-from asyncconsumer.zk.session import ZooKeeperSession
-from asyncconsumer.zk.watch import Watch
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.zookeeper import requests
+from asyncconsumer.zookeeper.requests import Check, Create, Delete, Node, SetData, Stat
+from asyncconsumer.zookeeper.session import ZooKeeperSession
+from asyncconsumer.zookeeper.watch import Watch
 from tests.zk.sessions import session
 
 
@@ -198,7 +198,7 @@ async def test_changes_by_hand_are_seen() -> None:
     async with fake_session(fake) as zk:
         with zk.watch_data("/n") as watch:
             await watch.read()
-            fake.apply(calls.create("/n", b"x", acl=calls.WORLD).request)
+            fake.apply(requests.create("/n", b"x", acl=requests.WORLD).request)
             await watch.changed.wait()
         assert zk.requests == fake.operations == 2
 

@@ -12,7 +12,7 @@ from asyncconsumer.errors import ClosedError, ConnectionLoss, NoZooKeeper, Sessi
 from asyncconsumer.testing.handles import ZooKeeperHandle
 from asyncconsumer.testing.proxy import Frame, TcpProxy, Verdict, zookeeper_opcode
 from asyncconsumer.testing.servers.ports import HOST
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.helpers import until
 from tests.zk.sessions import LONG, proxied, session
 

@@ -3,9 +3,9 @@
 import pytest
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.zk import paths
-from asyncconsumer.zk.paths import GroupPaths
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.zookeeper import paths
+from asyncconsumer.zookeeper.paths import GroupPaths
 
 pytestmark = pytest.mark.fast
 

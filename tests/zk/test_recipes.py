@@ -9,8 +9,8 @@ from aiozk.protocol import WORLD_READABLE
 from asyncconsumer.errors import ConnectionLoss, NoAuth, NodeExists, NoNode, SessionExpired
 from asyncconsumer.testing.handles import ZooKeeperHandle
 from asyncconsumer.testing.proxy import Frame, TcpProxy, Verdict, zookeeper_opcode
-from asyncconsumer.zk.calls import CREATOR_ALL
-from asyncconsumer.zk.recipes import create_ephemeral_owned, delete_if_there, ensure_path
+from asyncconsumer.zookeeper.recipes import create_ephemeral_owned, delete_if_there, ensure_path
+from asyncconsumer.zookeeper.requests import CREATOR_ALL
 from tests.zk.sessions import proxied, session
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from asyncconsumer.errors import BadZnode
-from asyncconsumer.model import Address
 from asyncconsumer.testing.handles import KafkaWithZooKeeper, ZooKeeperHandle
-from asyncconsumer.zk.recipes import ensure_path
-from asyncconsumer.zk.registry import (
+from asyncconsumer.types import Address
+from asyncconsumer.zookeeper.recipes import ensure_path
+from asyncconsumer.zookeeper.registry import (
     Broker,
     Endpoint,
     parse_broker,

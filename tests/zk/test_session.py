@@ -18,16 +18,16 @@ from asyncconsumer.errors import (
     SessionExpired,
     ZooKeeperError,
 )
-from asyncconsumer.model import Address
-from asyncconsumer.testing.clock import run, simulated
-from asyncconsumer.testing.zookeeper import FakeClient, FakeLine, FakeZooKeeper, Fate
-from asyncconsumer.zk.line import Hello
-from asyncconsumer.zk.recipes import (
+from asyncconsumer.testing.fake_zookeeper import FakeClient, FakeLine, FakeZooKeeper, Fate
+from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer.types import Address
+from asyncconsumer.zookeeper.recipes import (
     create_ephemeral_owned,
     delete_ephemeral_owned,
     delete_if_there,
 )
-from asyncconsumer.zk.session import ZooKeeperSession
+from asyncconsumer.zookeeper.session import ZooKeeperSession
+from asyncconsumer.zookeeper.transport import Hello
 from tests.zk.test_fake import fake_session
 
 pytestmark = pytest.mark.fast

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from asyncconsumer.errors import ConnectionLoss
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.testing.zookeeper import FakeZooKeeper
+from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
+from asyncconsumer.testing.virtual_time import simulated
 from tests.zk.test_fake import fake_session
 
 if TYPE_CHECKING:
-    from asyncconsumer.zk.watch import Watch
+    from asyncconsumer.zookeeper.watch import Watch
 
 pytestmark = pytest.mark.fast
 

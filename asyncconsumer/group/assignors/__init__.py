@@ -4,8 +4,8 @@ Assignments are those of the Java client's assignors, to the last partition, so 
 who leads a group. `assign` is pure; orders that Java leaves to its HashMaps are kept.
 """
 
-from asyncconsumer.group.assignors.by_range import RangeAssignor
 from asyncconsumer.group.assignors.protocol import Assignment, Assignor, Racks, Subscription
+from asyncconsumer.group.assignors.range import RangeAssignor
 from asyncconsumer.group.assignors.round_robin import RoundRobinAssignor
 from asyncconsumer.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 

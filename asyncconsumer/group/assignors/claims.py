@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from asyncconsumer.group.assignors.protocol import Subscription
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.java import hash_order
+from asyncconsumer.protocol.java_hash import hash_order
+from asyncconsumer.types import TopicPartition
 
 
 class Memory(NamedTuple):

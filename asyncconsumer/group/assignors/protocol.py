@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.consumer_protocol import ConsumerProtocolSubscription
-from asyncconsumer.wire.java import hash_order, utf16
+from asyncconsumer.protocol.java_hash import hash_order, utf16
+from asyncconsumer.protocol.subscription_codec import ConsumerProtocolSubscription
+from asyncconsumer.types import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
 """The partitions of each member, by member id. Every member is in it."""

@@ -11,8 +11,8 @@ from asyncconsumer.group.assignors.protocol import (
     existing,
     in_order,
 )
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.java import utf16
+from asyncconsumer.protocol.java_hash import utf16
+from asyncconsumer.types import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):

@@ -4,9 +4,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 from asyncconsumer.errors import MalformedConsumerProtocol
-from asyncconsumer.group.assignors.alike import divide_alike
 from asyncconsumer.group.assignors.claims import Claims, Memory, settled
-from asyncconsumer.group.assignors.nearness import NOWHERE, Nearness
 from asyncconsumer.group.assignors.protocol import (
     Assignment,
     Assignor,
@@ -15,13 +13,15 @@ from asyncconsumer.group.assignors.protocol import (
     existing,
     readers,
 )
-from asyncconsumer.group.assignors.uneven import divide_uneven
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.consumer_protocol import (
+from asyncconsumer.group.assignors.racks import NOWHERE, Nearness
+from asyncconsumer.group.assignors.sticky_general import divide_uneven
+from asyncconsumer.group.assignors.sticky_uniform import divide_alike
+from asyncconsumer.protocol.subscription_codec import (
     NO_GENERATION,
     CooperativeStickyUserData,
     StickyUserData,
 )
+from asyncconsumer.types import TopicPartition
 
 
 class _Sticky(Assignor):

@@ -6,9 +6,9 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 
-from asyncconsumer.tasks.start import start_task
+from asyncconsumer.aio.start_task import start_task
+from asyncconsumer.testing.proxy.direction import Line
 from asyncconsumer.testing.proxy.faults import CHUNK, Ending
-from asyncconsumer.testing.proxy.line import Line
 from asyncconsumer.testing.proxy.pipe import Ended, Pipe, ReceiverGone
 
 _NO_LINGER = struct.pack("ii", 1, 0)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.testing.proxy.direction import Line
 from asyncconsumer.testing.proxy.faults import CHUNK, Ending, Faults, Frame, Truncation, Verdict
 from asyncconsumer.testing.proxy.frames import FrameFinder, Piece
-from asyncconsumer.testing.proxy.intake import Intake
-from asyncconsumer.testing.proxy.line import Line
+from asyncconsumer.testing.proxy.socket_reader import Intake
 
 WINDOW = 4 * 2**20
 """A pipe stops reading when it holds so many bytes; then the sender's own TCP fills up and blocks.

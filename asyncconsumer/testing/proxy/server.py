@@ -9,12 +9,12 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.errors import ClosedError, ConfigError
-from asyncconsumer.tasks.start import start_task
 from asyncconsumer.testing.proxy.connection import Connection
-from asyncconsumer.testing.proxy.door import Door
+from asyncconsumer.testing.proxy.direction import Line, News
 from asyncconsumer.testing.proxy.faults import Direction, Ending, Faults, FrameHook, Truncation
-from asyncconsumer.testing.proxy.line import Line, News
+from asyncconsumer.testing.proxy.listener import Door
 from asyncconsumer.testing.proxy.pipe import Ended
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.model import TopicPartition
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.kafka import Kafka
 from asyncconsumer.testing.servers.member import (
@@ -23,6 +22,7 @@ from asyncconsumer.testing.servers.member import (
     Told,
     of_record,
 )
+from asyncconsumer.types import TopicPartition
 
 # not Kafka's: a test does not wait 45 s for the session of a member that died, which is as short
 # as brokers allow, nor five minutes for a new topic to be seen

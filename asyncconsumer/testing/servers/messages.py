@@ -7,7 +7,7 @@ from typing import Final
 
 from aiokafka.protocol.types import Int8, Int16, Int32
 
-from asyncconsumer.wire.tables import Api, Blob, Field, Many, TableRequest, Text
+from asyncconsumer.protocol.schema import Api, Blob, Field, Many, TableRequest, Text
 
 _TIMEOUT_MS: Final = 30_000
 _SCRAM_ITERATIONS: Final = 4096

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from asyncconsumer.tasks.start import start_task
+from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.testing.servers import guard
 from asyncconsumer.testing.servers.errors import ServerError, StartFailed
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.group.assign import part_of
-from asyncconsumer.model import TopicPartition
+from asyncconsumer.group.zookeeper.assignors import part_of
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.classic import ClassicMember, fetch
 from asyncconsumer.testing.servers.member import (
@@ -24,6 +23,7 @@ from asyncconsumer.testing.servers.member import (
     of_record,
 )
 from asyncconsumer.testing.servers.scala_console import ScalaConsole
+from asyncconsumer.types import TopicPartition
 
 PATTERNS: Final = ("static", "white_list", "black_list")
 

@@ -4,10 +4,10 @@ from types import ModuleType
 
 import pytest
 
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 
 
-@pytest.fixture(params=accel.available())
+@pytest.fixture(params=decoding.available())
 def decoder(request: pytest.FixtureRequest) -> ModuleType:
-    _, module = accel.load(request.param)
+    _, module = decoding.load(request.param)
     return module

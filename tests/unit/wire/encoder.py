@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import cramjam
 
-from asyncconsumer.wire.checksum import crc32c
+from asyncconsumer.records.checksum import crc32c
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

@@ -3,8 +3,8 @@ from types import FrameType, ModuleType
 
 import pytest
 
-from asyncconsumer.wire import accel, records
-from asyncconsumer.wire.accel import PureDecoderWarning
+from asyncconsumer.records import _pure, decoding
+from asyncconsumer.records.decoding import PureDecoderWarning
 from tests.unit.wire.encoder import batch, rows
 from tests.unit.wire.test_records import read
 
@@ -12,32 +12,32 @@ pytestmark = pytest.mark.fast
 
 
 def test_every_decoder_has_the_names_of_the_reference(decoder: ModuleType) -> None:
-    for name in records.__all__:
+    for name in _pure.__all__:
         assert hasattr(decoder, name)
-        assert getattr(accel, name) is getattr(accel.decoder, name)
+        assert getattr(decoding, name) is getattr(decoding.decoder, name)
 
 
 def test_both_decoders_are_here_where_the_tests_run() -> None:
-    assert accel.available() == ["compiled", "pure"]
+    assert decoding.available() == ["compiled", "pure"]
 
 
 def test_a_decoder_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ImportError, match="no such decoder"):
-        accel.load("quantum")
+        decoding.load("quantum")
 
 
 def test_a_missing_compiled_decoder_is_said_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "asyncconsumer.wire._records", None)
+    monkeypatch.setitem(sys.modules, "asyncconsumer.records._records", None)
     with pytest.warns(PureDecoderWarning, match="many times slower"):
-        name, module = accel.load(None)
-    assert (name, module) == ("pure", records)
+        name, module = decoding.load(None)
+    assert (name, module) == ("pure", _pure)
     with pytest.raises(ImportError):
-        accel.load("compiled")
+        decoding.load("compiled")
 
 
 def test_whoever_reads_while_another_thread_inflates_is_refused() -> None:
     """Seen from inside: while `inflate` runs, other threads may."""
-    _, compiled = accel.load("compiled")
+    _, compiled = decoding.load("compiled")
     found = read(compiled, batch(rows(3), codec=4))
     refused = []
 

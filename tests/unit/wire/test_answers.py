@@ -13,7 +13,7 @@ from tests.unit.wire.encoder import batch, rows, unsigned_varint
 from tests.unit.wire.test_twins import TWINS
 
 if TYPE_CHECKING:
-    from asyncconsumer.wire.records import FetchAnswer
+    from asyncconsumer.records._pure import FetchAnswer
 
 pytestmark = pytest.mark.fast
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 from tests.unit.wire.encoder import Row, batch, compress, message, rows, wrapper
 from tests.unit.wire.test_records import read
 
@@ -157,9 +157,9 @@ def test_a_bomb_takes_no_more_than_the_cap(decoder: ModuleType, codec: int) -> N
 
 CYCLES_WITH_MEMORYVIEWS = """
 import gc, sys
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 from tests.unit.wire.encoder import batch, rows
-_, decoder = accel.load(sys.argv[1])
+_, decoder = decoding.load(sys.argv[1])
 buffer = bytearray(batch(rows(5)))
 gc.collect()
 gc.disable()
@@ -175,7 +175,7 @@ buffer.append(0)  # raises while anybody holds it
 """
 
 
-@pytest.mark.parametrize("name", accel.available())
+@pytest.mark.parametrize("name", decoding.available())
 def test_a_cycle_with_the_memoryview_that_is_read_is_collected(name: str) -> None:
     """In a process of its own: what fails here crashes."""
     command = [sys.executable, "-c", CYCLES_WITH_MEMORYVIEWS, name]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from asyncconsumer.errors import ConfigError, CorruptRecords
-from asyncconsumer.wire import columns
-from asyncconsumer.wire.accel import IMPLEMENTATIONS
-from asyncconsumer.wire.columns import COLUMNS, schema_of, to_arrow
+from asyncconsumer.records import arrow
+from asyncconsumer.records.arrow import COLUMNS, schema_of, to_arrow
+from asyncconsumer.records.decoding import IMPLEMENTATIONS
 from tests.unit.wire.encoder import Row, batch, compress, message, rows, wrapper
 from tests.unit.wire.test_buffers import is_held
 from tests.unit.wire.test_records import read
@@ -181,13 +181,13 @@ def test_many_bodies_that_inflate_to_much_are_not_in_memory_together(
 def test_a_batch_has_no_more_rows_than_its_columns_can_bear(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "MOST_ROWS", 4)
+    monkeypatch.setattr(arrow, "MOST_ROWS", 4)
     for max_rows in (None, 5, 10**9):
         found, sizes = read(decoder, batch(rows(10))), []
         while (table := to_arrow(found, max_rows=max_rows)) is not None:
             sizes.append(table.num_rows)
         assert sizes == [4, 4, 2]
-    assert columns._repeated("t" * 249, columns.MOST_ROWS).validate(full=True) is None
+    assert arrow._repeated("t" * 249, arrow.MOST_ROWS).validate(full=True) is None
 
 
 @pytest.mark.parametrize("copy", [True, False])
@@ -266,13 +266,13 @@ def test_asking_for_what_is_not_there_is_refused(decoder: ModuleType) -> None:
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns._pyarrow.cache_clear()
+    arrow._pyarrow.cache_clear()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"asyncconsumer\[arrow\]"):
-        columns._pyarrow()
+        arrow._pyarrow()
     monkeypatch.undo()
-    columns._pyarrow.cache_clear()
-    assert columns._pyarrow() is pa
+    arrow._pyarrow.cache_clear()
+    assert arrow._pyarrow() is pa
 
 
 def test_the_columns_are_the_fields_of_a_record(decoder: ModuleType) -> None:

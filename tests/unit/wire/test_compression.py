@@ -7,8 +7,8 @@ from types import ModuleType
 import cramjam
 import pytest
 
-from asyncconsumer.wire import accel, compression
-from asyncconsumer.wire.compression import BadCompression, inflate
+from asyncconsumer.records import compression, decoding
+from asyncconsumer.records.compression import BadCompression, inflate
 from tests.unit.wire.encoder import batch, compress, message, rows, wrapper, xerial
 
 pytestmark = pytest.mark.fast
@@ -171,7 +171,7 @@ def test_running_out_of_memory_while_inflating_loses_no_record(
 
 def test_running_out_of_memory_for_a_record_does_not_lose_it() -> None:
     hooks = pytest.importorskip("_testcapi")
-    _, decoder = accel.load("compiled")
+    _, decoder = decoding.load("compiled")
     found = decoder.Records(batch(rows(3, size=3000)), topic="t", partition=0)
     next(found)
 

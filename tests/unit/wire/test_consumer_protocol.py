@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncconsumer.errors import ConfigError, MalformedConsumerProtocol
-from asyncconsumer.model import TopicPartition
-from asyncconsumer.wire.consumer_protocol import (
+from asyncconsumer.protocol.subscription_codec import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     CooperativeStickyUserData,
     StickyUserData,
 )
+from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 from tests.unit.wire.encoder import batch, control, message, rows, wrapper
 from tests.unit.wire.test_twins import ENTRIES, TWINS
 
@@ -53,7 +53,7 @@ def test_the_twins_agree_on_spoiled_headers(noise: bytes, draw: st.DataObject) -
 
 
 def test_both_decoders_are_tested() -> None:
-    assert len(TWINS) == len(accel.available())
+    assert len(TWINS) == len(decoding.available())
 
 
 def test_it_tells_the_leader_epoch_of_the_last_whole_batch(decoder: ModuleType) -> None:

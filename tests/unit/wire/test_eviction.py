@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.chunks import bodies
-from asyncconsumer.chunks.bodies import BodyCache
+from asyncconsumer.buffer import body_cache
+from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.errors import CorruptRecords
 from tests.unit.wire.encoder import batch, compress, control, message, record, rows, wrapper
 
@@ -73,7 +73,7 @@ def seen(found: Any) -> tuple[object, ...]:
 def test_evicted_at_every_record(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, window: int
 ) -> None:
-    monkeypatch.setattr(bodies, "_LEAST_WINDOW", window)
+    monkeypatch.setattr(body_cache, "_LEAST_WINDOW", window)
     data, options = SETS[name]
     expected = list(map(seen, decoder.Records(data, topic="t", partition=0, **options)))
     cache = BodyCache(1)
@@ -100,7 +100,7 @@ def test_evicted_while_rows_and_records_are_taken(
     decoder: ModuleType, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(bodies, "_LEAST_WINDOW", chance.choice([1, 500, 5000]))
+    monkeypatch.setattr(body_cache, "_LEAST_WINDOW", chance.choice([1, 500, 5000]))
     data = batch(rows(60), codec=1) + batch(rows(60, 60), codec=4)
     cache = BodyCache(chance.choice([1, 3000, 10**6]))
     readers = [decoder.Records(data, topic="t", partition=0, bodies=cache) for _ in range(3)]

@@ -7,8 +7,8 @@ from io import BytesIO
 
 import pytest
 
-from asyncconsumer.wire.flexible import TaggedFields, is_flexible
-from asyncconsumer.wire.group_messages import ConsumerGroupHeartbeatRequest
+from asyncconsumer.protocol.consumer_group import ConsumerGroupHeartbeatRequest
+from asyncconsumer.protocol.flexible import TaggedFields, is_flexible
 
 pytestmark = pytest.mark.fast
 
@@ -26,8 +26,8 @@ import asyncconsumer
 import asyncconsumer.testing.servers
 from aiokafka.protocol.metadata import MetadataRequest_v1
 from asyncconsumer.testing.servers.messages import AlterUserScramCredentialsRequest
-from asyncconsumer.wire.flexible import is_flexible
-from asyncconsumer.wire.group_messages import ConsumerGroupHeartbeatRequest
+from asyncconsumer.protocol.flexible import is_flexible
+from asyncconsumer.protocol.consumer_group import ConsumerGroupHeartbeatRequest
 
 request = ConsumerGroupHeartbeatRequest("g", "m", 0).prepare({68: (0, 0)})
 header = request.build_request_header(correlation_id=5, client_id="me").encode()

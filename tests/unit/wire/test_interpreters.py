@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 
 pytestmark = pytest.mark.fast
 
@@ -27,20 +27,20 @@ DAMAGED = """
 import warnings
 warnings.simplefilter("ignore")
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 try:
-    list(accel.Records(bytes(100), topic="t", partition=0))
+    list(decoding.Records(bytes(100), topic="t", partition=0))
 except CorruptRecords:
-    print(accel.name, "caught", flush=True)
+    print(decoding.name, "caught", flush=True)
 """
 REFUSED = """
 try:
-    import asyncconsumer.wire._records
+    import asyncconsumer.records._records
 except ImportError as error:
     print(error, flush=True)
 """
 IMPORTING = """
-import asyncconsumer.wire.accel
+import asyncconsumer.records.decoding
 """
 
 
@@ -102,6 +102,6 @@ def test_a_decoder_that_refuses_is_not_called_missing(monkeypatch: pytest.Monkey
         return real(name)
 
     monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.warns(accel.PureDecoderWarning, match=r"cannot be loaded \(no lock\)") as warned:
-        assert accel.load(None)[0] == "pure"
+    with pytest.warns(decoding.PureDecoderWarning, match=r"cannot be loaded \(no lock\)") as warned:
+        assert decoding.load(None)[0] == "pure"
     assert "C compiler" not in str(warned[0].message)

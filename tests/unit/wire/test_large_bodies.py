@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.chunks.bodies import BodyCache
+from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.testing.clock import simulated
-from asyncconsumer.wire.compression import AT_ONCE
-from asyncconsumer.wire.pauses import Pause, open_next
+from asyncconsumer.records.compression import AT_ONCE
+from asyncconsumer.records.pauses import Pause, open_next
+from asyncconsumer.testing.virtual_time import simulated
 from tests.unit.wire.encoder import Row, batch, compress, message, record, rows, wrapper, xerial
 
 pytestmark = pytest.mark.fast

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 
 pytestmark = pytest.mark.fast
 
@@ -357,5 +357,5 @@ async def test_it_is_garbage_with_what_it_belongs_to(decoder: ModuleType) -> Non
 
 
 def test_every_decoder_has_it() -> None:
-    for name in accel.available():
-        assert hasattr(accel.load(name)[1], "Loop")
+    for name in decoding.available():
+        assert hasattr(decoding.load(name)[1], "Loop")

@@ -3,7 +3,7 @@ from types import ModuleType
 import cramjam
 import pytest
 
-from asyncconsumer.wire.compression import _xxh32_of_few
+from asyncconsumer.records.compression import _xxh32_of_few
 from tests.unit.wire.encoder import batch, message, rows, wrapper, xerial
 from tests.unit.wire.test_records import offsets, read
 

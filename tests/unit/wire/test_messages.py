@@ -13,8 +13,7 @@ from aiokafka.protocol import commit, fetch, metadata, offset
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
-from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.wire.messages import (
+from asyncconsumer.protocol.messages import (
     EARLIEST,
     FETCH,
     LATEST,
@@ -30,9 +29,10 @@ from asyncconsumer.wire.messages import (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
-from asyncconsumer.wire.offset_messages import Commit, OffsetCommitRequest, OffsetFetchRequest
-from asyncconsumer.wire.rows import PackedRows
-from asyncconsumer.wire.tables import Rest, TableRequest, Uuid
+from asyncconsumer.protocol.offset_commit import Commit, OffsetCommitRequest, OffsetFetchRequest
+from asyncconsumer.protocol.rows import PackedRows
+from asyncconsumer.protocol.schema import Rest, TableRequest, Uuid
+from asyncconsumer.testing.handles import KafkaHandle
 from tests.helpers import produce, until
 
 ID = UUID("01234567-89ab-cdef-0123-456789abcdef")

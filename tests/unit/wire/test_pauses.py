@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.wire.pauses import RECORDS_BETWEEN_PAUSES, open_next
+from asyncconsumer.records.pauses import RECORDS_BETWEEN_PAUSES, open_next
 from tests.unit.wire.encoder import Row, batch, compress, record, rows
 
 pytestmark = pytest.mark.fast

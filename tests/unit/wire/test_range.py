@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.wire.columns import to_arrow
+from asyncconsumer.records.arrow import to_arrow
 from tests.unit.wire.encoder import batch, message, rows, wrapper
 from tests.unit.wire.test_twins import ENTRIES, TWINS
 

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from asyncconsumer.wire.records import Records
+from asyncconsumer.records._pure import Records
 from tests.unit.wire.encoder import CODECS, Row, batch, control, record, rows, xerial
 
 pytestmark = pytest.mark.fast

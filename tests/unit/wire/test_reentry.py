@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 from tests.unit.wire.encoder import Row, batch, rows
 
 pytestmark = pytest.mark.fast
@@ -20,7 +20,7 @@ HEADERS = tuple((f"name-{n}", b"%d" % n * 50) for n in range(400))
 
 @pytest.fixture
 def compiled() -> ModuleType:
-    return accel.load("compiled")[1]
+    return decoding.load("compiled")[1]
 
 
 def opened(decoder: ModuleType, data: bytes, **options: Any) -> Any:

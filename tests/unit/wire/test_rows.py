@@ -10,8 +10,8 @@ import pytest
 from aiokafka.protocol.types import Int8, Int16, Int32, Int64, Schema, String
 
 from asyncconsumer.errors import MalformedResponse
-from asyncconsumer.wire.messages import LIST_OFFSETS
-from asyncconsumer.wire.offset_messages import (
+from asyncconsumer.protocol.messages import LIST_OFFSETS
+from asyncconsumer.protocol.offset_commit import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     Commit,
@@ -19,8 +19,8 @@ from asyncconsumer.wire.offset_messages import (
     committed_rows,
     fetched_rows,
 )
-from asyncconsumer.wire.rows import PackedNumbers, PackedRows, TextRows, plain_array
-from asyncconsumer.wire.tables import Api
+from asyncconsumer.protocol.rows import PackedNumbers, PackedRows, TextRows, plain_array
+from asyncconsumer.protocol.schema import Api
 
 pytestmark = pytest.mark.fast
 TEXTS = ["", None, "x", "é" * 40, "y" * 126, "y" * 127, "z" * 300, "z" * 20_000]

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.wire.records import AsyncRecords, Records
+from asyncconsumer.records._pure import AsyncRecords, Records
 from tests.unit.wire.encoder import batch, rows
 
 pytestmark = pytest.mark.fast

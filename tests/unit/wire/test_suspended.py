@@ -33,8 +33,8 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 
 PROGRAM = """
 import asyncio, ctypes, sys
-from asyncconsumer.tasks.suspensions import Suspensions
-from asyncconsumer.wire import accel
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.records import decoding
 from tests.engine.chunks import A, chunk
 
 async def main():
@@ -45,14 +45,14 @@ async def main():
         records.deadline = asyncio.get_running_loop().time() + 3600
         return held.records
     held, got = chunk(A, 0), []
-    records = accel.AsyncRecords(refill)
+    records = decoding.AsyncRecords(refill)
     async for record in records:
         got.append(record.offset)
         if len(got) == 2:
             ctypes.CDLL(None).suspend(7200)
         if len(got) == 3:
             break
-    print(accel.AsyncRecords.__module__, got, asked, round(suspensions.since(0.0)))
+    print(decoding.AsyncRecords.__module__, got, asked, round(suspensions.since(0.0)))
 
 asyncio.run(main())
 """

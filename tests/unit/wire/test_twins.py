@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.wire import accel
+from asyncconsumer.records import decoding
 from tests.unit.wire.encoder import Row, batch, control, message, rows, wrapper
 
 pytestmark = pytest.mark.fast
 
-TWINS = [accel.load(name)[1] for name in accel.available()]
+TWINS = [decoding.load(name)[1] for name in decoding.available()]
 
 ENTRIES = [
     batch(rows(5)),

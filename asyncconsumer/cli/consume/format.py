@@ -1,0 +1,146 @@
+"""kcat's format strings: what is printed of a record."""
+
+import os
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Final
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.records import decoding
+
+LETTERS: Final = (
+    "%t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 for null), "
+    "%R the value's length as 4 bytes, %T timestamp in ms, %h headers, %% a percent sign"
+)
+
+_Column = Callable[[Sequence[decoding.Record]], Iterable[bytes]]
+
+_PIECE: Final = re.compile(
+    rb"%(?P<letter>.?)|\\(?P<escape>x[0-9a-fA-F]{2}|.?)|(?P<text>[^%\\]+)", re.DOTALL
+)
+_ESCAPES: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"\\": b"\\"}
+
+
+class Format:
+    """A format string, read once. Records are printed many at a time, a column after the other."""
+
+    def __init__(self, text: str) -> None:
+        given = os.fsencode(text)  # the bytes of the command line, whatever they are
+        pieces = [_piece(match, text) for match in _PIECE.finditer(given)]
+        if not pieces:
+            raise ConfigError("the format is empty: give one, e.g. '%k %s\\n'")
+        self._pieces = pieces
+
+    def render(self, records: Sequence[decoding.Record]) -> bytes:
+        """Records of one partition, with nothing between them but what the format has."""
+        if not records:
+            return b""
+        columns: list[Iterable[bytes]] = []
+        fixed = b""  # the same for all of them, and not yet among the columns
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                fixed += piece
+            elif piece in _OF_THE_PARTITION:
+                fixed += next(iter(piece(records[:1])))
+            else:
+                columns += [repeat(fixed, len(records)), piece(records)]
+                fixed = b""
+        columns.append(repeat(fixed, len(records)))
+        return b"".join(chain.from_iterable(zip(*columns, strict=True)))
+
+
+def _piece(match: re.Match[bytes], text: str) -> bytes | _Column:
+    if (letter := match["letter"]) is not None:
+        if letter == b"%":
+            return b"%"
+        try:
+            return _COLUMNS[letter]
+        except KeyError:
+            raise ConfigError(
+                f"the format {text!r} has {_shown(match)}, which means nothing: take {LETTERS}"
+            ) from None
+    if (escape := match["escape"]) is not None:
+        if len(escape) == 3:
+            return bytes.fromhex(escape[1:].decode())
+        try:
+            return _ESCAPES[escape]
+        except KeyError:
+            raise ConfigError(
+                f"the format {text!r} has {_shown(match)}, which means nothing: "
+                r"take \n, \t, \r, \xNN or \\"
+            ) from None
+    return match["text"]
+
+
+def _shown(match: re.Match[bytes]) -> str:
+    return repr(os.fsdecode(match[0])).replace("\\\\", "\\")
+
+
+# --- columns -----------------------------------------------------------------------------------
+
+
+def _topics(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [one.topic.encode() for one in records]
+
+
+def _partitions(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [b"%d" % one.partition for one in records]
+
+
+def _offsets(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [b"%d" % one.offset for one in records]
+
+
+def _keys(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [one.key or b"" for one in records]
+
+
+def _values(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [one.value or b"" for one in records]
+
+
+def _key_lengths(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [b"%d" % _length(one.key) for one in records]
+
+
+def _value_lengths(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [b"%d" % _length(one.value) for one in records]
+
+
+def _binary_lengths(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    pack = struct.Struct(">i").pack
+    return [pack(_length(one.value)) for one in records]
+
+
+def _timestamps(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [b"%d" % one.timestamp for one in records]
+
+
+def _headers(records: Sequence[decoding.Record]) -> Iterable[bytes]:
+    return [b",".join(_header(*header) for header in one.headers) for one in records]
+
+
+def _header(name: str, value: bytes | None) -> bytes:
+    # as kcat has it: here, and only here, null is a word
+    return b"%b=%b" % (name.encode(), b"NULL" if value is None else value)
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+_COLUMNS: Final[Mapping[bytes, _Column]] = {
+    b"t": _topics,
+    b"p": _partitions,
+    b"o": _offsets,
+    b"k": _keys,
+    b"s": _values,
+    b"K": _key_lengths,
+    b"S": _value_lengths,
+    b"R": _binary_lengths,
+    b"T": _timestamps,
+    b"h": _headers,
+}
+_OF_THE_PARTITION: Final = (_topics, _partitions)

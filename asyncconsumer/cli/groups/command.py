@@ -1,0 +1,106 @@
+"""`asyncconsumer groups`, as it is typed."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from asyncconsumer.cli.groups import changes, listing
+from asyncconsumer.cli.groups.changes import Consent
+from asyncconsumer.cli.properties import config_of, gathered, storage_properties
+from asyncconsumer.cli.shared_options import Bootstrap, Json, PropertiesFile, Storage, ZooKeeper
+from asyncconsumer.cli.signals import until_stopped
+from asyncconsumer.config import ClassicConfig
+
+groups_app = typer.Typer(
+    help="Consumer groups in ZooKeeper: who reads what, how far, and from where to go on.",
+    no_args_is_help=True,
+)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP")]
+Store = Literal["zookeeper", "kafka"]
+Yes = Annotated[bool, typer.Option("--yes", help="Carry out the plan that is shown.")]
+Force = Annotated[bool, typer.Option("--force", help="Though the group has live members.")]
+
+
+def _config(
+    group: str,
+    zookeeper: str | None,
+    properties: PropertiesFile,
+    bootstrap_servers: str | None = None,
+    storage: str | None = None,
+) -> ClassicConfig:
+    given = {
+        "group.id": group,
+        "zookeeper.connect": zookeeper,
+        "bootstrap.servers": bootstrap_servers,
+        **storage_properties(storage),
+    }
+    return config_of(gathered(properties, (), given))
+
+
+@groups_app.command("list")
+def list_groups(
+    *, zookeeper: ZooKeeper = None, properties: PropertiesFile = None, json: Json = False
+) -> None:
+    """All listing, and how many live members each has."""
+    config = _config("all-of-them", zookeeper, properties)
+    until_stopped(lambda: listing.list_groups(config, as_json=json))
+
+
+@groups_app.command()
+def describe(
+    group: Group,
+    *,
+    zookeeper: ZooKeeper = None,
+    bootstrap_servers: Bootstrap = None,
+    offsets_storage: Storage = None,
+    properties: PropertiesFile = None,
+    json: Json = False,
+) -> None:
+    """Partitions, offsets, lag and owners of a group, and its members."""
+    config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
+    until_stopped(lambda: listing.describe(config, as_json=json))
+
+
+@groups_app.command()
+def reset(
+    group: Group,
+    *,
+    topic: Annotated[
+        list[str], typer.Option(metavar="TOPIC[:PARTITION,...]", help="May be given again.")
+    ],
+    to: Annotated[
+        str, typer.Option(metavar="earliest|latest|OFFSET|+N|-N|TIME", help="Where to go on.")
+    ],
+    zookeeper: ZooKeeper = None,
+    bootstrap_servers: Bootstrap = None,
+    offsets_storage: Storage = None,
+    properties: PropertiesFile = None,
+    yes: Yes = False,
+    force: Force = False,
+) -> None:
+    """Set the offsets of a group: the plan first, then, with --yes, the change.
+
+    +N and -N count from the committed offset. A time has its zone: 2024-05-31T12:00:00Z.
+    """
+    config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
+    consent = Consent(yes=yes, force=force)
+    until_stopped(lambda: changes.reset(config, topic, to, consent))
+
+
+@groups_app.command()
+def migrate(
+    group: Group,
+    *,
+    source: Annotated[Store, typer.Option("--from", help="Where the offsets are.")],
+    destination: Annotated[Store, typer.Option("--to", help="Where they shall be.")],
+    zookeeper: ZooKeeper = None,
+    bootstrap_servers: Bootstrap = None,
+    properties: PropertiesFile = None,
+    yes: Yes = False,
+    force: Force = False,
+) -> None:
+    """Copy the offsets of a group to the other store, where that is not further already."""
+    config = _config(group, zookeeper, properties, bootstrap_servers)
+    consent = Consent(yes=yes, force=force)
+    until_stopped(lambda: changes.migrate(config, source, destination, consent))

@@ -1,0 +1,122 @@
+"""What is checked of options, and with which words."""
+
+import difflib
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Final
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.types import Address
+
+DEFAULT_PORT: Final = 9092
+_SERVERS: Final = "bootstrap_servers"
+_OTHERWISE_CALLED: Final[Mapping[str, str]] = {
+    "bootstrap": _SERVERS,
+    "broker": _SERVERS,
+    "broker_list": _SERVERS,
+    "brokers": _SERVERS,
+    "hosts": _SERVERS,
+    "metadata_broker_list": _SERVERS,
+    "servers": _SERVERS,
+    "auto_commit": "enable_auto_commit",
+    "consumer_group": "group_id",
+    "deserializer": "value_deserializer",
+    "group": "group_id",
+    "offset_reset": "auto_offset_reset",
+}
+
+
+def whole_number(name: str, value: object, least: int) -> None:
+    """Raise unless the value is one, from `least` to what Kafka's messages can carry."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        raise ConfigError(
+            f"{name} must be a whole number from {least} to {2**31 - 1}, got {value!r}"
+        )
+
+
+def text(name: str, value: object) -> None:
+    """Raise unless the value is one."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a text, got {value!r}")
+
+
+def tls_context(name: str, value: object) -> None:
+    """Raise unless the value is one, or None. A false one would mean a plain connection."""
+    if value is not None and not isinstance(value, ssl.SSLContext):
+        raise ConfigError(
+            f"{name} must be an ssl.SSLContext, such as ssl.create_default_context(), got {value!r}"
+        )
+
+
+def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise unless the value is one of those, with the nearest of them."""
+    if value in allowed:
+        return
+    spelled = {each.upper().replace("_", "-"): each for each in allowed}
+    near = difflib.get_close_matches(str(value).upper().replace("_", "-"), spelled, 1, 0.4)
+    hint = f"; did you mean {spelled[near[0]]}?" if near else ""
+    raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}{hint}")
+
+
+def refuse_unknown(
+    options: Iterable[str], *kinds: type[object], also: Iterable[str] = (), prefix: str = ""
+) -> None:
+    """Raise for the first option of which there is none, with the nearest name that there is.
+
+    All names have the prefix for their users, and it makes none of them more alike.
+    """
+    known = {*also, *(field.name for kind in kinds for field in fields(kind))}  # type: ignore[arg-type] # dataclasses
+    spelled = {_plain(name): f"{prefix}{name}" for name in sorted(known)}
+    for name in options:
+        if name in known:
+            continue
+        right = _nearest(_plain(name), spelled)
+        hint = f"did you mean {right}?" if right else f"there are {', '.join(spelled.values())}"
+        raise ConfigError(f"unknown option {prefix + name!r}: {hint}")
+
+
+def _plain(name: str) -> str:
+    """A name without what differs between the spellings of clients."""
+    return name.lower().replace(".", "_").replace("-", "_")
+
+
+def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
+    """The option that is meant, if one is like enough, or other clients call it so."""
+    if (meant := _OTHERWISE_CALLED.get(name, name)) in spelled:
+        return spelled[meant]
+    near = difflib.get_close_matches(name, spelled, 1, 0.6)
+    return spelled[near[0]] if near else None
+
+
+def parse_servers(
+    servers: str | Sequence[str], option: str = "bootstrap_servers", port: int = DEFAULT_PORT
+) -> tuple[Address, ...]:
+    """The addresses that an option names, each once, in their order."""
+    entries = servers.split(",") if isinstance(servers, str) else servers
+    try:
+        named = [entry.strip() for entry in entries if entry.strip()]
+    except (AttributeError, TypeError):
+        raise ConfigError(
+            f"{option} must be 'host:port,...' or a sequence of them, got {servers!r}"
+        ) from None
+    if not named:
+        raise ConfigError(f"{option} is empty: name at least one server as 'host:port'")
+    return tuple(dict.fromkeys(_parse_server(entry, option, port) for entry in named))
+
+
+def _parse_server(entry: str, option: str, default_port: int) -> Address:
+    host, colon, port = entry.rpartition(":")
+    if entry.endswith("]") or not colon:
+        host, port = entry, str(default_port)
+    bracketed = host.startswith("[") and host.endswith("]")
+    name = host[1:-1] if bracketed else host
+    sound = bool(name) and bracketed == (":" in name) and not any(c in "[]/@ " for c in name)
+    # only plain digits: int() also takes signs, underscores and other alphabets
+    digits = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not (sound and digits and 0 < int(port) < 2**16):
+        raise ConfigError(
+            f"{option} has {entry!r}: each must be 'host', 'host:port' or '[ipv6]:port', "
+            "the port from 1 to 65535"
+        )
+    return Address(name, int(port))

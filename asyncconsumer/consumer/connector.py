@@ -1,0 +1,267 @@
+"""The classic high-level consumer: streams of topics, in a group that ZooKeeper coordinates.
+
+async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="billing") as connector:
+    streams = await connector.create_message_streams({"orders": 2}, value_decoder=json.loads)
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.config import ClassicConfig
+from asyncconsumer.consumer.connector_listener import RebalanceListener
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
+from asyncconsumer.errors import ConfigError, StreamsExist
+from asyncconsumer.events import Heard, Stalled
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.manager import FetchManager, Progress
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.zookeeper.filters import Subscription, TopicFilter
+from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
+from asyncconsumer.offsets.committer import Committer
+from asyncconsumer.rebalance import Listeners, Rebalancer
+from asyncconsumer.rebalance.runner import Following
+from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
+from asyncconsumer.streams.routes import Routes
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.types import TopicPartition
+
+_log: Final = logging.getLogger(__name__)
+_GRACE: Final = 10.0  # seconds for the last commit and the farewell
+
+
+class ConsumerConnector:
+    """Kafka's ZookeeperConsumerConnector, with streams to iterate over asynchronously.
+
+    Takes the options of `ClassicConfig`. Brokers are those that ZooKeeper names, or, of a newer
+    Kafka, the ``bootstrap_servers``. Streams are made once; they end with `shutdown`, or with the
+    ``async with`` block.
+    """
+
+    def __init__(
+        self,
+        config: ClassicConfig | None = None,
+        *,
+        listener: RebalanceListener | None = None,
+        outside: Outside | None = None,
+        **options: Any,  # noqa: ANN401 - checked by the config
+    ) -> None:
+        if config is not None and options:
+            raise ConfigError(f"give a config or options, not both: {', '.join(sorted(options))}")
+        self.config: Final = config or ClassicConfig(**options)
+        self._listener = listener or RebalanceListener()
+        outside = self._outside = outside or Outside()
+        self._group = ZooKeeperGroup(self.config, outside)
+        self._scope = Scope("connector")
+        self._stack = AsyncExitStack()
+        self._kafka: Session  # these two from the beginning of the block on
+        self._manager: FetchManager
+        self._member: ZooKeeperMembership | None = None  # once there are streams
+        self._following: Following | None = None  # and until the shutdown
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, str], *, listener: RebalanceListener | None = None
+    ) -> Self:
+        """With the classic consumer's names, e.g. ``{"zookeeper.connect": "zk:2181"}``."""
+        return cls(ClassicConfig.from_properties(properties), listener=listener)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._group)
+            self._kafka = Session(
+                self.config.connection(await self._group.brokers()),
+                patience_ms=30_000,
+                randomness=self._outside.randomness,
+                opener=self._outside.open_broker,
+            )
+            await stack.enter_async_context(self._kafka)
+            self._manager = FetchManager(
+                self._kafka.brokers,
+                self._kafka.cluster,
+                self.config.fetch(),
+                self.config.engine(),
+                randomness=self._outside.randomness,
+            )
+            await stack.enter_async_context(self._manager)
+            await stack.enter_async_context(self._scope)
+            self._group.follow_brokers(self._kafka, self._scope)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if kind is None and self._following is not None:
+            self._following.acknowledge_at_exit()
+        try:
+            await self.shutdown()
+        finally:
+            await self._stack.__aexit__(kind, error, where)
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    async def create_message_streams(
+        self,
+        topics: Mapping[str, int],
+        *,
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> dict[str, list[MessageStream[K, V]]]:
+        """So many streams of each topic. Returns once the first share is known.
+
+        Partitions are divided among all streams of the group; a stream too many gets none.
+        """
+        if not topics:
+            raise ConfigError("create_message_streams needs a topic, e.g. {'orders': 2}")
+        for topic, count in topics.items():
+            _check_count(count, f"topic {topic!r}")
+        membership = self._membership(Subscription(MappingProxyType(dict(topics))))
+        streams = {topic: self._streams(membership, count) for topic, count in topics.items()}
+        await self._join(membership, Routes(streams))
+        return {
+            topic: [self._message_stream(one, key_decoder, value_decoder) for one in of_topic]
+            for topic, of_topic in streams.items()
+        }
+
+    async def create_message_streams_by_filter(
+        self,
+        topics: TopicFilter,
+        num_streams: int = 1,
+        *,
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> list[MessageStream[K, V]]:
+        """So many streams of all topics that a `Whitelist` or `Blacklist` lets pass, also later."""
+        _check_count(num_streams, str(topics))
+        membership = self._membership(topics.subscription(num_streams))
+        streams = self._streams(membership, num_streams)
+        await self._join(membership, Routes(streams))
+        return [self._message_stream(one, key_decoder, value_decoder) for one in streams]
+
+    async def commit_offsets(
+        self, offsets: Mapping[TopicPartition, int] | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Commit what is acknowledged, or these offsets; return what was committed.
+
+        Without offsets, a call by the task that reads acknowledges what that task has in hand.
+        Partitions that are not assigned are left out: their owners would read records again or
+        skip some.
+        """
+        return {} if self._following is None else await self._following.commit(offsets)
+
+    @property
+    def consumer_id(self) -> str | None:
+        """What we are called in the group; None before there are streams and after the end."""
+        if self._member is None or self._following is None:
+            return None
+        return self._member.consumer_id
+
+    def events(self) -> Heard:
+        """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""
+        self._scope.check_open()
+        return self._manager.events.listen()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often what happened so far, by the names of events; and "dropped commits"."""
+        self._scope.check_open()
+        return self._manager.events.counts
+
+    def stalled(self) -> Mapping[TopicPartition, Stalled]:
+        """Partitions of ours that should move and do not, each with the reason: is it healthy?"""
+        self._scope.check_open()
+        return self._manager.stalled()
+
+    def progress(self) -> Mapping[TopicPartition, Progress]:
+        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        self._scope.check_open()
+        return self._manager.progress()
+
+    @property
+    def rebalances(self) -> int:
+        """How often a share was claimed so far; what only turned out to be the same is not one."""
+        return 0 if self._member is None else self._member.rebalances
+
+    async def shutdown(self) -> None:
+        """Commit, leave the group, and end all streams. Harmless when done before."""
+        following, self._following = self._following, None
+        if following is not None:
+            await following.end()
+
+    # --- joining ---------------------------------------------------------------------------------
+
+    def _membership(self, subscription: Subscription) -> ZooKeeperMembership:
+        self._scope.check_open()
+        if self._member is not None:
+            raise StreamsExist(self.config.group_id)
+        return self._group.member(subscription, self._kafka, self._scope)
+
+    def _streams(self, membership: ZooKeeperMembership, count: int) -> list[Stream]:
+        timeout = self.config.consumer_timeout_ms
+        return [
+            Stream(
+                self._manager.channel(),
+                membership,  # what is not certainly ours is not handed out
+                self._outside.virtual_clock(),
+                None if timeout < 0 else Idle(timeout),
+            )
+            for _ in range(count)
+        ]
+
+    def _message_stream(
+        self, stream: Stream, key_decoder: Decoder[K] | None, value_decoder: Decoder[V] | None
+    ) -> MessageStream[K, V]:
+        return MessageStream(stream, self._read_again, key_decoder, value_decoder)
+
+    def _read_again(self, stream: Stream) -> None:
+        if self._following is not None:
+            self._following.rebalancer.read_again(stream)
+
+    async def _join(self, membership: ZooKeeperMembership, routes: Routes) -> None:
+        config, listener = self.config, self._listener
+        store = self._group.offsets(membership, self._kafka)
+        committer = Committer(store, self._manager.events.counts)
+
+        async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
+            who = membership.consumer_id
+            await listener.before_starting_fetchers(who, assignment.owners)
+
+        rebalancer = Rebalancer(
+            membership,
+            self._manager,
+            committer,
+            routes,
+            auto_offset_reset=config.engine().auto_offset_reset,
+            auto_commit=config.auto_commit_enable,
+            listeners=Listeners(
+                before_releasing=listener.before_releasing_partitions,
+                before_starting=before_starting,
+                lost=listener.partitions_lost,
+            ),
+        )
+        self._member = membership
+        following = self._following = Following(
+            f"group {config.group_id}", membership, committer, rebalancer
+        )
+        interval = config.auto_commit_interval_ms if config.auto_commit_enable else None
+        following.start(self._scope, interval)
+        try:
+            await following.joined()
+        except BaseException:
+            await self.shutdown()  # nobody will ever read these streams
+            self._member = None
+            raise
+
+
+def _check_count(count: object, of: str) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ConfigError(f"{count!r} streams of {of}: need 1 or more")

@@ -1,0 +1,325 @@
+"""Records that nobody could deal with, written to a topic of their own, and never lost."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
+from asyncconsumer.net.connect import open_connection
+from asyncconsumer.net.partition_writer import ProducerRecord
+from asyncconsumer.net.pool import Opener
+from asyncconsumer.net.producer import Producer
+from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.record import Headers
+
+PREFIX: Final = "dlt."
+"""How the names of the headers begin that tell of the failure; what they tell is text."""
+
+_LONGEST_MESSAGE: Final = 1_000  # characters of an error
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a record is a dead letter."""
+
+    error: BaseException
+    attempts: int = 1
+    group: str = ""
+    handler: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Letter:
+    record: Record
+    outgoing: ProducerRecord  # what is written in its place
+    written: asyncio.Event = field(default_factory=asyncio.Event)
+    offset: int = -1
+    waiting: int = 0  # those who want to know that it is written
+
+    @property
+    def is_parked(self) -> bool:
+        """It is no dead letter: it comes again, to whoever has the partition of that number."""
+        return self.outgoing.partition is not None
+
+    def has(self, offset: int) -> None:
+        """It is written, and has this offset there."""
+        self.offset = offset
+        self.written.set()
+
+    async def heard(self) -> None:
+        """Return once it is written."""
+        self.waiting += 1
+        try:
+            await self.written.wait()
+        finally:
+            self.waiting -= 1
+
+
+_Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
+"""By what a record is known: a topic that was made anew has others at the same places."""
+
+
+class Foreign(Exception):
+    """It does not tell which record it was: others wrote it there."""
+
+
+class DeadLetters:
+    """Writes records to a topic, with what went wrong. A producer is opened by the first one.
+
+    A write that fails is tried again until it succeeds: whoever waits for it has not finished the
+    record, so it is not committed. One task owns the producer; all others wait for it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        connection: ConnectionConfig,
+        *,
+        randomness: Random,
+        opener: Opener = open_connection,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.topic: Final = topic
+        self.written = 0
+        self.last_error: str | None = None  # since the last one that was written
+        self._connection = connection
+        self._network = opener, now_ms
+        self._randomness = randomness
+        self._scope = Scope(f"dead letters to {topic}")
+        # not written yet, or somebody waits for them: asked for again, they are not new ones
+        self._letters: dict[_Same, _Letter] = {}
+        self._to_check = False  # whether the topic is there
+        self._asked = asyncio.Event()
+        self._producer: Producer | None = None
+        self._log = QuietLog(_log)
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        self._scope.start(self._run(), f"dead letters to {self.topic}")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        await self._scope.__aexit__(kind, error, where)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why letters cannot be written, if some wait for it or the topic is not there."""
+        if self.last_error is None:
+            return None
+        if waiting := self.waiting:
+            return f"{waiting} records cannot be written to {self.topic}: {self.last_error}"
+        if self._to_check:
+            return f"records could not be written to {self.topic}: {self.last_error}"
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """Records that are still to be written."""
+        return sum(not one.written.is_set() for one in self._letters.values())
+
+    def reach_by(self, connection: ConnectionConfig) -> None:
+        """From now on: where brokers are may be known only after this was made."""
+        self._connection = connection
+
+    def check_topic(self) -> None:
+        """Look in the background whether the topic is there; if it is not, `trouble` says so."""
+        self._to_check = True
+        self._asked.set()
+
+    async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
+        """Return once the record is written, to all replicas in sync; however long that takes.
+
+        To a partition that its key chooses, if none is given; returns the offset it has there.
+        """
+        self._scope.check_open()
+        same = _same(record)
+        letter = self._letters.get(same)
+        if letter is None:
+            headers = (*_kept(record.headers), *told_of(record, failure))
+            outgoing = ProducerRecord(self.topic, record.key, record.value, headers, partition)
+            letter = self._letters[same] = _Letter(record, outgoing)
+            self._asked.set()
+        try:
+            await letter.heard()
+        finally:
+            self._tidy(letter)
+        return letter.offset
+
+    def _tidy(self, letter: _Letter) -> None:
+        """Forget it, if it is written and nobody waits to hear so."""
+        if letter.written.is_set() and not letter.waiting:
+            self._letters.pop(_same(letter.record), None)
+
+    async def _run(self) -> None:
+        async with AsyncExitStack() as stack:
+            await self._asked.wait()
+            delays = self._delays()
+            producer = await self._opened(stack)
+            while True:
+                await self._asked.wait()
+                self._asked.clear()
+                letters = self._unwritten()
+                failed = await self._write(producer, letters) if letters else []
+                if not failed and await self._is_checked(producer):
+                    delays = self._delays()
+                    continue
+                self._asked.set()
+                if failed:
+                    self._warn(failed)
+                await asyncio.sleep(next(delays))
+
+    def _delays(self) -> Iterator[float]:
+        return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
+
+    async def _opened(self, stack: AsyncExitStack) -> Producer:
+        opener, now_ms = self._network
+        producer = Producer(
+            self._connection, randomness=self._randomness, opener=opener, now_ms=now_ms
+        )
+        return await stack.enter_async_context(producer)
+
+    async def _is_checked(self, producer: Producer) -> bool:
+        """Whether nothing is to be said of the topic, be it that nobody asked."""
+        if not self._to_check:
+            return True
+        try:
+            await producer.find_topic(self.topic)
+        except ConsumerError as error:
+            before = self.last_error
+            self._note(error)
+            if self.last_error != before:
+                self._log.warning("dead letters to %s: %s", self.topic, self.last_error)
+            return False
+        self._to_check, self.last_error = False, None
+        return True
+
+    def _warn(self, failed: list[_Letter]) -> None:
+        self._log.warning(
+            "%d dead letters were not written to %s, the first of them %s: %s. They are tried "
+            "again, and not committed",
+            len(failed),
+            self.topic,
+            _place(failed[0].record),
+            self.last_error,
+        )
+
+    def _unwritten(self) -> list[_Letter]:
+        """What is to be written. Not what was to wait for another try, if nobody waits any more.
+
+        Its partition went to another, who may be done with it by now, and with what comes after it.
+        """
+        self._letters = {
+            same: one for same, one in self._letters.items() if one.waiting or not one.is_parked
+        }
+        return [one for one in self._letters.values() if not one.written.is_set()]
+
+    async def _write(self, producer: Producer, letters: list[_Letter]) -> list[_Letter]:
+        """Those that could not be written."""
+        outcomes = await producer.send([letter.outgoing for letter in letters])
+        failed = []
+        for letter in letters:
+            outcome = outcomes[letter.outgoing]
+            if isinstance(outcome, ConsumerError):
+                failed.append(letter)
+                self._note(outcome)
+                continue
+            letter.has(outcome)
+            self.written += 1
+            self._tidy(letter)  # who wanted it may have given up
+        if not failed:
+            self.last_error, self._to_check = None, False
+        return failed
+
+    def _note(self, error: ConsumerError) -> None:
+        if isinstance(error, UnknownTopicOrPartition):
+            self.last_error = "the topic is not there, and the brokers do not create it: create it"
+        else:
+            self.last_error = f"{type(error).__name__}: {error}"
+
+
+def _kept(headers: Headers) -> Headers:
+    """The record's own, without what was told of an earlier failure."""
+    return tuple(one for one in headers if not one[0].startswith(PREFIX))
+
+
+def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
+    """The headers that tell where a record was, and what went wrong."""
+    error = failure.error
+    told: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "error.type": f"{type(error).__module__}.{type(error).__qualname__}",
+        "error.message": _message(error)[:_LONGEST_MESSAGE],
+        "attempts": failure.attempts,
+        "group": failure.group,
+        "handler": failure.handler,
+    }
+    return [
+        (f"{PREFIX}{name}", str(text).encode(errors="backslashreplace"))
+        for name, text in told.items()
+    ]
+
+
+def _message(error: BaseException) -> str:
+    """All that is known: the record is beside it."""
+    if isinstance(error, DeserializationFailed) and error.__cause__ is not None:
+        return f"{error.__cause__!r} ({error})"
+    return str(error)
+
+
+def told_by(record: Record) -> dict[str, bytes]:
+    """What the headers tell that `told_of` has written, by name."""
+    return {
+        name.removeprefix(PREFIX): text or b""
+        for name, text in record.headers
+        if name.startswith(PREFIX)
+    }
+
+
+def original(record: Record) -> Record:
+    """The record as it was before it was written here, or to a retry topic."""
+    told = told_by(record)
+    try:
+        partition, offset, timestamp = (
+            int(told[name]) for name in ("partition", "offset", "timestamp")
+        )
+        topic = told["topic"].decode()
+    except (KeyError, ValueError):
+        raise Foreign("its headers do not tell which record it was") from None
+    return Record(
+        topic,
+        partition,
+        offset,
+        timestamp,
+        key=record.key,
+        value=None if "no_value" in told else record.value,
+        headers=_kept(record.headers),
+    )
+
+
+def _same(record: Record) -> _Same:
+    at = record.topic, record.partition, record.offset
+    return *at, record.timestamp, record.key, record.value
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic}[{record.partition}]@{record.offset}"

@@ -1,0 +1,39 @@
+"""All that is not ours to decide: networks, chance and time."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from random import Random
+
+from asyncconsumer.aio.suspensions import Offsets, system_offsets
+from asyncconsumer.net.connect import open_connection
+from asyncconsumer.net.pool import Opener as BrokerOpener
+from asyncconsumer.zookeeper.transport import Opener as ZooKeeperOpener
+from asyncconsumer.zookeeper.transport import open_line
+
+
+def _milliseconds() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """The real world, unless a simulation plays it."""
+
+    open_broker: BrokerOpener = open_connection
+    open_zookeeper: ZooKeeperOpener = open_line
+    randomness: Random = field(default_factory=Random)  # for jitter and shuffling
+    clock: Callable[[], float] | None = None  # where the loop's is not the system's
+    now_ms: Callable[[], int] = _milliseconds
+    clock_offsets: Callable[[], Offsets] = system_offsets  # of clocks that count suspended time
+
+    def virtual_clock(self) -> Callable[[], float] | None:
+        """The clock to use instead of the system's; None if the running loop uses the system's.
+
+        Threads keep real time, so none may be started for a loop that has a clock of its own.
+        """
+        if self.clock is not None:
+            return self.clock
+        loop = asyncio.get_running_loop()
+        return loop.time if getattr(loop, "virtual_time", False) else None

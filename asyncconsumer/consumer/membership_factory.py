@@ -1,0 +1,164 @@
+"""Which kind of member a consumer is, by its options and by what it wants to read."""
+
+from random import Random
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from aiokafka.protocol.api import Request
+
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.config import MemberConfig, one_of
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.group.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+)
+from asyncconsumer.group.classic.config import ClassicGroupConfig
+from asyncconsumer.group.classic.membership import ClassicMembership
+from asyncconsumer.group.fallback import FallbackMembership
+from asyncconsumer.group.kip848.config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
+from asyncconsumer.group.subscription import Subscription, Topics
+from asyncconsumer.group.zookeeper import filters
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.rebalance.runner import Leaving
+from asyncconsumer.types import Address, Identity
+
+_ASSIGNORS: Final[dict[str, type[Assignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+class GroupMember(Leaving, Protocol):
+    """A member of a group that Kafka coordinates."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """As whom to commit."""
+
+    @property
+    def waits_for_share(self) -> bool:
+        """Whether what is its own is yet to be said."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what it has was assigned for what it is subscribed to now."""
+
+    @property
+    def settles_after(self) -> float:
+        """Seconds after which an empty assignment is final, if others release at once."""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of its subscription; for a pattern those that are known to match."""
+
+    @property
+    def heartbeat(self) -> tuple[Address, Request] | None:
+        """What another thread may send for it."""
+
+    def sign_of_life(self, sent_at: float) -> None:
+        """It did."""
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Want something else."""
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """End."""
+
+
+def assignors(config: MemberConfig) -> list[Assignor]:
+    """Those that the options name, or are."""
+    if not config.strategies:
+        raise ConfigError(f"partition_assignment_strategy is empty: take {', '.join(_ASSIGNORS)}")
+    found: list[Assignor] = []
+    for one in config.strategies:
+        if isinstance(one, str):
+            one_of("partition_assignment_strategy", one, tuple(_ASSIGNORS))
+            found.append(_ASSIGNORS[one]())
+        elif isinstance(getattr(one, "name", None), str) and callable(getattr(one, "assign", None)):
+            found.append(one() if isinstance(one, type) else one)
+        else:
+            raise ConfigError(
+                f"partition_assignment_strategy has {one!r}: take {', '.join(_ASSIGNORS)} or an "
+                "asyncconsumer.group.assignors.Assignor of your own"
+            )
+    return found
+
+
+def in_zookeeper(subscription: Subscription) -> filters.Subscription:
+    """The same, as it is registered in ZooKeeper: one stream, which divides what it gets itself."""
+    if isinstance(subscription, Topics):
+        return filters.Subscription(dict.fromkeys(sorted(subscription.names), 1))
+    return filters.Whitelist(subscription.text).subscription(1)
+
+
+def member(
+    config: MemberConfig,
+    subscription: Subscription,
+    coordinator: Coordinator,
+    cluster: Cluster,
+    *,
+    client_rack: str,
+    metadata_refresh_ms: int,
+    randomness: Random,
+    suspensions: Suspensions,
+) -> GroupMember:
+    """The member that the options make."""
+
+    def classic(wanted: Subscription) -> ClassicMembership:
+        return ClassicMembership(
+            coordinator,
+            cluster,
+            ClassicGroupConfig(
+                group_id=coordinator.group_id,
+                group_instance_id=config.group_instance_id,
+                session_timeout_ms=config.session_timeout_ms,
+                rebalance_timeout_ms=config.rebalance_timeout_ms,
+                heartbeat_interval_ms=config.heartbeat_interval_ms,
+                client_rack=client_rack,
+                exclude_internal_topics=config.exclude_internal_topics,
+                metadata_refresh_ms=metadata_refresh_ms,
+            ),
+            wanted,
+            assignors(config),
+            randomness=randomness,
+            suspensions=suspensions,
+        )
+
+    if config.group_protocol == "classic":
+        return classic(subscription)
+    newer = ConsumerGroupMembership(
+        coordinator,
+        cluster,
+        _newer_config(config, coordinator.group_id, client_rack),
+        subscription,
+        randomness=randomness,
+        suspensions=suspensions,
+    )
+    return FallbackMembership(newer, classic, subscription)
+
+
+def _newer_config(config: MemberConfig, group_id: str, client_rack: str) -> ConsumerGroupConfig:
+    return ConsumerGroupConfig(
+        group_id=group_id,
+        group_instance_id=config.group_instance_id,
+        group_remote_assignor=config.group_remote_assignor,
+        rebalance_timeout_ms=config.rebalance_timeout_ms,
+        client_rack=client_rack,
+        session_timeout_ms=config.session_timeout_ms,
+    )

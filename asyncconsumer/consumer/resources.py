@@ -1,0 +1,56 @@
+"""What a consumer is connected to: brokers, and ZooKeeper where it coordinates the group."""
+
+import logging
+from contextlib import AsyncExitStack
+from typing import Final, NamedTuple
+
+from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.consumer.dead_letters import DeadLetters
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.manager import FetchManager
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Connected(NamedTuple):
+    """All that is open."""
+
+    kafka: Session
+    manager: FetchManager
+    zookeeper: ZooKeeperGroup | None
+    letters: DeadLetters | None  # for what cannot be read
+
+
+async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outside) -> Connected:
+    """Open what the options say; the stack closes it."""
+    zookeeper, found = None, tuple[str, ...]()
+    if config.zookeeper is not None:
+        zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, outside))
+        found = tuple(await zookeeper.brokers())
+    kafka = await stack.enter_async_context(
+        Session(
+            config.connection_to(found),
+            patience_ms=config.member.commit_timeout_ms,
+            randomness=outside.randomness,
+            opener=outside.open_broker,
+        )
+    )
+    await kafka.cluster.refresh()  # nobody there, or a wrong password: told at once
+    manager = FetchManager(
+        kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=outside.randomness
+    )
+    await stack.enter_async_context(manager)
+    letters = None
+    if (topic := config.reading.dead_letter_topic) is not None:
+        connection = config.connection_to(found)
+        letters = DeadLetters(
+            topic,
+            connection,
+            randomness=outside.randomness,
+            opener=outside.open_broker,
+            now_ms=outside.now_ms,
+        )
+        await stack.enter_async_context(letters)
+    return Connected(kafka, manager, zookeeper, letters)

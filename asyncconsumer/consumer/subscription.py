@@ -1,0 +1,353 @@
+"""What becomes of a wish: a member, its stream, and who follows and commits."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.config import ConsumerConfig
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.health import HealthState, health_of
+from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
+from asyncconsumer.consumer.listener import ListenerList, listeners
+from asyncconsumer.consumer.membership_factory import GroupMember, in_zookeeper, member
+from asyncconsumer.consumer.poll_interval import leave_when_exceeded
+from asyncconsumer.consumer.progress_bar import Bar
+from asyncconsumer.consumer.resources import Connected
+from asyncconsumer.consumer.stop_offsets import ends_of
+from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish, named
+from asyncconsumer.consumer.topic_check import TopicCheck
+from asyncconsumer.consumer.transactions import Transactions
+from asyncconsumer.consumer.watchdog import Watchdog
+from asyncconsumer.errors import SubscriptionConflict
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.group.co_assignment import WithCompanions
+from asyncconsumer.group.manual import GrouplessMembership, ManualMembership, TopicsMembership
+from asyncconsumer.group.membership import Membership
+from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.offsets.committer import Committer
+from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.offsets.null import Nowhere
+from asyncconsumer.offsets.store import OffsetStore
+from asyncconsumer.offsets.user import OwnStore
+from asyncconsumer.rebalance import Rebalancer
+from asyncconsumer.rebalance.ports import Ends
+from asyncconsumer.rebalance.runner import Following
+from asyncconsumer.streams.at_most_once import AtMostOnce
+from asyncconsumer.streams.batched import Batched
+from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.routes import Routes
+from asyncconsumer.streams.stream import Fence, Stream
+from asyncconsumer.types import TopicPartition
+
+_AT_REST: Final = (HealthState.IDLE, HealthState.CONSUMING, HealthState.HANDLER_BOUND)
+Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership | TopicsMembership
+S = TypeVar("S", bound=Stream)
+StreamKind: TypeAlias = Callable[
+    [Channel, Fence | None, Callable[[], float] | None, Idle | None], S
+]
+"""A class of streams, or what makes them in the same way."""
+
+
+class OpenStream(Protocol):
+    """Makes a stream, of the kind that is given, for what is read."""
+
+    def __call__(self, kind: StreamKind[S]) -> S:
+        """A new one."""
+
+
+class Given(NamedTuple):
+    """What the user gave besides options."""
+
+    listeners: ListenerList
+    offsets: OffsetStore | None
+    interceptors: Interceptors
+    outside: Outside
+    companions: Mapping[str, str] = {}
+
+    def following(self, membership: Member) -> Membership:
+        """What the rebalancer follows: with partitions that come along, if there are any."""
+        return WithCompanions(membership, self.companions) if self.companions else membership
+
+    def commits(self, config: ConsumerConfig) -> bool:
+        """Whether there is a place to keep offsets."""
+        return self.offsets is not None or config.member.group_id is not None
+
+    def keeps_metadata(self, config: ConsumerConfig) -> bool:
+        """Whether a text beside an offset is kept: ZooKeeper has no room, other stores may not."""
+        zookeeper = config.zookeeper
+        in_kafka = zookeeper is None or (
+            # of two stores the larger offset counts, and that may be ZooKeeper's
+            zookeeper.offsets_storage == "kafka" and not zookeeper.dual_commit_enabled
+        )
+        return self.offsets is None and config.member.group_id is not None and in_kafka
+
+
+class Joined(NamedTuple):
+    """A wish that is being fulfilled."""
+
+    wish: Wish
+    membership: Member
+    stream: Batched
+    following: Following
+    transactions: Transactions
+    open_stream: OpenStream
+    kind: StreamKind[Batched]  # of its streams, by how they are committed
+    topics: TopicCheck
+    onlookers: list[asyncio.Task[None]]  # they only look, and end first
+    stack: AsyncExitStack  # of what must be closed in the end
+
+    def takes(self, wish: Wish) -> bool:
+        """Whether it can change to another wish without leaving its group."""
+        if isinstance(wish, ManualPartitions) != isinstance(self.wish, ManualPartitions):
+            raise SubscriptionConflict(named(self.wish), named(wish))
+        return not isinstance(self.membership, ZooKeeperMembership)
+
+    def wanting(self, wish: Wish) -> "Joined":
+        """The same, with another wish that it takes."""
+        membership = self.membership
+        if isinstance(membership, GrouplessMembership):
+            self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
+        if isinstance(membership, ManualMembership):
+            assert isinstance(wish, ManualPartitions)
+            membership.assign(wish, wish.starts)
+        else:
+            assert not isinstance(membership, ZooKeeperMembership)
+            assert not isinstance(wish, ManualPartitions)
+            membership.subscribe(wish)
+        return self._replace(wish=wish)
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether what it has now was assigned for its wish, and no rebalance is under way."""
+        rebalancer = self.following.rebalancer
+        at_rest = rebalancer.rebalanced.is_set() and rebalancer.idle.is_set()
+        return at_rest and self.membership.is_current
+
+    async def end(self) -> None:
+        """Stop reading, commit, leave."""
+        try:
+            for task in self.onlookers:
+                await _ended(task)  # while there is something to see
+            await self.following.end()
+        finally:
+            await self.stack.aclose()
+
+
+async def join(
+    topics: TopicCheck, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
+) -> Joined:
+    """Begin to read what is wished for, with tasks of that scope."""
+    wish, kafka, manager = topics.wish, connected.kafka, connected.manager
+    coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
+    membership = _membership(wish, config, given, coordinator, connected, scope)
+    store = _told_store(config, given, coordinator, membership, connected)
+    committer = Committer(store, manager.events.counts)
+
+    def nothing_comes() -> bool:
+        """Whether there is nothing to read, and not only no way to it."""
+        return health_of(membership, rebalancer, manager).state in _AT_REST
+
+    open_stream = _opener(config, given, connected, membership, nothing_comes)
+
+    async def commit(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return await following.commit(offsets, rewind=False)
+
+    kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit) if _early(config) else Batched
+    stream = open_stream(kind)
+    rebalancer = _rebalancer(
+        config, given, membership, manager, committer, stream, await ends_of(config, wish, kafka)
+    )
+    who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
+    following: Following = Following(who, membership, committer, rebalancer)
+    commits = config.auto_commit and given.commits(config)
+    async with AsyncExitStack() as stack:
+        await _enter(stack, config, given, membership)
+        following.start(scope, config.member.auto_commit_interval_ms if commits else None)
+        onlookers = [
+            scope.start(work, name)
+            for name, work in _onlookers(config, topics, membership, following, manager)
+        ]
+        transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
+        return Joined(
+            wish,
+            membership,
+            stream,
+            following,
+            transactions,
+            open_stream,
+            kind,
+            topics,
+            onlookers,
+            stack.pop_all(),
+        )
+
+
+async def _enter(
+    stack: AsyncExitStack, config: ConsumerConfig, given: Given, membership: Member
+) -> None:
+    """Open a member of a group that Kafka coordinates, and the thread that keeps its session."""
+    if isinstance(membership, GrouplessMembership | ZooKeeperMembership):
+        return
+    await stack.enter_async_context(membership)
+    # virtual time stands still while a callback runs, so nothing can block that loop
+    if config.member.heartbeat_thread and given.outside.virtual_clock() is None:
+        await stack.enter_async_context(_watchdog(config, membership))
+
+
+def _onlookers(
+    config: ConsumerConfig,
+    topics: TopicCheck,
+    membership: Member,
+    following: Following,
+    manager: FetchManager,
+) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """What looks at a consumer while it reads, by the names of the tasks."""
+    rebalancer, most = following.rebalancer, config.member.max_poll_interval_ms
+    yield "check topics", topics.run(lambda: bool(rebalancer.reading))
+    if most is not None and not isinstance(membership, GrouplessMembership):
+        group_id = config.member.group_id or ""
+        yield "poll interval", leave_when_exceeded(following, group_id, most)
+    if config.reading.progress:
+        yield "progress", Bar(named(topics.wish), rebalancer, manager).run()
+
+
+def store_without_members(
+    config: ConsumerConfig, given: Given, connected: Connected
+) -> OffsetStore:
+    """Where the offsets of the group are, for who is no member of it."""
+    kafka = connected.kafka
+    coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
+    return _told_store(config, given, coordinator, ManualMembership(()), connected)
+
+
+def _early(config: ConsumerConfig) -> bool:
+    return config.reading.commit_policy == "at_most_once"
+
+
+def _rebalancer(
+    config: ConsumerConfig,
+    given: Given,
+    membership: Member,
+    manager: FetchManager,
+    committer: Committer,
+    stream: Stream,
+    ends: Ends,
+) -> Rebalancer:
+    return Rebalancer(
+        given.following(membership),
+        manager,
+        committer,
+        Routes([stream]),
+        auto_offset_reset=config.engine.auto_offset_reset,
+        auto_commit=(config.auto_commit or _early(config)) and given.commits(config),
+        listeners=listeners(given.listeners, config.member.listener_timeout_ms),
+        grace=config.member.revoke_grace_ms / 1000,
+        ends=ends,
+        rewind=_early(config),
+    )
+
+
+def _opener(
+    config: ConsumerConfig,
+    given: Given,
+    connected: Connected,
+    membership: Member,
+    may_end: Callable[[], bool],
+) -> OpenStream:
+    ends, raises = config.reading.idle_timeout_ms, config.member.consumer_timeout_ms
+    idle = Idle(ends, may_end) if ends else Idle(raises) if raises else None
+    # what is not certainly ours is not handed out; by hand nobody takes it away
+    fence = None if isinstance(membership, GrouplessMembership) else membership
+
+    def open_stream(kind: StreamKind[S]) -> S:
+        return kind(connected.manager.channel(), fence, given.outside.virtual_clock(), idle)
+
+    return open_stream
+
+
+def _membership(
+    wish: Wish,
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    connected: Connected,
+    scope: Scope,
+) -> Member:
+    if isinstance(wish, ManualPartitions):
+        return ManualMembership(wish, wish.starts)
+    if connected.zookeeper is not None:
+        return connected.zookeeper.member(in_zookeeper(wish), connected.kafka, scope)
+    if config.member.group_id is None:
+        return TopicsMembership(
+            connected.kafka.cluster,
+            wish,
+            exclude_internal=config.member.exclude_internal_topics,
+            metadata_refresh_ms=config.engine.metadata_refresh_ms,
+        )
+    return member(
+        config.member,
+        wish,
+        coordinator,
+        connected.kafka.cluster,
+        client_rack=config.fetch.client_rack,
+        metadata_refresh_ms=config.engine.metadata_refresh_ms,
+        randomness=given.outside.randomness,
+        suspensions=Suspensions(given.outside.clock_offsets),
+    )
+
+
+def _told_store(
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    membership: Member,
+    connected: Connected,
+) -> OffsetStore:
+    """The store, with interceptors that are told of its commits."""
+    store = _store(config, given, coordinator, membership, connected)
+    return ToldStore(store, given.interceptors) if given.interceptors else store
+
+
+def _store(
+    config: ConsumerConfig,
+    given: Given,
+    coordinator: Coordinator,
+    membership: Member,
+    connected: Connected,
+) -> OffsetStore:
+    if given.offsets is not None:
+        patience_ms = config.member.commit_timeout_ms
+        return OwnStore(given.offsets, membership, coordinator.group_id, patience_ms=patience_ms)
+    if isinstance(membership, ZooKeeperMembership):
+        assert connected.zookeeper is not None
+        return connected.zookeeper.offsets(membership, connected.kafka)
+    if config.member.group_id is None:
+        return Nowhere()
+    return KafkaOffsets(
+        coordinator,
+        patience_ms=config.member.commit_timeout_ms,
+        randomness=given.outside.randomness,
+        identity=lambda: membership.identity,
+        # by hand may mean by transactions: one that is about to be committed moves them
+        stable_only=config.fetch.committed_only or config.reading.commit_policy == "manual",
+    )
+
+
+def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:
+    return Watchdog(
+        membership,
+        config.connection,
+        interval=config.member.heartbeat_interval_ms / 1000,
+        most=config.member.max_blocked_ms / 1000,
+    )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

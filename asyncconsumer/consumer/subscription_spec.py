@@ -1,0 +1,92 @@
+"""What a consumer is asked to read: topics, a pattern, or partitions; never two kinds at once."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Self, TypeAlias
+
+from asyncconsumer.errors import ConfigError, SubscriptionConflict
+from asyncconsumer.group.subscription import Pattern, Subscription, Topics
+from asyncconsumer.offsets.store import is_offset
+from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.types import TopicPartition
+
+ToAssign: TypeAlias = Iterable[TopicPartition] | Mapping[TopicPartition, int | None]
+"""Partitions, or the offset to begin at for each: also EARLIEST, LATEST, or None for committed."""
+
+
+class ManualPartitions(frozenset[TopicPartition]):
+    """Partitions assigned by hand, and the offset to begin at for those that were given one."""
+
+    starts: dict[TopicPartition, int]
+
+    def __new__(cls, starts: Mapping[TopicPartition, int | None]) -> Self:
+        """Of a mapping; None where no offset is given."""
+        made = super().__new__(cls, starts)
+        made.starts = {one: at for one, at in starts.items() if at is not None}
+        return made
+
+
+Wish: TypeAlias = Subscription | ManualPartitions
+
+
+def wish_of(
+    topics: Collection[str],
+    pattern: str | re.Pattern[str] | None,
+    partitions: ToAssign | None,
+) -> Wish | None:
+    """What was asked for; None if nothing was. Raises for more than one kind."""
+    given: list[Wish] = []
+    if topics:
+        check_names(topics)
+        given.append(Topics(topics))
+    if pattern is not None:
+        given.append(Pattern(pattern))
+    if partitions is not None:
+        given.append(manual_partitions(partitions))
+    if len(given) > 1:
+        raise SubscriptionConflict(named(given[0]), named(given[1]))
+    return given[0] if given else None
+
+
+def manual_partitions(given: ToAssign) -> ManualPartitions:
+    """What was given to `assign`; raises for what is no partition, or no offset."""
+    if not isinstance(given, Mapping):
+        return ManualPartitions(dict.fromkeys(partitions_of(given)))
+    for one, at in given.items():
+        if at is not None and not is_offset(at) and at not in (EARLIEST, LATEST):
+            raise ConfigError(
+                f"{one} cannot be assigned at offset {at!r}: give a whole number from 0 on, "
+                "EARLIEST, LATEST, or None for the committed offset"
+            )
+    return ManualPartitions({partition_of(one): at for one, at in given.items()})
+
+
+def check_names(topics: Collection[object]) -> None:
+    """Raise for what is no name; users may not check their types."""
+    for topic in topics:
+        if not isinstance(topic, str) or not topic:
+            raise ConfigError(f"{topic!r} is no topic: give names, one argument each")
+
+
+def partitions_of(given: object) -> list[TopicPartition]:
+    """What was given as partitions, also as plain pairs; raises for what is none."""
+    if not isinstance(given, Iterable) or isinstance(given, str | TopicPartition):
+        raise ConfigError(
+            f"{given!r} is no list of partitions: give [TopicPartition(topic, number)]"
+        )
+    return [partition_of(one) for one in given]
+
+
+def partition_of(given: object) -> TopicPartition:
+    """As one, be it a plain pair, or aiokafka's; raises if it is none."""
+    match given:
+        case (str(topic), int(number)) if topic and number >= 0 and not isinstance(number, bool):
+            return TopicPartition(topic, number)
+    raise ConfigError(f"{given!r} is no partition: give TopicPartition(topic, number)")
+
+
+def named(wish: Wish) -> str:
+    """What to call it in an error."""
+    if isinstance(wish, frozenset):
+        return f"{len(wish)} partitions assigned by hand"
+    return f"a pattern ({wish})" if isinstance(wish, Pattern) else f"topics ({wish})"

@@ -1,0 +1,108 @@
+"""A group in ZooKeeper, from its options to its members and its offsets."""
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.config import ClassicConfig
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.zookeeper_brokers import Seeds
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.membership import MemberConfig, ZooKeeperMembership
+from asyncconsumer.group.zookeeper.topic_source import KafkaTopics, Topics, ZooKeeperTopics
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.offsets.dual import DualOffsets
+from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.offsets.store import OffsetStore
+from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
+from asyncconsumer.types import OUTSIDER
+from asyncconsumer.zookeeper.session import ZooKeeperSession
+
+
+class ZooKeeperGroup:
+    """A group, seen from one process; within its ``async with`` block there is a session."""
+
+    def __init__(self, config: ClassicConfig, outside: Outside) -> None:
+        self._config = config
+        self._outside = outside
+        self.session = ZooKeeperSession(
+            config.zookeeper(),
+            randomness=outside.randomness,
+            opener=outside.open_zookeeper,
+            suspensions=Suspensions(outside.clock_offsets),
+        )
+        self._seeds = Seeds(self.session, config.security_protocol)
+
+    async def __aenter__(self) -> Self:
+        await self.session.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        await self.session.__aexit__(kind, error, where)
+
+    async def brokers(self) -> Sequence[str]:
+        """Where brokers are, as ZooKeeper tells; nothing if the options say where."""
+        if self._config.bootstrap_servers:
+            return ()
+        return [str(address) for address in await self._seeds.first()]
+
+    def follow_brokers(self, kafka: Session, scope: Scope) -> None:
+        """Tell the cluster of brokers that come, with a task of that scope."""
+        if not self._config.bootstrap_servers:
+            scope.start(self._seeds.follow(kafka.cluster), "follow brokers")
+
+    def member(
+        self, subscription: Subscription, kafka: Session, scope: Scope
+    ) -> ZooKeeperMembership:
+        """A new member; what it must watch is watched by a task of that scope."""
+        config, bell = self._config, asyncio.Event()
+        now_ms = self._outside.now_ms()
+        who = config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
+        topics: Topics = (
+            KafkaTopics(kafka.cluster, bell, config.engine().metadata_refresh_ms)
+            if config.bootstrap_servers
+            else ZooKeeperTopics(self.session, bell)
+        )
+        scope.start(topics.run(), "watch topics")
+        return ZooKeeperMembership(
+            self.session,
+            topics,
+            MemberConfig(
+                group_id=config.group_id,
+                consumer_id=f"{config.group_id}_{who}",
+                subscription=subscription,
+                registered_ms=now_ms,
+                strategy=config.partition_assignment_strategy,
+                max_retries=config.rebalance_max_retries,
+                backoff_ms=config.rebalance_backoff_ms,
+                exclude_internal_topics=config.exclude_internal_topics,
+            ),
+            bell,
+        )
+
+    def offsets(self, membership: ZooKeeperMembership, kafka: Session) -> OffsetStore:
+        """Where its members keep offsets."""
+        config, loop = self._config, asyncio.get_running_loop()
+        in_zookeeper = ZooKeeperOffsets(
+            self.session, config.group_id, epoch=lambda: membership.epoch
+        )
+        if config.offsets_storage == "zookeeper":
+            return in_zookeeper
+        in_kafka = KafkaOffsets(
+            Coordinator(config.group_id, kafka.brokers, kafka.cluster),
+            patience_ms=config.commit_patience_ms,
+            randomness=self._outside.randomness,
+            identity=lambda: OUTSIDER if loop.time() < membership.deadline else None,
+        )
+        return DualOffsets(in_kafka, in_zookeeper) if config.dual_commit_enabled else in_kafka

@@ -1,0 +1,62 @@
+"""What every reader without a group stands on: connections, metadata, leaders; opened together."""
+
+import functools
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from random import Random
+from types import TracebackType
+from typing import Final, Self
+
+from asyncconsumer.buffer.body_cache import BodyCache
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.fetch.direct.partition_reader import PartitionReader
+from asyncconsumer.fetch.direct.partition_stream import PartitionStream
+from asyncconsumer.fetch.leader_client import Leaders
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connect import open_connection
+from asyncconsumer.net.pool import Brokers, Opener
+
+_MAX_BODY_BYTES: Final = 32 * 2**20  # of all streams together, but for one larger body
+
+
+class Session:
+    """The way to one cluster, for as long as its `async with` block lasts."""
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        patience_ms: int,
+        opener: Opener = open_connection,
+        randomness: Random | None = None,
+        max_body_bytes: int = _MAX_BODY_BYTES,
+    ) -> None:
+        randomness = self.randomness = randomness or Random()  # noqa: S311 - jitter, shuffling
+        self.brokers = Brokers(config, randomness=randomness, opener=opener)
+        self.cluster = Cluster(self.brokers, randomness=randomness)
+        self.leaders = Leaders(
+            self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
+        )
+        self.bodies = BodyCache(max_body_bytes)  # what its streams decompress
+        self._stack = AsyncExitStack()
+
+    def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
+        """A stream with connections of its own, closed when it ends or nobody has it any more."""
+        lane = self.brokers.new_lane()
+        close = functools.partial(self.brokers.close_lane, lane)
+        return PartitionStream(functools.partial(open_reader, lane), close)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.brokers)
+            await stack.enter_async_context(self.cluster)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, traceback)

@@ -1,0 +1,1 @@
+"""Fetching one partition without a group."""

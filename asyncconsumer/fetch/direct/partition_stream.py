@@ -1,0 +1,124 @@
+"""One partition as its user reads it: record by record, in chunks, or as Arrow batches."""
+
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.fetch.direct.partition_reader import PartitionReader
+from asyncconsumer.records import decoding
+from asyncconsumer.records.arrow import COLUMNS, Timestamps, to_arrow
+from asyncconsumer.records.pauses import open_next
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class _Source:
+    """Opens the reader when something is first asked for, and closes behind the last."""
+
+    def __init__(
+        self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
+    ) -> None:
+        self.reader: PartitionReader | None = None
+        self._open_reader = open_reader
+        self._close = close
+        self._closed = False
+        self._unseen: decoding.Records | None = None  # a chunk that is to be handed out
+        self._seen: decoding.Records | None = None  # the last one that was
+
+    def close(self) -> None:
+        self._closed = True
+        if self.reader is not None:
+            self.reader.close()
+        self._close()
+
+    async def next(self) -> decoding.Records | None:
+        records = None
+        try:
+            if self.reader is None and not self._closed:
+                self.reader = await self._open_reader()
+            if self.reader is not None and not self._closed:
+                records = await self.reader.next()
+        except ConsumerError:
+            if not self._closed:
+                raise
+        if records is None or self._closed:
+            self.close()  # also what was opened while it was closed
+            return None
+        return records
+
+    async def next_chunk(self) -> decoding.Records | None:
+        """What comes next, with its first record in memory; cancelling it loses nothing."""
+        if (seen := self._seen) is not None:
+            self._seen = None
+            if seen.paused and not self._closed:
+                self._unseen = seen  # more of it follows
+            else:
+                seen.close()
+        if self._unseen is None:
+            self._unseen = await self.next()
+        if self._unseen is not None:
+            await open_next(self._unseen)
+        self._seen, self._unseen = self._unseen, None
+        return self._seen
+
+
+class PartitionStream:
+    """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
+
+    Ends at its end offset, if it has one. Cancelling the wait for the next record loses nothing.
+    """
+
+    def __init__(
+        self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
+    ) -> None:
+        self._source = _Source(open_reader, close)
+        # of the source, for in `async for x in stream()` nobody keeps the stream itself
+        weakref.finalize(self._source, close).atexit = False
+        self._records = decoding.AsyncRecords(self._source.next)
+
+    def __aiter__(self) -> decoding.AsyncRecords:
+        return self._records
+
+    def close(self) -> None:
+        """Close its connections now; whoever reads on, or waits for more, finds the end."""
+        self._source.close()
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of the partition as the last answer told it; -1 before the first."""
+        reader = self._source.reader
+        return reader.high_watermark if reader is not None else -1
+
+    async def chunks(self) -> AsyncIterator[decoding.Records]:
+        """What each fetch brought, to iterate over with a plain ``for``.
+
+        Much that is compressed comes in several parts, between which the event loop runs.
+        """
+        while (records := await self._source.next_chunk()) is not None:
+            yield records
+
+    async def arrow(
+        self,
+        *,
+        copy: bool = True,
+        max_rows: int | None = None,
+        columns: Sequence[str] = COLUMNS,
+        timestamps: Timestamps = "ms",
+    ) -> AsyncIterator["pa.RecordBatch"]:
+        """Arrow batches, made without an object per record.
+
+        With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
+        of the fetch and keep them alive; Spark takes only copied ones.
+        """
+        async for records in self.chunks():
+            while True:
+                await open_next(records)
+                batch = to_arrow(
+                    records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+                )
+                if batch is None:
+                    break
+                records.worked += batch.nbytes
+                yield batch

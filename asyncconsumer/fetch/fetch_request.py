@@ -1,0 +1,215 @@
+"""One fetch: what to ask one broker of several partitions, and what its answer says of each."""
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from asyncconsumer.buffer.body_cache import BodyCache
+from asyncconsumer.config import FetchConfig
+from asyncconsumer.errors import BrokerError, ConsumerError, CorruptRecords, MalformedResponse
+from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.protocol.messages import (
+    NO_SESSION,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+)
+from asyncconsumer.records import decoding
+from asyncconsumer.types import TopicPartition
+
+_NO_END: Final = 2**63 - 1
+_LARGE_BATCH: Final = 128 * 2**20  # bytes: a batch that claims more, and has not come, is damaged
+_ORDINARY_BATCH: Final = 2**20  # bytes: message.max.bytes as Kafka has it by default
+_ENTRY_HEAD: Final = Struct(">qi")  # offset and length, in every format
+MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
+
+
+class Ask(NamedTuple):
+    """Where to read a partition, and how much of it at the most."""
+
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1  # what we believe it to be; -1 when we do not know
+    topic_id: UUID | None = None
+    read_epoch: int = -1  # of the last record read: the broker tells if its log parts from it
+
+
+class Fetched(NamedTuple):
+    """What one fetch brought of one partition. The records are still in the answer's buffer."""
+
+    partition: TopicPartition
+    offset: int  # that was asked for
+    error: BrokerError | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]] | None
+    preferred_replica: int  # the node to read from instead, or -1
+    data: memoryview
+    current_leader: tuple[int, int] | None = None  # node id and epoch, where the broker tells
+    diverging: tuple[int, int] | None = None  # epoch and offset where its log parts from ours
+    throttle: float = 0.0  # seconds for which the broker will not answer again
+
+    @property
+    def end_offset(self) -> int:
+        """Where to read on; the offset that was asked for when no whole batch came."""
+        return self.end[0]
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Where to read on, and the leader epoch of the last batch; -1 when none came."""
+        return decoding.record_set_end(self.data, self.offset)
+
+    def records(
+        self, config: FetchConfig, end: int | None = None, bodies: BodyCache | None = None
+    ) -> decoding.Records:
+        """The records, up to an end if there is one, decoded as they are iterated over.
+
+        What they decompress is charged to `bodies`.
+        """
+        return decoding.Records(
+            self.data,
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            offset=self.offset,
+            end=_NO_END if end is None else end,
+            aborted=(self.aborted or ()) if config.committed_only else None,
+            check_crc=config.check_crcs,
+            max_inflated=config.max_inflated_bytes,
+            max_batch=max(len(self.data), _LARGE_BATCH),  # what came whole, max_frame_bytes allows
+            bodies=bodies,
+        )
+
+    def fault(self, config: FetchConfig) -> ConsumerError:
+        """What is wrong with bytes that have not one whole batch at the offset asked for."""
+        records = self.records(config)
+        try:
+            for _ in records:
+                pass
+        except CorruptRecords as damage:
+            return damage
+        if records.incomplete:
+            reason = f"a batch of {records.incomplete} bytes, of which {records.size} ever come"
+            return CorruptRecords(*self.partition, self.offset, reason)
+        reason = f"records that end at {self.end_offset}, before what was asked for"
+        return MalformedResponse("Fetch", -1, 0, reason)
+
+
+def request(
+    wanted: Mapping[TopicPartition, Ask],
+    config: FetchConfig,
+    *,
+    max_wait_ms: int | None = None,
+    max_bytes: int | None = None,
+    session: tuple[int, int] = NO_SESSION,
+    forgotten: Mapping[FetchTopic, Sequence[int]] | None = None,
+    rack: str = "",
+) -> FetchRequest:
+    """The request for these partitions, all led by one broker.
+
+    Who tells a `rack` must be ready to be sent to a replica there, with no records.
+    """
+    topics: dict[FetchTopic, list[FetchPartition]] = {}
+    last, rows = FetchTopic(""), list[FetchPartition]()
+    for (topic, partition), (offset, size, epoch, topic_id, read_epoch) in wanted.items():
+        # neighbours are mostly of one topic, and the hash of an id takes long
+        if topic != last.name or topic_id is not last.topic_id:
+            last = FetchTopic(topic, topic_id)
+            rows = topics.setdefault(last, [])
+        rows.append(FetchPartition(partition, offset, size, epoch, read_epoch))
+    return FetchRequest(
+        topics,
+        max_wait_ms=config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=config.fetch_max_bytes if max_bytes is None else max_bytes,
+        session=session,
+        forgotten=forgotten,
+        isolation_level=READ_COMMITTED if config.committed_only else READ_UNCOMMITTED,
+        rack=rack,
+    )
+
+
+def check_size(raw: RawAnswer, answer: decoding.FetchAnswer, asked: int) -> None:
+    """Raise MalformedResponse for far more than the `asked` bytes of records.
+
+    A broker may go beyond them by a batch that it sends whole. What is larger than that fills
+    memory that nobody reserved. Some brokers stop behind the limit, not before: they get as much
+    again, or an ordinary batch.
+    """
+    sizes = [part.end - part.start for part in answer.partitions]
+    if sum(sizes) <= asked:
+        return
+    allowed = asked + max(asked, _ORDINARY_BATCH)
+    for part in answer.partitions:
+        allowed += min(part.end - part.start, _first_batch(raw.body[part.start : part.end]))
+    if sum(sizes) > allowed:
+        reason = f"{sum(sizes)} bytes of records, where {asked} and a batch were asked for"
+        raise MalformedResponse("Fetch", raw.version, 0, reason)
+
+
+def _first_batch(data: memoryview) -> int:
+    """How many bytes the first batch says that it has."""
+    if len(data) < _ENTRY_HEAD.size:
+        return len(data)
+    return _ENTRY_HEAD.size + max(0, int(_ENTRY_HEAD.unpack_from(data)[1]))
+
+
+def understand(
+    raw: RawAnswer, wanted: Mapping[TopicPartition, Ask], max_bytes: int = 2**31 - 1
+) -> list[Fetched]:
+    """What the answer says of each partition asked for; raises if the broker refused it all.
+
+    Of one that it does not name nothing came: a broker that throttles us names none at all.
+    `max_bytes` is what was asked for, of all of them together.
+    """
+    answer = decoding.fetch_answer(raw.body, raw.version)
+    if answer.error_code:
+        raise BrokerError.of(answer.error_code, "a fetch")
+    check_size(raw, answer, min(max_bytes, sum(ask.max_bytes for ask in wanted.values())))
+    names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
+    found: dict[TopicPartition, Fetched] = {}
+    for part in answer.partitions:
+        one = understand_part(raw, part, wanted, names)
+        if found.setdefault(one.partition, one) is not one:
+            reason = f"{one.partition} is in it twice"
+            raise MalformedResponse("Fetch", raw.version, part.start, reason)
+    throttle = min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE)
+    return [
+        (found.get(at) or _nothing(at, ask))._replace(throttle=throttle)
+        for at, ask in wanted.items()
+    ]
+
+
+def _nothing(partition: TopicPartition, ask: Ask) -> Fetched:
+    return Fetched(partition, ask.offset, None, -1, -1, -1, None, -1, memoryview(b""))
+
+
+def understand_part(
+    raw: RawAnswer,
+    part: decoding.PartitionAnswer,
+    wanted: Mapping[TopicPartition, Ask],
+    names: Mapping[bytes, str],
+) -> Fetched:
+    """What the answer says of one partition. `names` has the topics by the bytes of their ids."""
+    topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
+    partition = TopicPartition(topic or "", part.partition)
+    ask = wanted.get(partition)
+    if ask is None:
+        reason = f"partition {part.partition} of topic {part.topic!r} was not asked for"
+        raise MalformedResponse("Fetch", raw.version, part.start, reason)
+    return Fetched(
+        partition,
+        ask.offset,
+        BrokerError.of(part.error_code, str(partition)) if part.error_code else None,
+        part.high_watermark,
+        part.last_stable_offset,
+        part.log_start_offset,
+        part.aborted,
+        part.preferred_read_replica,
+        raw.body[part.start : part.end],
+        part.current_leader,
+        part.diverging_epoch,
+    )

@@ -1,0 +1,134 @@
+"""Offsets by earliest, latest or time, asked of the leaders of many partitions."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from asyncconsumer.aio.concurrency import each
+from asyncconsumer.aio.long_work import in_pieces
+from asyncconsumer.errors import BrokerError, ConfigError, ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.fetch.leader_client import Leaders
+from asyncconsumer.fetch.list_offsets import list_offsets_at
+from asyncconsumer.protocol.messages import MAX_TIMESTAMP, ListedOffset
+from asyncconsumer.types import Address, OffsetAndTimestamp, TopicPartition
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNKNOWN_TOPIC_MS: Final = 2_000  # brokers hear of a new topic within this time
+
+
+class OffsetLookup:
+    """Asks for offsets of many partitions, with one request to each leader.
+
+    A partition whose leader moved, or does not answer, is asked for again. `found` has what was
+    answered so far, also after an error.
+    """
+
+    def __init__(
+        self,
+        leaders: Leaders,
+        moments: Mapping[TopicPartition, int],
+        *,
+        committed_only: bool = False,
+    ) -> None:
+        self.found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        self._leaders = leaders
+        self._remaining = dict(moments)
+        self._committed_only = committed_only
+
+    async def run(self) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first offset at or after each timestamp (ms), or at a constant of ListOffsets.
+
+        Raises what will not pass at once: a partition that its topic does not have, for example.
+        Waits for a topic that no broker knows for 2 s, and for other trouble as `Leaders` does.
+        """
+        patience = self._leaders.patience()
+        with_topics = self._leaders.patience(_UNKNOWN_TOPIC_MS)
+        while self._remaining:
+            try:
+                refused = await self._ask_leaders()
+            except ConsumerError as error:  # nobody says where the leaders are
+                await patience.bear(error)
+                continue
+            if refused:
+                trouble, topic_is_unknown = self._judge(refused)
+                await (with_topics if topic_is_unknown else patience).bear(trouble)
+        return self.found
+
+    def _judge(self, refused: Mapping[TopicPartition, ConsumerError]) -> tuple[ConsumerError, bool]:
+        """The error to wait out, and whether it is a topic that no broker knows.
+
+        Raises an error that waiting will not mend.
+        """
+        unknown: ConsumerError | None = None
+        for one, error in refused.items():
+            self._leaders.doubt(one)
+            topic = self._leaders.metadata.topics.get(one.topic)
+            if not error.retriable:
+                raise error
+            if topic is not None and topic.lacks(one.partition):
+                about = f"partition {one}, of a topic with {len(topic.partitions)} partitions"
+                raise UnknownTopicOrPartition(about)
+            if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
+                unknown = error
+        return unknown or next(iter(refused.values())), unknown is not None
+
+    async def _ask_leaders(self) -> dict[TopicPartition, ConsumerError]:
+        """Ask each leader once. Returns why partitions have no answer yet."""
+        refused: dict[TopicPartition, ConsumerError] = {}
+        at_leaders: dict[Address, dict[TopicPartition, ListedOffset]] = {}
+        places = await self._leaders.places(self._remaining)
+        async for one, place in in_pieces(places.items()):
+            if isinstance(place, BrokerError):
+                refused[one] = place
+                continue
+            row = ListedOffset(one.partition, self._remaining[one], place.leader_epoch)
+            at_leaders.setdefault(place.address, {})[one] = row
+
+        async def ask(address: Address) -> None:
+            asked = at_leaders[address]
+            try:
+                answer = await list_offsets_at(
+                    self._leaders.brokers, address, asked, committed_only=self._committed_only
+                )
+            except ConsumerError as error:
+                refused.update(dict.fromkeys(asked, error))
+                return
+            async for one in in_pieces(asked):
+                if isinstance(listed := answer[one], BrokerError):
+                    refused[one] = listed
+                else:
+                    self.found[one] = listed
+                    del self._remaining[one]
+
+        await each(at_leaders, ask)
+        return refused
+
+
+async def list_offsets(
+    leaders: Leaders, moments: Mapping[TopicPartition, int], *, committed_only: bool = False
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """The offsets of many partitions; see `OffsetLookup.run`."""
+    return await OffsetLookup(leaders, moments, committed_only=committed_only).run()
+
+
+async def list_offset(
+    leaders: Leaders, partition: TopicPartition, timestamp: int, *, committed_only: bool = False
+) -> OffsetAndTimestamp:
+    """The same for one partition."""
+    found = await list_offsets(leaders, {partition: timestamp}, committed_only=committed_only)
+    return found[partition]
+
+
+def milliseconds(moment: int | datetime) -> int:
+    """A moment as ListOffsets has it; what is a number is taken as it is."""
+    if isinstance(moment, int) and MAX_TIMESTAMP <= moment < 2**63:
+        return moment
+    if not isinstance(moment, datetime):
+        raise ConfigError(
+            f"{moment!r} is no moment: give a datetime with a time zone, milliseconds since 1970, "
+            "EARLIEST or LATEST"
+        )
+    if moment.tzinfo is None:
+        raise ConfigError(f"{moment} has no time zone: give one, e.g. datetime.now(UTC)")
+    # exactly: seconds as a float are not; and no record is older, while -1 means something else
+    return max(0, (moment - _EPOCH) // timedelta(milliseconds=1))

@@ -1,0 +1,1 @@
+"""Members of groups that Kafka coordinates by the classic protocol."""

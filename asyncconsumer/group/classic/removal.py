@@ -1,0 +1,57 @@
+"""Has a group go on without a member that died, instead of waiting for the end of its session."""
+
+from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.errors import (
+    BrokerError,
+    ConsumerError,
+    GroupIdNotFound,
+    UnknownMemberId,
+    UnsupportedBroker,
+)
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.protocol.classic_group import LeaveGroupRequest
+from asyncconsumer.protocol.consumer_group import LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
+
+_NOT_THERE = (UnknownMemberId, GroupIdNotFound)
+
+
+async def remove_member(coordinator: Coordinator, member_id: str, patience: Patience) -> None:
+    """Leave a group for a member that cannot any more. One that is not there is no error.
+
+    Only who knows that its process is gone may do this: a member that lives would be fenced.
+    """
+    while True:
+        try:
+            async with coordinator.reached(Traffic.GROUP) as connection:
+                await _leave(connection, coordinator.group_id, member_id)
+        except ConsumerError as error:
+            await patience.bear(error)
+        else:
+            return
+
+
+async def _leave(connection: Connection, group_id: str, member_id: str) -> None:
+    """As a classic member; then as one of KIP-848, which only a heartbeat removes."""
+    try:
+        await _leave_classic(connection, group_id, member_id)
+    except _NOT_THERE:
+        farewell = ConsumerGroupHeartbeatRequest(group_id, member_id, LEAVE_EPOCH)
+        try:
+            answer = (await connection.request(farewell)).to_object()
+            _check(answer["error_code"], group_id, member_id)
+        except (*_NOT_THERE, UnsupportedBroker):
+            return
+
+
+async def _leave_classic(connection: Connection, group_id: str, member_id: str) -> None:
+    request = LeaveGroupRequest(group_id, member_id, reason="its process is gone")
+    answer = (await connection.request(request)).to_object()
+    for row in (answer, *answer.get("members", ())):
+        _check(row["error_code"], group_id, member_id)
+
+
+def _check(code: int, group_id: str, member_id: str) -> None:
+    if code:
+        raise BrokerError.of(code, f"the removal of {member_id} from group {group_id!r}")

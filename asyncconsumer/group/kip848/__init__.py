@@ -1,0 +1,1 @@
+"""Members of groups that Kafka coordinates by the protocol of KIP-848."""

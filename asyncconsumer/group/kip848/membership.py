@@ -1,0 +1,381 @@
+"""A member of a group of KIP-848: the coordinator divides, members follow heartbeat by heartbeat.
+
+An answer to a heartbeat may say what is to be ours. What is taken away is let go of first, and the
+coordinator gives it to nobody else until we say that we did; what is new was let go of by others,
+and is ours at once. What stays is never interrupted. Conversation go on whatever happens meanwhile.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import UUID
+
+from aiokafka.protocol.api import Request
+
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.errors import (
+    BrokerError,
+    ConsumerError,
+    ConsumerProtocolUnsupported,
+    FencedInstanceId,
+)
+from asyncconsumer.group.classic.attempt import Pacing
+from asyncconsumer.group.kip848.config import ConsumerGroupConfig
+from asyncconsumer.group.kip848.session_timeout import session_timeout_ms
+from asyncconsumer.group.kip848.state import (
+    Conversation,
+    Reaction,
+    Standing,
+    Timeouts,
+    Words,
+    reaction,
+)
+from asyncconsumer.group.kip848.topic_watch import Partitions, Subscribed, TopicWatch
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.group.subscription import Subscription
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.protocol.consumer_group import (
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+)
+from asyncconsumer.types import Address, Identity
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_TO_LEAVE: Final = 5.0
+_WITH_REGEXES: Final = 1  # the first version of heartbeats that may have one
+_NOTHING_NEW: Final = Words()
+
+
+class ConsumerGroupMembership:
+    """One member, within its ``async with`` block. The first to ask for assignments has it join.
+
+    The end of the block is not a farewell: without `leave` the group waits for us for a session.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        cluster: Cluster,
+        config: ConsumerGroupConfig,
+        subscription: Subscription,
+        *,
+        randomness: Random,
+        suspensions: Suspensions | None = None,
+    ) -> None:
+        self._coordinator = coordinator
+        self._cluster = cluster
+        self._config = config
+        self._pacing = Pacing(randomness)
+        self._bell = asyncio.Event()  # there is something to say before the next heartbeat is due
+        self._news = asyncio.Event()  # there may be another assignment
+        self._topics = TopicWatch(
+            cluster, subscription, changed=self._bell, news=self._news, randomness=randomness
+        )
+        self._talk = Conversation(
+            str(UUID(int=randomness.getrandbits(128), version=4)),
+            Timeouts(
+                config.session_timeout_ms / 1000,
+                config.rebalance_timeout_ms / 1000,
+                suspensions or Suspensions(),
+            ),
+        )
+        self._heartbeat: tuple[Address, Request] | None = None
+        self._failure: ConsumerError | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._scope = Scope("consumer group membership")
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._end()
+        await self._scope.__aexit__(kind, error, where)
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing is ours: we are not a member yet, or no longer."""
+        return self._talk.standing is not Standing.MEMBER
+
+    @property
+    def waits_for_share(self) -> bool:
+        """Whether the coordinator has yet to say what is ours."""
+        return self.lost
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the coordinator knows our subscription, and its last assignment is in place."""
+        talk, topics = self._talk, self._topics
+        known = topics.is_current and talk.knows(topics.subscribed)
+        return known and not self.lost and talk.owned == talk.target
+
+    @property
+    def settles_after(self) -> float:
+        """Seconds after which an empty assignment is final: others and we send heartbeats first."""
+        return 3 * self._talk.interval
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of our subscription; the coordinator's matches are known once assigned."""
+        return self._topics.topics(self._talk.owned)
+
+    @property
+    def deadline(self) -> float:
+        """As long as the coordinator certainly does not give up on us."""
+        return self._talk.certain_until
+
+    @property
+    def last_sign(self) -> float:
+        """When the coordinator last heard of us."""
+        return self._talk.last_sign
+
+    @property
+    def identity(self) -> Identity | None:
+        """As whom to commit; None when nothing is ours."""
+        talk = self._talk
+        if talk.standing is not Standing.MEMBER:
+            return None
+        return Identity(talk.member_id, talk.epoch, self._config.group_instance_id)
+
+    @property
+    def heartbeat(self) -> tuple[Address, Request] | None:
+        """What another thread may send for us, and where to, while the event loop is blocked.
+
+        It says what we own, or the coordinator would fence us once it is an epoch ahead.
+        """
+        return self._heartbeat
+
+    def sign_of_life(self, sent_at: float) -> None:
+        """That was done, and the coordinator's answer was no error."""
+        if self._talk.standing is Standing.MEMBER:
+            self._talk.sign_of_life(sent_at)
+
+    @property
+    def subscription(self) -> Subscription:
+        """What we want to read."""
+        return self._topics.wanted
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Want something else from now on."""
+        self._topics.subscribe(subscription)
+
+    async def assignments(self) -> AsyncIterator[Assignment]:
+        """What is ours, whenever it changes; until we leave, or something ends it for good."""
+        self._join()
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            standing, goal = self._talk.standing, self._topics.known(self._talk.target)
+            if standing is Standing.OUT:
+                return
+            if standing is Standing.FENCED:
+                yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
+                await self._pacing.pause(self._talk.interval)
+                self._talk.rejoin()
+                self._bell.set()
+            elif standing is Standing.MEMBER and self._is_worth_telling(goal):
+                self._talk.give(goal)
+                self._news.clear()
+                yield self._assignment(goal)
+                self._settle(goal)
+            else:
+                self._settle(goal)
+                self._news.clear()
+                await self._news.wait()
+
+    def give_way(self) -> bool:
+        """Whether there may be another target since the last assignment."""
+        if due := self._news.is_set():
+            self._talk.give_again()
+        return due
+
+    def _is_worth_telling(self, goal: Partitions) -> bool:
+        if self._talk.given:
+            return goal != self._talk.owned
+        return bool(goal) or not self._talk.target  # else wait for the names of its topics
+
+    def _settle(self, goal: Partitions) -> None:
+        """Nothing else is read any more: let the coordinator know."""
+        self._talk.settle(goal)
+        if self._talk.unacknowledged:
+            self._bell.set()
+
+    def _assignment(self, goal: Partitions) -> Assignment:
+        topics = self._topics
+        fresh = frozenset(topics.named(topics.fresh(goal)))
+        return Assignment(dict.fromkeys(topics.named(goal), 0), fresh=fresh)
+
+    async def leave(self) -> None:
+        """Say that we go, for a few seconds at most. Nothing is ours from now on.
+
+        A static member goes for a while: its share is kept for it, for a session.
+        """
+        gone = self._talk.standing is Standing.OUT
+        present = not gone and self._heart is not None and (not self.lost or self._failure is None)
+        self._end()
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.wait({self._heart})
+        if not present:
+            return
+        static = self._config.group_instance_id is not None
+        message = self._message(STATIC_LEAVE_EPOCH if static else LEAVE_EPOCH)
+        try:
+            async with asyncio.timeout(_SECONDS_TO_LEAVE):
+                await self._say_farewell(message)
+        except TimeoutError:
+            _log.warning("%s could not say that it leaves; it is waited for", self._who)
+
+    async def _say_farewell(self, message: Request) -> None:
+        delays = self._delays()
+        while True:
+            try:
+                async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
+                    await self._answer(connection, message)
+                    return
+            except ConsumerError as error:
+                if not error.retriable:
+                    _log.info("%s leaves, and was told: %s", self._who, error)
+                    return
+                await asyncio.sleep(next(delays))
+
+    # --- heartbeats ------------------------------------------------------------------------------
+
+    @property
+    def _who(self) -> str:
+        return f"member {self._talk.member_id} of group {self._config.group_id}"
+
+    def _join(self) -> None:
+        self._scope.check_open()
+        if self._heart is None:
+            self._heart = self._scope.start(self._guarded(self._live()), "group heartbeats")
+            self._scope.start(self._guarded(self._topics.look()), "look at topics")
+            self._scope.start(self._guarded(self._topics.name()), "name topics")
+
+    def _end(self) -> None:
+        self._talk.end()
+        self._heartbeat = None
+        self._news.set()
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """What ends it is raised where assignments are asked for."""
+        try:
+            await work
+        except ConsumerError as error:
+            if isinstance(error, FencedInstanceId):
+                self._end()  # another has what we had; after other errors it stays ours for a while
+            self._failure = self._failure or error
+            self._news.set()
+
+    async def _live(self) -> None:
+        """Join, and show signs of life for ever."""
+        quiet, delays, learnt = QuietLog(_log), self._delays(), False
+        while True:
+            self._bell.clear()
+            subscribed = self._topics.subscribed
+            if subscribed is None or self._talk.standing is Standing.FENCED:
+                learnt = False
+                await self._bell.wait()
+                continue
+            if not learnt:
+                await self._learn_session_timeout()
+                learnt = True
+            try:
+                due = await self._beat(subscribed)
+                delays = self._delays()
+            except ConsumerError as error:
+                self._react(error)
+                quiet.warning("%s: %s", self._who, error)
+                due = asyncio.get_running_loop().time() + next(delays)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._bell.wait()
+
+    def _delays(self) -> Iterator[float]:
+        return self._pacing.waits()
+
+    async def _learn_session_timeout(self) -> None:
+        group, assumed = self._config.group_id, self._config.session_timeout_ms
+        learnt = await session_timeout_ms(self._cluster, group, otherwise=assumed)
+        self._talk.learn_session_timeout(learnt / 1000)
+
+    async def _beat(self, subscribed: Subscribed) -> float:
+        """One heartbeat; when the next one is due."""
+        talk = self._talk
+        async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
+            words = talk.words(subscribed, regexes=self._takes_regexes(connection))
+            sent_at = asyncio.get_running_loop().time()
+            talk.sent(sent_at)
+            joins = talk.standing is Standing.JOINING
+            answer = await self._answer(connection, self._message(talk.epoch, words))
+            if talk.heard(answer, words, sent_at):
+                self._news.set()
+            if joins:
+                self._pacing.began()
+            again = self._message(talk.epoch, Words(owned=talk.owned))
+            self._heartbeat = connection.address, again
+        return sent_at + talk.interval
+
+    def _takes_regexes(self, connection: Connection) -> bool:
+        spoken = connection.versions.get(ConsumerGroupHeartbeatRequest.API_KEY)
+        if spoken is None:
+            reason = f"{connection.address}, which coordinates it, does not know this protocol"
+            raise ConsumerProtocolUnsupported(self._config.group_id, reason)
+        regexes = spoken[1] >= _WITH_REGEXES
+        if not regexes:
+            self._topics.match_here()
+        return regexes
+
+    def _message(self, epoch: int, words: Words = _NOTHING_NEW) -> Request:
+        config, everything, owned = self._config, words.everything, words.owned
+        return ConsumerGroupHeartbeatRequest(
+            config.group_id,
+            self._talk.member_id,
+            epoch,
+            instance_id=config.group_instance_id,
+            rack_id=config.client_rack or None if everything else None,
+            rebalance_timeout_ms=config.rebalance_timeout_ms if everything else -1,
+            topics=words.topics,
+            topic_regex=words.topic_regex,
+            server_assignor=config.group_remote_assignor if everything else None,
+            owned=None if owned is None else {one: sorted(of) for one, of in owned.items()},
+        )
+
+    async def _answer(self, connection: Connection, message: Request) -> dict[str, Any]:
+        response = await connection.request(message, timeout=self._talk.patience)
+        answer: dict[str, Any] = response.to_object()
+        if code := answer["error_code"]:
+            said = answer["error_message"] or "a heartbeat was refused"
+            raise BrokerError.of(code, f"group {self._config.group_id!r}: {said.rstrip('.')}")
+        return answer
+
+    def _react(self, error: ConsumerError) -> None:
+        """Do what has to be done about an error before the next try, or raise it."""
+        talk, what = self._talk, reaction(error)
+        if what is Reaction.UNSUPPORTED:
+            raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error
+        had_something = talk.standing is Standing.MEMBER
+        if what is Reaction.END or (what is Reaction.REJOIN_OR_END and not had_something):
+            raise error
+        talk.repeat_everything()
+        if what is not Reaction.RETRY and had_something:
+            talk.lost()
+            self._heartbeat = None
+            self._news.set()

@@ -1,0 +1,279 @@
+"""What a member of a KIP-848 group says, what it concludes from answers, and by when it must act.
+
+Nothing here waits for anything: `group.kip848` sends, and says when.
+"""
+
+import enum
+from collections.abc import Mapping
+from math import inf
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.errors import (
+    ConsumerError,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupAccessDenied,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidRegularExpression,
+    InvalidRequest,
+    NotCoordinator,
+    TopicAccessDenied,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+    UnsupportedVersion,
+)
+from asyncconsumer.group.kip848.topic_watch import Partitions, Subscribed
+from asyncconsumer.group.subscription import Pattern
+from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
+
+_MARGIN: Final = 0.1  # of a time that the coordinator's clock measures, not ours
+
+
+class Reaction(enum.Enum):
+    """What to do about a coordinator's no."""
+
+    REJOIN = "all is lost; join again"
+    REJOIN_OR_END = "all is lost if we had something; who is joining has nothing, and gives up"
+    RETRY = "say everything again, to whoever coordinates by then"
+    END = "raise it; trying again changes nothing"
+    UNSUPPORTED = "this group cannot have members of our kind"
+
+
+REACTIONS: Final[Mapping[type[ConsumerError], Reaction]] = {
+    FencedMemberEpoch: Reaction.REJOIN,
+    UnknownMemberId: Reaction.REJOIN,
+    GroupIdNotFound: Reaction.REJOIN_OR_END,  # it is forgotten with its last member
+    CoordinatorLoading: Reaction.RETRY,
+    CoordinatorNotAvailable: Reaction.RETRY,
+    NotCoordinator: Reaction.RETRY,
+    UnreleasedInstanceId: Reaction.RETRY,  # until the one before us has left or is given up
+    FencedInstanceId: Reaction.END,
+    GroupAccessDenied: Reaction.END,
+    GroupMaxSizeReached: Reaction.END,
+    InconsistentGroupProtocol: Reaction.END,
+    InvalidGroupId: Reaction.END,
+    InvalidRegularExpression: Reaction.END,
+    InvalidRequest: Reaction.END,
+    TopicAccessDenied: Reaction.END,
+    UnsupportedAssignor: Reaction.END,
+    UnsupportedVersion: Reaction.UNSUPPORTED,
+}
+
+
+def reaction(error: ConsumerError) -> Reaction:
+    """What to do about an answer, or about none; what is not in the table says it itself."""
+    otherwise = Reaction.RETRY if error.retriable else Reaction.END
+    return REACTIONS.get(type(error), otherwise)
+
+
+class Standing(enum.Enum):
+    """How we stand with the group."""
+
+    JOINING = "nothing is ours yet"
+    MEMBER = "what we were given is ours"
+    FENCED = "everything is lost, and whoever reads it has to know before we join again"
+    OUT = "we are no member, and will not be"
+
+
+class Timeouts(NamedTuple):
+    """The coordinator's patience, in seconds: with silence, and with who is to let go."""
+
+    session: float
+    rebalance: float
+    suspensions: Suspensions
+
+    def end(self, start: float, timeout: float) -> float:
+        """The end of a timeout by the loop's clock, which does not count suspended time."""
+        return start + timeout * (1 - _MARGIN) - self.suspensions.since(start)
+
+
+class Words(NamedTuple):
+    """What a heartbeat says besides that we live; None where nothing changed since the last."""
+
+    everything: bool = False
+    subscribed: Subscribed | None = None
+    topics: list[str] | None = None
+    topic_regex: str | None = None
+    owned: Partitions | None = None
+
+
+class _Told(NamedTuple):
+    """What the coordinator was told of last; None if that is open."""
+
+    subscribed: Subscribed | None = None
+    owned: Partitions | None = None
+
+
+class Conversation:
+    """One member's side of it."""
+
+    def __init__(self, member_id: str, timeouts: Timeouts) -> None:
+        self.member_id: Final = member_id
+        self.standing = Standing.JOINING
+        self.epoch = JOIN_EPOCH
+        self.interval = 1.0  # seconds; until the coordinator tells
+        self.target: Partitions = {}
+        self.owned: Partitions = {}  # and may be read: given to whoever reads, not yet taken back
+        self.given = False  # what is ours was given to whoever reads, and is being read
+        self._told = _Told()
+        self._lived = -inf  # when the last sign of life that was heard was sent
+        self._unheard = inf  # when the first was sent of which we do not know the answer
+        self._let_go_since = inf  # when we may have been told first to let go of something
+        self._timeouts = timeouts
+
+    def learn_session_timeout(self, seconds: float) -> None:
+        """The coordinator's own."""
+        self._timeouts = self._timeouts._replace(session=seconds)
+
+    @property
+    def last_sign(self) -> float:
+        """When the last heartbeat was sent that was answered."""
+        return self._lived
+
+    @property
+    def certain_until(self) -> float:
+        """Until when what we own is ours, if we hear no more.
+
+        We are given up when we are silent for a session, or do not let go in time of what we were
+        told to let go of; and an answer that we did not get may have told us so.
+        """
+        if self.standing is not Standing.MEMBER:
+            return -inf
+        timeouts, rebalance = self._timeouts, self._timeouts.rebalance
+        return min(
+            timeouts.end(self._lived, timeouts.session),
+            timeouts.end(self._unheard, rebalance),
+            timeouts.end(self._let_go_since, rebalance),
+        )
+
+    @property
+    def patience(self) -> float:
+        """How many seconds to wait for an answer: there must be time for other tries."""
+        return self._timeouts.session / 3
+
+    @property
+    def unacknowledged(self) -> bool:
+        """Whether the coordinator has yet to be told what we own."""
+        return self.standing is Standing.MEMBER and self._told.owned != self.owned
+
+    def knows(self, subscribed: Subscribed | None) -> bool:
+        """Whether the coordinator answered a heartbeat that told this subscription."""
+        return subscribed is not None and self._told.subscribed == subscribed
+
+    # --- saying ----------------------------------------------------------------------------------
+
+    def words(self, subscribed: Subscribed, *, regexes: bool) -> Words:
+        """What to say now, to a coordinator that can match patterns or cannot."""
+        everything = self.standing is Standing.JOINING or self._told.subscribed is None
+        topics = regex = None
+        if everything or subscribed != self._told.subscribed:
+            by_regex = regexes and isinstance(subscribed.subscription, Pattern)
+            topics = [] if by_regex else sorted(subscribed.names)
+            if regexes:  # an empty one takes back what was said before
+                regex = getattr(subscribed.subscription, "text", "")
+        owned = self.owned if everything or self.unacknowledged else None
+        said = subscribed if topics is not None else None
+        return Words(everything, said, topics, regex, owned)
+
+    def sent(self, now: float) -> None:
+        """A heartbeat is on its way."""
+        self._timeouts.suspensions.look()
+        self._unheard = min(self._unheard, now)
+
+    def repeat_everything(self) -> None:
+        """An answer was lost, or was an error: nobody knows what the coordinator has heard."""
+        self._told = _Told()
+
+    def sign_of_life(self, sent_at: float) -> None:
+        """Another one, in any thread, sent a heartbeat, and threw away what the answer said."""
+        self._lived = max(self._lived, sent_at)
+        self.repeat_everything()
+        self._unheard = min(self._unheard, sent_at)
+
+    # --- hearing ---------------------------------------------------------------------------------
+
+    def heard(self, answer: Mapping[str, Any], words: Words, sent_at: float) -> bool:
+        """Take in a good answer; whether there is another target."""
+        since, self._unheard = self._unheard, inf
+        overtaken = self._lived > sent_at  # by an answer that nobody has read
+        if overtaken:
+            self._unheard = since
+        joined = self.standing is Standing.JOINING
+        self.standing = Standing.MEMBER
+        self.epoch = answer["member_epoch"]
+        self.interval = max(answer["heartbeat_interval_ms"], 1) / 1000
+        self._lived = max(self._lived, sent_at)
+        if words.subscribed is not None:
+            self._told = self._told._replace(subscribed=words.subscribed)
+        if words.owned is not None:
+            self._told = self._told._replace(owned=words.owned)
+            if _is_within(words.owned, self.target):
+                self._let_go_since = inf
+        if overtaken:
+            self.repeat_everything()
+        told = answer["assignment"]
+        target = self.target if told is None else _partitions(told[0])
+        if target == self.target:
+            return joined
+        if not (_is_within(self.target, target) and _is_within(self.owned, target)):
+            self._let_go_since = min(self._let_go_since, since)
+        self.target = target
+        # it waits for our word, also if we have let go of nothing
+        self._told = self._told._replace(owned=None)
+        return True
+
+    def lost(self) -> None:
+        """The coordinator has given up on us. What we owned is what is lost."""
+        owned = self.owned
+        self._forget(Standing.FENCED)
+        self.owned = owned
+
+    def rejoin(self) -> None:
+        """Nothing of what was lost is read any more."""
+        if self.standing is Standing.FENCED:
+            self._forget(Standing.JOINING)
+
+    def end(self) -> None:
+        """We are no member from now on."""
+        self._forget(Standing.OUT)
+
+    def _forget(self, standing: Standing) -> None:
+        self.standing, self.epoch = standing, JOIN_EPOCH
+        self.target, self.owned, self.given = {}, {}, False
+        self._lived, self._unheard, self._let_go_since = -inf, inf, inf
+        self.repeat_everything()
+
+    # --- what we own -----------------------------------------------------------------------------
+
+    def give(self, partitions: Partitions) -> None:
+        """They are about to be read, besides what is let go of by and by."""
+        self.given = True
+        self.owned = {
+            one: self.owned.get(one, frozenset()) | partitions.get(one, frozenset())
+            for one in {**self.owned, **partitions}
+        }
+
+    def give_again(self) -> None:
+        """Not all that was given is read: it is worth telling though it is the same."""
+        self.given = False
+
+    def settle(self, partitions: Partitions) -> None:
+        """They are read, and nothing else is."""
+        if self.standing is Standing.MEMBER:
+            self.owned = partitions
+
+
+def _is_within(some: Partitions, others: Partitions) -> bool:
+    return all(numbers <= others.get(one, frozenset()) for one, numbers in some.items())
+
+
+def _partitions(rows: Any) -> dict[UUID, frozenset[int]]:  # noqa: ANN401 - as it was decoded
+    return {topic_id: frozenset(numbers) for topic_id, numbers, *_ in rows if numbers}

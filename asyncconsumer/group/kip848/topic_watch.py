@@ -1,0 +1,175 @@
+"""What a member of a KIP-848 group must know of topics.
+
+Their names, for coordinators speak of ids; which partitions were there when it came; and what
+matches its pattern, where the coordinator cannot tell.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.errors import AccessDenied, ConsumerError
+from asyncconsumer.group.subscription import Pattern, Subscription
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.metadata import Metadata
+from asyncconsumer.types import TopicPartition
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_BETWEEN_LOOKS: Final = 5.0
+
+Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
+"""Partitions as coordinators name them: the numbers by topic id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A subscription, and the topics that it meant when we last looked."""
+
+    subscription: Subscription
+    names: frozenset[str]
+
+
+class TopicWatch:
+    """Looks at topics for one member, and rings: `changed` for what is subscribed, else `news`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        *,
+        changed: asyncio.Event,
+        news: asyncio.Event,
+        randomness: Random,
+    ) -> None:
+        self.subscribed: Subscribed | None = None  # once its topics were looked at
+        self._matching_here = False  # for a coordinator that cannot
+        self._cluster = cluster
+        self.wanted = subscription
+        self._asked = asyncio.Event()
+        self._changed = changed
+        self._news = news
+        self._randomness = randomness
+        self._seen: dict[UUID, int] = {}  # how many partitions, when we first looked
+        self._names: dict[UUID, str] = {}
+        self._unnamed: frozenset[UUID] = frozenset()
+        self._in_need = asyncio.Event()
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Look at the topics of another subscription; then that is what is subscribed."""
+        self.wanted = subscription
+        self._asked.set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the topics of what is wanted now were looked at."""
+        return self.subscribed is not None and self.subscribed.subscription == self.wanted
+
+    def topics(self, owned: Partitions) -> frozenset[str]:
+        """The topics that are wanted, with those of our partitions that the look did not find."""
+        looked = self.subscribed.names if self.is_current and self.subscribed else frozenset()
+        return looked | {self._names[one] for one in owned if one in self._names}
+
+    def known(self, partitions: Partitions) -> Partitions:
+        """Of these partitions those whose topics have names. The names of others are asked for."""
+        self._unnamed = frozenset(partitions.keys() - self._names.keys())
+        if self._unnamed:
+            self._in_need.set()
+        return {one: numbers for one, numbers in partitions.items() if one in self._names}
+
+    def named(self, partitions: Partitions) -> list[TopicPartition]:
+        """Known partitions by the names of their topics."""
+        return [
+            TopicPartition(self._names[one], number)
+            for one, numbers in partitions.items()
+            for number in sorted(numbers)
+        ]
+
+    def match_here(self) -> None:
+        """The coordinator does not match patterns: look again and again at what does."""
+        if not self._matching_here:
+            self._matching_here = True
+            self._asked.set()
+
+    def fresh(self, partitions: Partitions) -> Partitions:
+        """Of these partitions those that appeared after we first looked at what is subscribed."""
+        return {
+            one: frozenset(number for number in numbers if number >= self._seen.get(one, 0))
+            for one, numbers in partitions.items()
+        }
+
+    # --- in the background -----------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Look at the topics of what is wanted, whenever that is something else."""
+        quiet, delays = QuietLog(_log), backoff(0.05, 1.0, self._randomness)
+        while True:
+            self._asked.clear()
+            try:
+                found = await self._look(self.wanted)
+            except ConsumerError as error:
+                if not error.retriable:
+                    raise
+                quiet.warning("no news of topics: %s", error)
+                await asyncio.sleep(next(delays))
+                continue
+            if found != self.subscribed:
+                self.subscribed = found
+                self._changed.set()
+            again = self._matching_here and isinstance(found.subscription, Pattern)
+            try:
+                async with asyncio.timeout(_SECONDS_BETWEEN_LOOKS if again else None):
+                    await self._asked.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, wanted: Subscription) -> Subscribed:
+        if isinstance(wanted, Pattern):
+            existing = await self._cluster.recent_topic_names()
+            names = wanted.matching(existing, exclude_internal=True)
+        else:
+            names = wanted.names
+        metadata = await self._cluster.refresh(names)
+        if isinstance(wanted, Pattern):  # a topic that is denied to us would fail the whole group
+            names = frozenset(name for name in names if not _is_denied(metadata, name))
+        first = self.subscribed is None or self.subscribed.subscription != wanted
+        for topic in (metadata.topics[name] for name in names if name in metadata.topics):
+            if topic.topic_id is None:
+                continue  # it is not there yet: when it comes, all of it is fresh
+            self._names[topic.topic_id] = topic.name
+            if first:
+                self._seen.setdefault(topic.topic_id, len(topic.partitions))
+        return Subscribed(wanted, names)
+
+    async def name(self) -> None:
+        """Ask for the names of topics that are known by their ids alone, until there are none."""
+        quiet = QuietLog(_log)
+        while True:
+            await self._in_need.wait()
+            delays = backoff(0.05, 1.0, self._randomness)
+            while wanted := self._unnamed - self._names.keys():
+                try:
+                    await self._ask(wanted)
+                except ConsumerError as error:
+                    if not error.retriable:
+                        raise
+                    quiet.warning("no names of %d topics: %s", len(wanted), error)
+                if self._unnamed - self._names.keys():
+                    await asyncio.sleep(next(delays))
+            self._in_need.clear()
+
+    async def _ask(self, wanted: frozenset[UUID]) -> None:
+        found = await self._cluster.names_of(wanted)
+        if found:
+            self._names |= found
+            self._news.set()
+
+
+def _is_denied(metadata: Metadata, topic: str) -> bool:
+    told = metadata.topics.get(topic)
+    return told is not None and isinstance(told.error, AccessDenied)

@@ -1,0 +1,1 @@
+"""Members of groups that ZooKeeper coordinates, as the classic Scala consumer does."""

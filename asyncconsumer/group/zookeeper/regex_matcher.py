@@ -1,0 +1,242 @@
+"""Matches topic names against a parsed pattern in linear time, within a limited number of steps.
+
+The pattern becomes a Thompson automaton. All of its states that are possible are followed at once,
+so no pattern makes it go back. Sets of states that were reached before are kept (a lazy DFA).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncconsumer.group.zookeeper.regex_parser import (
+    WORD,
+    Assertion,
+    Chain,
+    Chars,
+    Choice,
+    Look,
+    Node,
+    PatternError,
+    Repeat,
+    parse,
+)
+
+_MAX_STATES: Final = 2**14
+_MAX_KEPT: Final = 2**16  # states in all sets that are kept, so that their memory is bounded
+_ACCEPT: Final = 0
+_INSIDE: Final = -1  # a place of a name that is neither its start nor its end
+
+
+class TooManySteps(Exception):
+    """Matching would take more steps than are allowed."""
+
+
+class Steps:
+    """How many more steps may be taken."""
+
+    def __init__(self, limit: int) -> None:
+        self.left = limit
+
+    def take(self, count: int) -> None:
+        """So many are taken now; TooManySteps if there are not so many left."""
+        self.left -= count
+        if self.left < 0:
+            raise TooManySteps
+
+
+@dataclass(slots=True)
+class _State:
+    """One state of the automaton: what it reads, or under which condition it goes on."""
+
+    to: list[int]
+    chars: frozenset[str] | None = None
+    condition: "Assertion | _LookState | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _LookState:
+    start: int
+    behind: bool
+    negative: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Set:
+    """States that are possible at one place of a name, and where characters lead from there."""
+
+    states: frozenset[int]
+    next: dict[str, "_Set"] = field(default_factory=dict)
+    accepts: bool | None = None  # None until it is known
+
+
+class _Automaton:
+    """The states of one pattern."""
+
+    def __init__(self, tree: Node) -> None:
+        self.states = [_State([])]
+        self.depends_on_place = False  # on more than whether a name begins or ends there
+        self._work = 0
+        self.start = self._add(tree, _ACCEPT)
+
+    def _state(self, state: _State) -> int:
+        if len(self.states) >= _MAX_STATES:
+            raise PatternError(f"it needs more than {_MAX_STATES} states")
+        self.states.append(state)
+        return len(self.states) - 1
+
+    def _add(self, node: Node, then: int) -> int:
+        """Add states for a part of the pattern that leads to `then`; where it starts."""
+        self._work += 1
+        if self._work > 2 * _MAX_STATES:  # repetitions of nothing add no states
+            raise PatternError(f"it has more than {2 * _MAX_STATES} parts")
+        match node:
+            case Chars():
+                return self._state(_State([then], chars=node.of))
+            case Chain():
+                for part in reversed(node.parts):
+                    then = self._add(part, then)
+                return then
+            case Choice():
+                return self._state(_State([self._add(part, then) for part in node.parts]))
+            case Repeat():
+                return self._repeat(node, then)
+            case Assertion():
+                self.depends_on_place |= node.kind in "bB"
+                return self._state(_State([then], condition=node))
+            case Look():
+                self.depends_on_place = True
+                look = _LookState(self._add(node.part, _ACCEPT), node.behind, node.negative)
+                return self._state(_State([then], condition=look))
+
+    def _repeat(self, node: Repeat, then: int) -> int:
+        least = node.least
+        if node.most is None:
+            again = self._state(_State([]))
+            body = self._add(node.part, again)
+            self.states[again].to = [body, then]
+            then, least = (body, least - 1) if least else (again, 0)
+        else:
+            end = then
+            for _ in range(node.most - least):
+                then = self._state(_State([self._add(node.part, then), end]))
+        for _ in range(least):
+            then = self._add(node.part, then)
+        return then
+
+
+class _Place:
+    """One name, and what is known about conditions at its places."""
+
+    def __init__(self, matcher: "Matcher", name: str, steps: Steps) -> None:
+        self._matcher = matcher
+        self._name = name
+        self._steps = steps
+        self._looks: dict[tuple[int, int], bool] = {}
+
+    def holds(self, state: int, condition: Assertion | _LookState, at: int) -> bool:
+        """Whether the condition of a state holds at a place."""
+        if isinstance(condition, _LookState):
+            key = state, at
+            if key not in self._looks:
+                self._looks[key] = self._look(condition, at) != condition.negative
+            return self._looks[key]
+        match condition.kind:
+            case "^":
+                return at == 0
+            case "$":
+                return at == len(self._name)
+        name = self._name
+        before, after = name[max(at - 1, 0) : at] in WORD, name[at : at + 1] in WORD
+        return (before != after) == (condition.kind == "b")
+
+    def _look(self, look: _LookState, at: int) -> bool:
+        automaton, name = self._matcher, self._name
+        here: Iterable[int] = (look.start,)
+        for place in range(0 if look.behind else at, at if look.behind else len(name)):
+            states = automaton.closure(here, place, self, self._steps)
+            if not look.behind and _ACCEPT in states:
+                return True
+            here = automaton.read(states, name[place])
+            if look.behind:
+                here = (*here, look.start)
+            elif not here:
+                return False
+        end = at if look.behind else len(name)
+        return _ACCEPT in automaton.closure(here, end, self, self._steps)
+
+
+class Matcher:
+    """A compiled pattern. PatternError if it is none that can be matched."""
+
+    def __init__(self, text: str) -> None:
+        self._automaton = _Automaton(parse(text))
+        self._sets: dict[frozenset[int], _Set] = {}
+        self._first: _Set | None = None
+        self._kept = 0
+
+    def matches(self, name: str, steps: Steps) -> bool:
+        """Whether the pattern matches the whole of a topic name, which is not empty."""
+        place = _Place(self, name, steps)
+        if self._automaton.depends_on_place:
+            states = self.closure((self._automaton.start,), 0, place, steps)
+            for at, char in enumerate(name, start=1):
+                states = self.closure(self.read(states, char), at, place, steps)
+            return _ACCEPT in states
+        return self._by_known_sets(name, place, steps)
+
+    def _by_known_sets(self, name: str, place: _Place, steps: Steps) -> bool:
+        steps.take(len(name))
+        here = self._first
+        if here is None:
+            states = self.closure((self._automaton.start,), 0, place, steps)
+            here = self._first = self._set(states)
+        for char in name:
+            following = here.next.get(char)
+            if following is None:
+                states = self.closure(self.read(here.states, char), _INSIDE, place, steps)
+                following = here.next[char] = self._set(states)
+            if not following.states:
+                return False
+            here = following
+        if here.accepts is None:
+            here.accepts = _ACCEPT in self.closure(here.states, len(name), place, steps)
+        return here.accepts
+
+    def _set(self, states: frozenset[int]) -> _Set:
+        known = self._sets.get(states)
+        if known is None:
+            self._kept += len(states) + 1
+            if self._kept > _MAX_KEPT:
+                self._sets, self._kept, self._first = {}, 0, None
+            known = self._sets[states] = _Set(states)
+        return known
+
+    def read(self, states: Iterable[int], char: str) -> list[int]:
+        """Where a character leads."""
+        known = self._automaton.states
+        found: list[int] = []
+        for one in states:
+            state = known[one]
+            if state.chars is not None and char in state.chars:
+                found.extend(state.to)
+        return found
+
+    def closure(
+        self, states: Iterable[int], at: int, place: _Place, steps: Steps
+    ) -> frozenset[int]:
+        """All states that are possible at a place, without another character."""
+        known: Sequence[_State] = self._automaton.states
+        found: set[int] = set()
+        left = list(states)
+        while left:
+            one = left.pop()
+            if one in found:
+                continue
+            steps.take(1)
+            found.add(one)
+            state = known[one]
+            if state.chars is not None:
+                continue
+            if state.condition is None or place.holds(one, state.condition, at):
+                left.extend(state.to)
+        return frozenset(found)

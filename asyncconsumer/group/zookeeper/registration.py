@@ -1,0 +1,84 @@
+"""What a member writes into ZooKeeper about itself, and how it reads what others wrote."""
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from asyncconsumer.errors import BadZnode
+from asyncconsumer.group.zookeeper.filters import Pattern, Subscription, matcher
+from asyncconsumer.group.zookeeper.regex_parser import PatternError
+from asyncconsumer.zookeeper.registry import text_of
+
+_MOST: Final = 2**20
+_MOST_STREAMS: Final = 2**16  # of one member, of all its topics: each makes a thread id
+_MOST_TOPICS: Final = 2**12  # that one member names
+
+
+def write(subscription: Subscription, now_ms: int) -> bytes:
+    """A registration as Kafka 1.1 writes it, key by key."""
+    fields = {
+        "version": 1,
+        "subscription": dict(subscription.streams),
+        "pattern": subscription.pattern.value,
+        "timestamp": str(now_ms),
+    }
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def read(path: str, data: bytes | None) -> Subscription:
+    """What a member subscribes to, or BadZnode.
+
+    Kafka's own members give up the whole rebalance when one registration makes no sense. Nobody
+    gains by that, so here it counts as no member at all, and is reported.
+    """
+    fields = _parse(path, data)
+    pattern, streams = fields.get("pattern"), fields.get("subscription")
+    if not isinstance(pattern, str) or not isinstance(streams, dict):
+        raise BadZnode(path, "a registration needs a pattern and a subscription")
+    for topic, count in streams.items():
+        if not _is_count(count):
+            raise BadZnode(path, f"{str(count)[:20]!r} streams of {topic[:80]!r}")
+    if len(streams) > _MOST_TOPICS or sum(streams.values()) > _MOST_STREAMS:
+        raise BadZnode(
+            path,
+            f"{sum(streams.values())} streams of {len(streams)} topics are more than "
+            f"{_MOST_STREAMS} of {_MOST_TOPICS}",
+        )
+    try:
+        kind = Pattern(pattern)
+    except ValueError:
+        kind = Pattern.STATIC  # so Kafka takes any other word
+    subscription = Subscription(MappingProxyType(streams), kind if streams else Pattern.STATIC)
+    if subscription.wildcard:
+        return _checked(path, subscription)
+    return subscription
+
+
+def _checked(path: str, subscription: Subscription) -> Subscription:
+    """Only the first entry of a wildcard counts, and it must be a pattern that we can read."""
+    expression, count = next(iter(subscription.streams.items()))
+    try:
+        matcher(expression)
+    except PatternError as error:
+        raise BadZnode(
+            path, f"{expression[:80]!r} is no pattern that we can read: {error}"
+        ) from None
+    return Subscription(MappingProxyType({expression: count}), subscription.pattern)
+
+
+def _parse(path: str, data: bytes | None) -> Mapping[str, Any]:
+    text = text_of(path, data, _MOST)
+    for candidate in (text, text.replace("\\", "\\\\")):  # the second is for members before 1.0.1
+        try:
+            fields = json.loads(candidate)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(fields, dict):
+            return fields
+        break
+    raise BadZnode(path, f"it is no JSON object: {text[:40]!r}")
+
+
+def _is_count(count: object) -> bool:
+    return isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= _MOST_STREAMS

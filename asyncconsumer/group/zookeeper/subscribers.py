@@ -1,0 +1,165 @@
+"""Who reads which topics, by registrations that anybody may have written.
+
+Whatever they say, the work and the memory that they cost are limited. A registration that goes
+beyond a limit counts as no member, and a warning says so.
+"""
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.group.zookeeper.assignors import Member
+from asyncconsumer.group.zookeeper.filters import Subscription, allowed_steps
+from asyncconsumer.group.zookeeper.regex_matcher import Steps, TooManySteps
+from asyncconsumer.group.zookeeper.topic_source import Topics
+
+_log: Final = logging.getLogger(__name__)
+_MOST_STREAMS: Final = 2**16  # of all members, counted once for topics with the same readers
+_STEPS_AT_ONCE: Final = 20_000  # until other tasks get a turn
+_STEPS_FOR_A_NAME: Final = 50_000
+_STEPS_TO_COMPILE: Final = 4  # each character
+_UNLIMITED: Final = 2**62
+
+
+class Subscribers:
+    """Makes members of registrations. Our own registration is never left out."""
+
+    def __init__(self, topics: Topics, own_id: str, *, exclude_internal: bool) -> None:
+        self._topics = topics
+        self._own_id = own_id
+        self._exclude_internal = exclude_internal
+        self._quiet = QuietLog(_log)
+
+    async def read(
+        self, subscriptions: Mapping[str, Subscription]
+    ) -> tuple[list[Member], dict[str, tuple[int, ...]]]:
+        """The members, and the partitions of all topics that they read."""
+        existing = await self._topics.names() if self._needs_names(subscriptions) else []
+        members = await self.members(subscriptions, existing)
+        wanted = sorted({topic for streams in _different(members).values() for topic in streams})
+        partitions = await self._topics.partitions(wanted)
+        return members, {topic: partitions.get(topic, ()) for topic in wanted}
+
+    def _needs_names(self, subscriptions: Mapping[str, Subscription]) -> bool:
+        """Whether it must be known which topics exist.
+
+        Patterns need that. So do names that others subscribe to, and we do not.
+        """
+        own = subscriptions[self._own_id]
+        return any(
+            one.wildcard or not one.streams.keys() <= own.streams.keys()
+            for one in subscriptions.values()
+        )
+
+    async def members(
+        self, subscriptions: Mapping[str, Subscription], existing: Collection[str]
+    ) -> list[Member]:
+        """The members, with the topics that each of them reads."""
+        resolved = await self._resolve(subscriptions, existing)
+        members = [
+            Member(who, resolved[key])
+            for who, one in subscriptions.items()
+            if (key := one.key) in resolved
+        ]
+        return await self._within_limit(members)
+
+    async def _resolve(
+        self, subscriptions: Mapping[str, Subscription], existing: Collection[str]
+    ) -> dict[tuple[str, ...], Mapping[str, int]]:
+        """The topics of each different subscription, without those that cost too much.
+
+        Ours comes first, then those that most members have.
+        """
+        own = subscriptions[self._own_id].key
+        sharing = Counter(one.key for one in subscriptions.values())
+        different = {one.key: one for one in subscriptions.values()}
+        order = sorted(
+            different, key=lambda key: (key != own, -sharing[key], sum(map(len, key)), key)
+        )
+        steps, there = allowed_steps(existing), frozenset(existing)
+        resolved: dict[tuple[str, ...], Mapping[str, int]] = {}
+        for key in order:
+            one = different[key]
+            await asyncio.sleep(0)
+            if not one.wildcard:
+                resolved[key] = {
+                    topic: count
+                    for topic, count in one.streams.items()
+                    if key == own or topic in there or topic in different[own].streams
+                }
+                continue
+            try:
+                resolved[key] = await self._matched(one, existing, None if key == own else steps)
+            except TooManySteps:
+                self._quiet.warning(
+                    "%d members are ignored: their pattern %.80r takes too long to match",
+                    *(sharing[key], one.expression),
+                )
+        return resolved
+
+    async def _matched(
+        self, subscription: Subscription, existing: Collection[str], steps: Steps | None
+    ) -> dict[str, int]:
+        """The existing topics that a pattern means; other tasks get their turns meanwhile."""
+        count, taken = next(iter(subscription.streams.values()), 0), 0
+        found: dict[str, int] = {}
+        steps = Steps(_UNLIMITED) if steps is None else steps
+        limited = steps.left < _UNLIMITED
+        steps.take(len(subscription.expression) * _STEPS_TO_COMPILE)
+        for topic in existing:
+            allowed = min(steps.left, _STEPS_FOR_A_NAME) if limited else steps.left
+            for_name = Steps(allowed)
+            try:
+                if subscription.takes(
+                    topic, exclude_internal=self._exclude_internal, steps=for_name
+                ):
+                    found[topic] = count
+            finally:
+                used = allowed - for_name.left
+                steps.left -= used
+            taken += used
+            if taken >= _STEPS_AT_ONCE:
+                taken = 0
+                await asyncio.sleep(0)
+        return found
+
+    async def _within_limit(self, members: list[Member]) -> list[Member]:
+        """As many as the limit of streams allows: those with the fewest first."""
+        weights = await _weights(members)
+        left, admitted = _MOST_STREAMS, {self._own_id}
+        for member in sorted(members, key=lambda one: (weights[id(one.streams)], one.consumer_id)):
+            left -= weights[id(member.streams)]
+            if left >= 0:
+                admitted.add(member.consumer_id)
+        if ignored := len(members) - len(admitted):
+            self._quiet.warning(
+                "%d members are ignored: the group has more than %d streams in all",
+                *(ignored, _MOST_STREAMS),
+            )
+        return [one for one in members if one.consumer_id in admitted]
+
+
+def _different(members: Collection[Member]) -> dict[int, Mapping[str, int]]:
+    """The topics of members, once for all that share them."""
+    return {id(one.streams): one.streams for one in members}
+
+
+async def _weights(members: Collection[Member]) -> dict[int, int]:
+    """How many streams a member of each different subscription adds to a group.
+
+    Topics that the same members read count once: they share one list of threads.
+    """
+    different = _different(members)
+    readers: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for key, streams in different.items():
+        await asyncio.sleep(0)
+        for topic, count in streams.items():
+            readers[topic].append((key, max(count, 1)))
+    weights = dict.fromkeys(different, 0)
+    for together in set(map(tuple, readers.values())):
+        for key, count in together:
+            weights[key] += count
+    return weights

@@ -1,0 +1,133 @@
+"""Which topics there are, and their partitions: told by ZooKeeper, or by the brokers."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from asyncconsumer.aio.concurrency import each
+from asyncconsumer.errors import BadZnode, ConsumerError
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.discovery import Growth
+from asyncconsumer.zookeeper import paths
+from asyncconsumer.zookeeper.registry import parse_topic
+from asyncconsumer.zookeeper.session import ZooKeeperSession
+
+if TYPE_CHECKING:
+    from asyncconsumer.zookeeper.requests import Node
+    from asyncconsumer.zookeeper.watch import Watch
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Topics(Protocol):
+    """What a member must know of topics. Whoever makes one gives it a bell to ring on changes."""
+
+    async def names(self) -> list[str]:
+        """All there are."""
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Of those that are there; from now on the bell is rung when they change."""
+
+    async def run(self) -> None:
+        """What has to run in the background, if anything has."""
+
+
+class ZooKeeperTopics:
+    """As brokers in ZooKeeper mode keep them there."""
+
+    def __init__(self, session: ZooKeeperSession, bell: asyncio.Event) -> None:
+        self._session = session
+        self._bell = bell
+        self._names: Watch[list[str] | None] | None = None
+        self._last_names: list[str] = []
+        self._watches: dict[str, Watch[Node | None]] = {}
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    async def names(self) -> list[str]:
+        """All there are, watched from the first call on."""
+        if self._names is None:
+            self._names = self._session.watch_children(paths.TOPICS, self._bell)
+        if self._names.changed.is_set():
+            self._last_names = [name for name in await self._names.read() or () if _is_sound(name)]
+        return self._last_names
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Of these, and only these are watched from now on. Only what changed is read again."""
+        wanted = [topic for topic in topics if _is_sound(topic)]
+        for gone in self._watches.keys() - set(wanted):
+            self._watches.pop(gone).close()
+            self._known.pop(gone, None)
+        for topic in wanted:
+            if topic not in self._watches:
+                path = paths.topic(topic)
+                self._watches[topic] = self._session.watch_data(path, self._bell)
+        stale = [topic for topic in wanted if self._watches[topic].changed.is_set()]
+        await each(stale, self._read)
+        return {topic: self._known[topic] for topic in wanted if topic in self._known}
+
+    async def _read(self, topic: str) -> None:
+        watch = self._watches[topic]
+        node = await watch.read()
+        self._known.pop(topic, None)
+        if node is None:
+            return
+        try:
+            _, self._known[topic] = parse_topic(watch.path, node.data)
+        except BadZnode as error:
+            _log.warning("a topic is left out: %s", error)
+
+    async def run(self) -> None:
+        """ZooKeeper rings by itself."""
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for watch in self._watches.values():
+            watch.close()
+        if self._names is not None:
+            self._names.close()
+
+
+class KafkaTopics:
+    """As brokers tell them, asked again every few seconds."""
+
+    def __init__(self, cluster: Cluster, bell: asyncio.Event, every_ms: int) -> None:
+        self._cluster = cluster
+        self._growth = Growth(cluster)
+        self._bell = bell
+        self._every = every_ms / 1000
+        self._names: frozenset[str] | None = None  # as last told; None while nobody asks
+        self._known: dict[str, tuple[int, ...]] = {}
+        self._wanted: list[str] = []
+
+    async def names(self) -> list[str]:
+        """All there are."""
+        self._names = frozenset(await self._cluster.recent_topic_names())
+        return sorted(self._names)
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Of those that are there; from now on they are asked about again and again."""
+        self._wanted = list(topics)
+        self._known = await self._growth.ask(self._wanted)
+        return self._known
+
+    async def run(self) -> None:
+        """Look every few seconds, and ring if something changed."""
+        while True:
+            await asyncio.sleep(self._every)
+            try:
+                changed = self._names is not None and self._names != frozenset(
+                    await self._cluster.recent_topic_names()
+                )
+                changed |= bool(self._wanted) and self._known != await self._growth.ask(
+                    self._wanted
+                )
+            except ConsumerError as error:
+                _log.info("no news of topics: %s", error)
+                continue
+            if changed:
+                self._bell.set()
+
+
+def _is_sound(name: str) -> bool:
+    return paths.is_legal(name)

@@ -1,0 +1,394 @@
+"""Handlers for topics, as a service: it reads, calls them, commits what they are done with.
+
+app = ConsumerApp(bootstrap_servers="k:9092", group_id="billing")
+
+@app.handler("orders", ordering="key", concurrency=200, retry=Retry(3), dead_letter_topic="dead")
+async def bill(order: Order, record: Record) -> None: ...
+
+asyncio.run(app.run())
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.config.validation import whole_number
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.consumer.dead_letters import DeadLetters
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.interceptors import Interceptors
+from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
+from asyncconsumer.events import Events, Heard
+from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.block_interrupt import Interruption
+from asyncconsumer.handlers.draining import Drained, drain
+from asyncconsumer.handlers.handler import (
+    Handler,
+    Handling,
+    OnError,
+    Ordering,
+    check_apart,
+    declared,
+)
+from asyncconsumer.handlers.health import (
+    AppHealth,
+    AppState,
+    health_of,
+    standing_of,
+    stuck,
+    with_in_hand,
+)
+from asyncconsumer.handlers.loop_options import refuse_for_loops
+from asyncconsumer.handlers.member_removal import remove_from
+from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.retry import Retry
+from asyncconsumer.handlers.runtime import Around, Running
+from asyncconsumer.handlers.signals import signals
+from asyncconsumer.handlers.stream import OnConsume, Worked, on_consume
+from asyncconsumer.handlers.subscription import companions, reads, subscription
+from asyncconsumer.handlers.topic_checks import check_topics
+from asyncconsumer.handlers.tracing import check_tracing
+from asyncconsumer.net.producer import Producer
+from asyncconsumer.streams.routes import PerPartition
+from asyncconsumer.types import TopicPartition
+from asyncconsumer.web.mixin import Embedded
+from asyncconsumer.web.status import Standing
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_TO_COMMIT: Final = 5.0
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ConsumerApp(Embedded):
+    """Declare handlers, then ``async with app`` or ``await app.run()``. Takes a Consumer's options.
+
+    A record is committed when its handler is done with it and with all before it; what is finished
+    beyond is kept beside the commit, so that a restart does not repeat it. What ends an app is
+    raised out of its block, and by `failed`. At the end what runs has `shutdown_grace_ms`. With
+    `tracing` each call of a handler is a span of OpenTelemetry's, in the trace of its record.
+    """
+
+    def __init__(
+        self,
+        *,
+        shutdown_grace_ms: int = 20_000,
+        tracing: bool = False,
+        outside: Outside | None = None,
+        **options: Any,  # noqa: ANN401 - checked by the consumer
+    ) -> None:
+        whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
+        self.shutdown_grace_ms: Final = shutdown_grace_ms
+        if tracing:
+            check_tracing()
+        self._around = Around(outside or Outside(), Events(), tracing)
+        if isinstance(given := options.get("interceptors"), Iterable):
+            options["interceptors"] = tuple(given)
+        self._options = options
+        refuse_for_loops(options)
+        Consumer(outside=self._around.outside, **options)  # what is wrong with them is told now
+        if options.get("group_id") is None:
+            raise ConfigError("an app is a member of a group: name it with group_id")
+        self._handlers: list[Handler] = []
+        self._running: list[Running] = []
+        self._consumer: Consumer | None = None
+        self._scope = Scope("the app")
+        self._stack = AsyncExitStack()
+        self._end = Interruption()
+        self._state = AppState.NEW
+        self._drained: Drained | None = None
+        self._cut: dict[TopicPartition, list[int]] = {}
+
+    # --- declaring -------------------------------------------------------------------------------
+
+    def handler(
+        self,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        ordering: Ordering = "key",
+        concurrency: int = 100,
+        batch: Batch | None = None,
+        retry: Retry | None = None,
+        dead_letter_topic: str | None = None,
+        on_error: OnError = "stop",
+        handler_timeout_ms: int | None = None,
+        max_in_flight: int | None = None,
+        max_in_flight_bytes: int = 64 * 2**20,
+    ) -> Callable[[F], F]:
+        """Have a function called with the records of topics; it stays as it is. See `Handling`.
+
+        Its parameters say what it is given: a `Record` is the record, `key` the key, `headers` the
+        headers, anything else the value, made into the type that is annotated.
+        """
+        if topics and callable(topics[0]):
+            raise ConfigError("name the topics of a handler: @app.handler('topic')")
+        if self._state is not AppState.NEW:
+            raise ConfigError("handlers are declared before the app is opened")
+        how = Handling(
+            ordering=ordering,
+            concurrency=concurrency,
+            batch=batch,
+            retry=retry,
+            dead_letter_topic=dead_letter_topic,
+            on_error=on_error,
+            handler_timeout_ms=handler_timeout_ms,
+            max_in_flight=max_in_flight,
+            max_in_flight_bytes=max_in_flight_bytes,
+        )
+
+        def declare(function: F) -> F:
+            made = declared(function, topics, pattern, how)
+            for other in self._handlers:
+                check_apart(other, made)
+            self._handlers.append(made)
+            return function
+
+        return declare
+
+    def is_worker(self, number: int) -> None:
+        """It is one of several processes: as a static member, each has a name of its own."""
+        if (name := self._options.get("group_instance_id")) is not None:
+            self._options["group_instance_id"] = f"{name}-{number}"
+
+    def _handler_of(self, topic: str) -> Running:
+        """Whoever names a topic has it; else the first whose pattern matches."""
+        named = [
+            one
+            for one in self._running
+            if topic in one.handler.topics or topic == one.handler.handling.retry_topic
+        ]
+        return (named or [one for one in self._running if one.handler.handles(topic)])[0]
+
+    def _lanes_of(self, topic: str) -> Lanes:
+        return self._handler_of(topic).lanes
+
+    # --- running ---------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if not self._handlers:
+            raise ConfigError("the app has no handler: declare one with @app.handler(topic)")
+        if self._scope.is_over:  # it may be opened again, as by each test of a web app
+            self._scope, self._end = Scope("the app"), Interruption()
+            self._drained, self._cut = None, {}
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        self._state = AppState.RUNNING
+        self._end.watch()
+        return self
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        (topics, pattern), outside = subscription(self._handlers), self._around.outside
+        consumer: Consumer = Consumer(
+            *topics,
+            pattern=pattern,
+            outside=outside,
+            companions=companions(self._handlers),
+            **self._options,
+        )
+        config = consumer.config
+        dead: dict[str, DeadLetters] = {}
+        for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
+            letters = DeadLetters(topic, config.connection, **_network(outside))
+            dead[topic] = await stack.enter_async_context(letters)
+        self._running = [
+            Running(
+                one,
+                group=config.member.group_id or "",
+                dead_letters=dead,
+                around=self._around,
+            )
+            for one in self._handlers
+        ]
+        for one in self._running:
+            stack.push_async_callback(one.close)
+        await stack.enter_async_context(self._scope)
+        self._consumer = await stack.enter_async_context(consumer)
+        for letters in dead.values():
+            letters.reach_by(consumer.connection)
+            letters.check_topic()
+        routes = consumer.by_partition(partial(Worked, self._lanes_of, self._seen_by()))
+        for handler in self._handlers:
+            await check_topics(handler, consumer)
+        for one in self._running:
+            one.start(self._start)
+        self._start(self._follow(routes), "partitions")
+
+    def _seen_by(self) -> OnConsume | None:
+        interceptors = Interceptors(self._options.get("interceptors", ()))
+        return on_consume(interceptors, set(companions(self._handlers).values()))
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """In the background. What it raises ends the app."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - it is raised where the user waits
+                self._fail(error)
+
+        self._scope.start(guarded(), name)
+
+    async def _follow(self, routes: PerPartition[Worked]) -> None:
+        """Read each partition while it is ours."""
+        async for partition, stream in routes.opened():
+            self._start(self._read(partition, stream), f"read {partition}")
+
+    async def _read(self, partition: TopicPartition, stream: Worked) -> None:
+        mine = self._handler_of(partition.topic)
+        if mine.parking is not None and partition.topic != mine.parking.topic:
+            await mine.parking.caught_up(partition, self.consumer)
+        await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self.consumer.seek)
+
+    def _fail(self, error: Exception) -> None:
+        if self._end.error is None and self._state is not AppState.CLOSED:
+            _log.error("the app ends: %s", error)
+            for one in self._running:
+                one.lanes.stop()
+            self._state = AppState.FAILED
+            self._end.interrupt(error)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        ours = await self._end.over(error)
+        try:
+            await self._drain(self.shutdown_grace_ms)
+        finally:
+            self._state = AppState.CLOSED
+            self._end.happened.set()
+            raised = (None, None, None) if ours else (kind, error, where)
+            await self._stack.__aexit__(*raised)
+        if self._end.error is not None and (ours or error is None):
+            raise self._end.error
+
+    async def failed(self) -> NoReturn:
+        """Wait until something ends the app, and raise it."""
+        await self._end.happened.wait()
+        raise self._end.error or ClosedError("the app was closed")
+
+    async def run(self) -> Drained:
+        """Run until SIGTERM or SIGINT; then drain, commit and leave. A second one cuts it short."""
+        asked = asyncio.Event()
+
+        def stop() -> None:
+            if asked.is_set():
+                self._cut_short()
+            asked.set()
+
+        with signals(stop):
+            async with self:
+                await asked.wait()
+        assert self._drained is not None
+        return self._drained
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def drain(self, grace_ms: int | None = None) -> Drained:
+        """Begin nothing more, let finish what runs, and commit it. The block is still to be left.
+
+        What is not finished in time is cancelled and stays uncommitted: it is logged and returned.
+        """
+        self._scope.check_open()
+        drained = await self._drain(self.shutdown_grace_ms if grace_ms is None else grace_ms)
+        try:
+            async with asyncio.timeout(_SECONDS_TO_COMMIT):
+                await self.consumer.commit()
+        except (TimeoutError, ConsumerError) as error:
+            _log.warning("drained, and not committed: %r; some records will come again", error)
+        return drained
+
+    async def _drain(self, grace_ms: int) -> Drained:
+        if self._drained is None:
+            if self._state is AppState.RUNNING:
+                self._state = AppState.DRAINING
+            drained = await drain([one.lanes for one in self._running], grace_ms / 1000)
+            self._note_cut(drained.cut_short)
+            self._drained = Drained(self._cut)
+        return self._drained
+
+    def _cut_short(self) -> None:
+        for one in self._running:
+            self._note_cut(one.lanes.cancel())
+
+    def _note_cut(self, cut: Mapping[TopicPartition, list[int]]) -> None:
+        for partition, offsets in cut.items():
+            known = self._cut.setdefault(partition, [])
+            known += [one for one in offsets if one not in known]
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    @property
+    def consumer(self) -> Consumer:
+        """Who reads for the handlers: to pause partitions, to seek, to see what is assigned."""
+        self._scope.check_open()
+        assert self._consumer is not None
+        return self._consumer
+
+    async def remove_member(self, member_id: str) -> None:
+        """Have the group go on without a member whose process died."""
+        await remove_from(self.group_id, member_id, self.consumer.connection, self._around.outside)
+
+    @property
+    def group_id(self) -> str:
+        """Of its group."""
+        return str(self._options["group_id"])
+
+    @property
+    def dead_letter_topics(self) -> set[str]:
+        """Where its handlers' dead letters go."""
+        topics = (one.handling.dead_letter_topic for one in self._handlers)
+        return {topic for topic in topics if topic is not None}
+
+    def reads(self, topic: str) -> bool:
+        """Whether a handler is for this topic."""
+        return reads(self._handlers, topic)
+
+    def producer(self, connection: ConnectionConfig) -> Producer:
+        """Writes to the brokers that this app reads from."""
+        return Producer(connection, **_network(self._around.outside))
+
+    def reader(self, suffix: str) -> Consumer:
+        """A consumer for what is there now, by this app's options, of a group of another name."""
+        theirs = ("listener", "interceptors", "offsets")  # made for what the app reads
+        options = {name: given for name, given in self._options.items() if name not in theirs}
+        options |= {"group_id": f"{self.group_id}{suffix}", "auto_offset_reset": "earliest"}
+        options |= {"commit_policy": "manual", "stop_at": "end"}
+        return Consumer(outside=self._around.outside, **options)
+
+    def health(self) -> AppHealth:
+        """How it stands; true while it runs and nothing has failed."""
+        return health_of(self._state, self._end.error, self._running)
+
+    def events(self) -> Heard:
+        """What happens from now on: all that its consumer tells, retries, and what is given up."""
+        return self._around.events.listen(self.consumer.events())
+
+    def standing(self) -> Standing:
+        """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
+        if (consumer := self._consumer) is None:
+            return replace(standing_of(self.health(), None), group=self.group_id)
+        held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
+        reading = consumer.standing()
+        reading = replace(reading, lag=with_in_hand(reading.lag, self._running))
+        return standing_of(self.health(), reading, held_up)
+
+
+def _network(outside: Outside) -> dict[str, Any]:
+    """What those need who write."""
+    return {
+        "randomness": outside.randomness,
+        "opener": outside.open_broker,
+        "now_ms": outside.now_ms,
+    }

@@ -1,0 +1,166 @@
+"""What is finished beyond the committed offset, as the text that a commit may carry.
+
+A version, then base64 of: how it is written, the committed offset, and the finished ranges, as the
+lengths of gaps and runs or as a bitmap, whichever is shorter, deflated if that helps. Brokers take
+4,096 bytes unless told otherwise (`offset.metadata.max.bytes`); what does not fit is left out, and
+done again.
+"""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from asyncconsumer.types import Offset
+
+Ranges: TypeAlias = Sequence[tuple[int, int]]
+"""Offsets from the first up to, not including, the second; in order, none touches the next."""
+
+LONGEST: Final = 3_500
+
+_VERSION: Final = "asyncconsumer:1:"
+_RUNS, _BITS, _DEFLATED = 0, 1, 2  # the last may be added to the others
+_MOST_RANGES: Final = 4_096  # that anybody tries to write
+_MOST_BYTES: Final = 2**16  # that anybody reads
+
+
+class WithRanges(Offset):
+    """An offset whose text is ours: where a broker takes less of it, less is told."""
+
+    def within(self, longest: int) -> Offset:
+        """As many of the first ranges as fit."""
+        text = self.metadata
+        if len(text) <= longest:
+            return self
+        shorter = encode(self, decode(self, text), longest)
+        return WithRanges(self, leader_epoch=self.leader_epoch, metadata=shorter)
+
+
+def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
+    """The text for ranges above `base`: as many of the first ones as fit into the limit."""
+    fits, too_many = 0, min(len(ranges), _MOST_RANGES) + 1
+    best = ""
+    count = too_many - 1  # all of them, if that is possible
+    while fits < count < too_many:
+        text = _written(base, ranges[:count])
+        if len(text) <= limit:
+            fits, best = count, text
+        else:
+            too_many = count
+        count = (fits + too_many) // 2
+    return best
+
+
+def decode(base: int, text: str) -> Ranges:
+    """The ranges that such a text tells of; none if it is somebody else's, damaged, or outdated."""
+    if not text.startswith(_VERSION):
+        return ()
+    try:
+        data = base64.b64decode(text.removeprefix(_VERSION), validate=True)
+        kind, body = data[0], data[1:]
+        if kind & _DEFLATED:
+            body = _inflated(body)
+        numbers = _Numbers(body)
+        if next(numbers) != base:
+            return ()  # it belongs to another commit
+        return list(_runs(base, numbers) if kind & 1 == _RUNS else _bits(base, numbers.rest()))
+    except (binascii.Error, zlib.error, IndexError, ValueError, StopIteration):
+        return ()
+
+
+def _written(base: int, ranges: Ranges) -> str:
+    lengths = bytearray()
+    at = base
+    for start, stop in ranges:
+        lengths += _varint(start - at) + _varint(stop - start)
+        at = stop
+    bodies = [(_RUNS, bytes(lengths))]
+    if at - base <= _MOST_BYTES * 4:
+        bits = 0
+        for start, stop in ranges:
+            bits |= ((1 << (stop - start)) - 1) << (start - base)
+        bodies.append((_BITS, bits.to_bytes((bits.bit_length() + 7) // 8, "little")))
+    kind, body = min(bodies, key=lambda one: len(one[1]))
+    plain = _varint(base) + body
+    deflated = zlib.compress(plain, 1)
+    if len(deflated) < len(plain) <= _MOST_BYTES:
+        kind, plain = kind | _DEFLATED, deflated
+    return _VERSION + base64.b64encode(bytes((kind,)) + plain).decode("ascii")
+
+
+def _inflated(body: bytes) -> bytes:
+    inflating = zlib.decompressobj()
+    data = inflating.decompress(body, _MOST_BYTES)
+    if not inflating.eof:
+        raise ValueError("more than anybody would have written")
+    return data
+
+
+def _runs(base: int, numbers: Iterator[int]) -> Iterator[tuple[int, int]]:
+    at = base
+    for gap in numbers:
+        start = at + gap
+        at = start + next(numbers, 0)
+        if at <= start or at >= 2**63:
+            raise ValueError("no range")
+        yield start, at
+
+
+def _bits(base: int, data: bytes) -> Iterator[tuple[int, int]]:
+    digits = f"{int.from_bytes(data, 'little'):b}"[::-1]
+    start = digits.find("1")
+    while start >= 0:
+        stop = digits.find("0", start)
+        stop = len(digits) if stop < 0 else stop
+        yield base + start, base + stop
+        start = digits.find("1", stop)
+
+
+def _varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+class _Numbers:
+    """Varints, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self._at == len(self._data):
+            raise StopIteration
+        number = shift = 0
+        while True:
+            byte = self._data[self._at]
+            self._at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+            if shift > 63:
+                raise ValueError("no varint")
+
+    def rest(self) -> bytes:
+        """What was not read yet."""
+        return self._data[self._at :]
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets, with ranges that touch made into one."""
+    whole: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if whole and start <= whole[-1][1]:
+            whole[-1] = whole[-1][0], max(stop, whole[-1][1])
+        elif start < stop:
+            whole.append((start, stop))
+    return whole

@@ -1,0 +1,162 @@
+"""What becomes of a record that a handler could not deal with."""
+
+import logging
+from collections import Counter
+from random import Random
+from typing import Final
+
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.consumer.dead_letters import DeadLetters, Failure, Foreign, original
+from asyncconsumer.errors import ConsumerError, DeserializationFailed, HandlerFailed
+from asyncconsumer.events import Events, GivenUp, Retried
+from asyncconsumer.handlers.partition_work import Item, Share, Tried, first_of, records_of
+from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.retry import Retry
+from asyncconsumer.handlers.retry_topic import NotYet, Parked, Parking, attempts_of
+from asyncconsumer.records.decoding import Record
+from asyncconsumer.types import TopicPartition
+
+_log: Final = logging.getLogger(__name__)
+# What a deserializer needs is out of reach, such as a registry: that says nothing of the record.
+_SECONDS_UNTIL_IT_IS_MENDED: Final = 1.0
+
+
+class Failures:
+    """Those of one handler: tried again, then a dead letter, skipped, or the end of it all."""
+
+    def __init__(
+        self,
+        handler: str,
+        lanes: Lanes,
+        *,
+        retry: Retry | None,
+        dead_letters: DeadLetters | None,
+        on_error: str,
+        group: str,
+        randomness: Random,
+        events: Events,
+        parking: Parking | None = None,
+    ) -> None:
+        self.counts: Final[Counter[str]] = Counter()
+        self._handler = handler
+        self._lanes = lanes
+        self._retry = retry
+        self._dead_letters = dead_letters
+        self._skips = on_error == "skip"
+        self._group = group
+        self._randomness = randomness
+        self._events = events
+        self._parking = parking
+        self._log = QuietLog(_log)
+        self._tracebacks = QuietLog(_log)
+
+    async def deal_with(self, share: Share, item: Item, error: BaseException) -> bool:
+        """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
+        first = first_of(item)
+        if isinstance(error, NotYet):
+            share.attempts[first.offset] = Tried(attempts_of(first), None)  # it will have waited
+            self._lanes.again(share, item, error.seconds)
+            return False
+        if isinstance(error, Parked):
+            await self._park(first, error, 0)
+            return True
+        if isinstance(error, Foreign):
+            await self.give_up(first, error, 1)
+            return True
+        if isinstance(error, DeserializationFailed) and error.retriable:
+            self._log.warning("handler %s waits: %s", self._handler, error)
+            self._lanes.again(share, item, _SECONDS_UNTIL_IT_IS_MENDED)
+            return False
+        return await self._failed(share, item, error)
+
+    async def _failed(self, share: Share, item: Item, error: BaseException) -> bool:
+        """The handler failed with it, or it is poison."""
+        first = first_of(item)
+        waited = self._parking is not None and first.topic == self._parking.topic
+        before = share.attempts.pop(first.offset, None)
+        attempts = 1 + (before.times if before else attempts_of(first) if waited else 0)
+        self.counts["failed"] += 1
+        if (wait := self._wait(attempts, error)) is not None:
+            self.counts["retried"] += 1
+            if self._parking is not None and not waited:
+                await self._park(first, error, attempts)
+                self._tell_of_retry(first, attempts, self._parking.delay, error)
+                return True
+            if self._parking is not None:
+                wait = max(wait, self._parking.delay)
+            # what the retry topic holds is safe there, and nothing that is left undone at the end
+            share.attempts[first.offset] = Tried(attempts, None if waited else item)
+            self._tell_of_retry(original(first) if waited else first, attempts, wait, error)
+            self._lanes.again(share, item, wait)
+            return False
+        self._log_traceback(first, attempts, error)
+        for record in records_of(item):
+            if share.ledger.is_unfinished(record.offset):
+                await self.give_up(original(record) if waited else record, error, attempts)
+        return True
+
+    async def _park(self, record: Record, error: BaseException, attempts: int) -> None:
+        assert self._parking is not None
+        await self._parking.park(record, Failure(error, attempts, self._group, self._handler))
+        self.counts["parked"] += 1
+
+    def _wait(self, attempts: int, error: BaseException) -> float | None:
+        if isinstance(error, DeserializationFailed):
+            return None  # it will not get better
+        if self._retry is None:
+            return None
+        return self._retry.wait(attempts, error, self._randomness)
+
+    async def give_up(self, record: Record, error: BaseException, attempts: int) -> None:
+        """Go on without this record, or raise."""
+        if self._dead_letters is not None:
+            failure = Failure(error, attempts, self._group, self._handler)
+            await self._dead_letters.write(record, failure)
+            self.counts["dead letters"] += 1
+            self._tell_of_end(record, attempts, "dead_letter", error)
+            return
+        if not self._skips:
+            place = place_of(record)
+            raise HandlerFailed(self._handler, place, attempts, kind_of(error)) from error
+        self.counts["skipped"] += 1
+        self._tell_of_end(record, attempts, "skip", error)
+
+    def _log_traceback(self, first: Record, attempts: int, error: BaseException) -> None:
+        """Once for all attempts. Not that of a deserializer: its text quotes the record."""
+        if not isinstance(error, DeserializationFailed):
+            self._tracebacks.warning(
+                "handler %s failed with %s (attempt %d, the last one)",
+                self._handler,
+                place_of(first),
+                attempts,
+                error=error,
+            )
+
+    def _tell_of_retry(
+        self, record: Record, attempts: int, seconds: float, error: BaseException
+    ) -> None:
+        at, handler = TopicPartition(record.topic, record.partition), self._handler
+        self._events.tell(Retried(at, record.offset, handler, attempts, seconds, kind_of(error)))
+
+    def _tell_of_end(
+        self, record: Record, attempts: int, policy: str, error: BaseException
+    ) -> None:
+        at, handler = TopicPartition(record.topic, record.partition), self._handler
+        self._events.tell(GivenUp(at, record.offset, handler, attempts, policy, kind_of(error)))
+
+    def skip_corrupt(self, partition: TopicPartition) -> bool:
+        """Whether to go on behind bytes that cannot be read: no dead letter can be made of them."""
+        if self._skips:
+            self.counts["skipped"] += 1
+            self._log.warning("handler %s skips corrupt records of %s", self._handler, partition)
+        return self._skips
+
+
+def kind_of(error: BaseException) -> str:
+    """What logs and events tell of each attempt: not what a handler says of its record."""
+    return str(error) if isinstance(error, ConsumerError) else type(error).__name__
+
+
+def place_of(record: Record) -> str:
+    """Where a record is, as errors tell it."""
+    return f"{record.topic}[{record.partition}]@{record.offset}"

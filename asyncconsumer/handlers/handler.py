@@ -1,0 +1,152 @@
+"""A handler as it was declared: a function, its topics, and how it is to be called."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from asyncconsumer.config.validation import one_of, whole_number
+from asyncconsumer.consumer.subscription_spec import check_names
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.handlers.arguments import Argument, arguments_of
+from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.retry import Retry
+
+Ordering: TypeAlias = Literal["key", "partition", "none"]
+OnError: TypeAlias = Literal["stop", "skip"]
+
+_MORE_THAN_CAN_RUN: Final = 10  # times: by key most of what waits may be of few keys
+_LEAST_IN_FLIGHT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handling:
+    """How records are given to a handler.
+
+    `ordering`: of one key, or partition, one record is worked on after the other; or "none".
+    `concurrency` is how many are worked on at once. `on_error` is for what retries do not help and
+    no `dead_letter_topic` takes: "stop" ends the app, "skip" goes on without the record.
+    `max_in_flight` records and `max_in_flight_bytes` may be in hand, worked on or not yet; of one
+    partition as much as the others leave free.
+    """
+
+    ordering: Ordering = "key"
+    concurrency: int = 100
+    batch: Batch | None = None
+    retry: Retry | None = None
+    dead_letter_topic: str | None = None
+    on_error: OnError = "stop"
+    handler_timeout_ms: int | None = None
+    max_in_flight: int | None = None
+    max_in_flight_bytes: int = 64 * 2**20
+
+    def __post_init__(self) -> None:
+        one_of("ordering", self.ordering, get_args(Ordering))
+        one_of("on_error", self.on_error, get_args(OnError))
+        whole_number("concurrency", self.concurrency, 1)
+        whole_number("max_in_flight_bytes", self.max_in_flight_bytes, 1)
+        for name in ("handler_timeout_ms", "max_in_flight"):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), 1)
+        for name, kind in (("batch", Batch), ("retry", Retry)):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, kind):
+                raise ConfigError(f"{name} must be a {kind.__name__}(...), got {given!r}")
+        topic: object = self.dead_letter_topic
+        if topic is not None and (not isinstance(topic, str) or not topic):
+            raise ConfigError(f"dead_letter_topic must be a name, or left out, got {topic!r}")
+
+    @property
+    def retry_topic(self) -> str | None:
+        """Where records wait before they are tried again, if not in hand."""
+        return None if self.retry is None else self.retry.topic
+
+    @property
+    def writes_to(self) -> set[str]:
+        """The topics that records may be written to."""
+        return {topic for topic in (self.retry_topic, self.dead_letter_topic) if topic is not None}
+
+    @property
+    def limit(self) -> int:
+        """Records that may be in hand. A single partition gets half, as if there were a second."""
+        if self.max_in_flight is not None:
+            return self.max_in_flight
+        at_once = self.concurrency * (self.batch.max_records if self.batch else 1)
+        return max(_LEAST_IN_FLIGHT, _MORE_THAN_CAN_RUN * at_once)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handler:
+    """What was declared."""
+
+    function: Callable[..., Any]
+    topics: frozenset[str]
+    pattern: re.Pattern[str] | None
+    handling: Handling
+    name: str = field(init=False)
+    arguments: list[Argument] = field(init=False)
+
+    def __post_init__(self) -> None:
+        function = self.function
+        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        object.__setattr__(self, "name", name)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"handler {name} has a `yield`: nobody would iterate over it")
+        arguments = arguments_of(name, function, batch=self.handling.batch is not None)
+        object.__setattr__(self, "arguments", arguments)
+        for topic in self.handling.writes_to:
+            if self.handles(topic):
+                what = "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
+                raise ConfigError(f"handler {name} reads {topic!r}, which is its own {what}")
+        if self.handling.retry_topic is not None and (
+            self.handling.ordering != "key" or self.handling.batch or len(self.topics) != 1
+        ):
+            raise ConfigError(
+                f"handler {name}: a retry topic is for ordering='key', one topic, and no batch"
+            )
+        if (both := self.handling.retry_topic) and both == self.handling.dead_letter_topic:
+            raise ConfigError(
+                f"handler {name}: {both!r} is its retry topic and its dead_letter_topic: what is "
+                "given up would be tried again, for ever"
+            )
+
+    def handles(self, topic: str) -> bool:
+        """Whether it is for a topic, unless another handler names that."""
+        by_pattern = self.pattern is not None and self.pattern.fullmatch(topic) is not None
+        return topic in self.topics or by_pattern
+
+
+def declared(
+    function: Callable[..., Any],
+    topics: tuple[str, ...],
+    pattern: str | re.Pattern[str] | None,
+    handling: Handling,
+) -> Handler:
+    """A handler, or a ConfigError that says what is wrong with it."""
+    check_names(topics)
+    if bool(topics) == (pattern is not None):
+        raise ConfigError("a handler needs topics, or a pattern, and not both")
+    try:
+        expression = None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"pattern {pattern!r} is no regular expression: {error}") from None
+    return Handler(function, frozenset(topics), expression, handling)
+
+
+def check_apart(one: Handler, other: Handler) -> None:
+    """Raise if two handlers are to read the same: a group reads a topic once."""
+    if both := one.topics & other.topics:
+        raise ConfigError(
+            f"{min(both)!r} has two handlers, {one.name} and {other.name}: a group reads a topic "
+            "once; call both from one, or take another group_id"
+        )
+    for mine, theirs in ((one, other), (other, one)):
+        waiting = mine.handling.retry_topic
+        if waiting is not None and (
+            theirs.handles(waiting) or waiting in theirs.handling.writes_to
+        ):
+            raise ConfigError(
+                f"the retry topic {waiting!r} of {mine.name} is for {theirs.name} as well: "
+                "give each handler one of its own"
+            )

@@ -1,0 +1,100 @@
+"""Calling a handler with a record or a batch: arguments, threads, timeouts."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import CoroutineType
+from typing import Any, TypeAlias
+
+from asyncconsumer.errors import HandlerTimedOut
+from asyncconsumer.handlers.arguments import Argument
+from asyncconsumer.handlers.partition_work import Item
+from asyncconsumer.handlers.threads import Threads
+from asyncconsumer.records.decoding import Record
+
+Read: TypeAlias = Callable[[Record], Any]
+Call: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""Begins with an item: what it returns is awaited."""
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - of an object, it may be `async`
+    )
+
+
+def caller(
+    name: str,
+    function: Callable[..., Any],
+    arguments: list[Argument],
+    *,
+    batch: bool,
+    timeout_ms: int | None,
+    threads: Threads | None,
+) -> Call:
+    """What to call with each item. Only what is needed is done for each."""
+    run: Callable[..., Awaitable[Any]] = function
+    if threads is not None:
+        run = partial(threads.run, function)
+    reads = [one.read for one in arguments]
+    if any(one.waits for one in arguments):
+        call: Call = _waiting(run, reads, batch=batch)
+    else:
+        call = _with_batch(run, reads) if batch else _with_record(run, reads)
+    if timeout_ms is None:
+        return call
+    timed = partial(_timed, call, name, timeout_ms)
+    return timed if threads is None else partial(_with_room, timed, threads)
+
+
+def _with_record(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
+    """The commonest are written out: a call for each record is what a loop here would cost."""
+    if len(reads) == 1:
+        first = reads[0]
+        return lambda record: run(first(record))
+    if len(reads) == 2:
+        first, second = reads
+        return lambda record: run(first(record), second(record))
+    return lambda record: run(*[read(record) for read in reads])
+
+
+def _with_batch(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
+    return lambda records: run(*[[read(record) for record in records] for read in reads])
+
+
+def _waiting(
+    run: Callable[..., Awaitable[Any]], reads: list[Read], *, batch: bool
+) -> Callable[[Any], Awaitable[Any]]:
+    """Where a deserializer may have to ask somebody first."""
+
+    async def made(read: Read, record: Record) -> Any:  # noqa: ANN401 - whatever it makes
+        found = read(record)
+        return await found if isinstance(found, CoroutineType) else found
+
+    async def one(record: Record) -> None:
+        await run(*[await made(read, record) for read in reads])
+
+    async def many(records: list[Record]) -> None:
+        await run(*[[await made(read, record) for record in records] for read in reads])
+
+    return many if batch else one
+
+
+async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> None:
+    try:
+        async with asyncio.timeout(milliseconds / 1000) as timeout:
+            await call(item)
+    except TimeoutError as error:
+        if not timeout.expired():
+            raise
+        raise HandlerTimedOut(name, milliseconds) from error
+    if timeout.expired():  # it was told so, and returned: that does not mean that it is done
+        raise HandlerTimedOut(name, milliseconds)
+
+
+async def _with_room(call: Call, threads: Threads, item: Item) -> None:
+    """The time that it waits for a thread is not the handler's."""
+    await threads.room()
+    await call(item)

@@ -1,0 +1,26 @@
+"""Removes a member that died from its group, over connections of its own."""
+
+from typing import Final
+
+from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.fetch.client import Session
+from asyncconsumer.group.classic.removal import remove_member
+from asyncconsumer.net.coordinator import Coordinator
+
+_PATIENCE_MS: Final = 30_000
+
+
+async def remove_from(
+    group_id: str, member_id: str, connection: ConnectionConfig, outside: Outside
+) -> None:
+    """Have a group go on without a member. What is in the way is tried again for a while."""
+    async with Session(
+        connection,
+        patience_ms=_PATIENCE_MS,
+        randomness=outside.randomness,
+        opener=outside.open_broker,
+    ) as kafka:
+        coordinator = Coordinator(group_id, kafka.brokers, kafka.cluster)
+        await remove_member(coordinator, member_id, Patience(_PATIENCE_MS, outside.randomness))

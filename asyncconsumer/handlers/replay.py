@@ -1,0 +1,125 @@
+"""Dead letters, sent back to the topics that they came from."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.consumer.dead_letters import Foreign, original, told_by
+from asyncconsumer.errors import ConfigError, ConsumerError
+from asyncconsumer.handlers.app import ConsumerApp
+from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
+from asyncconsumer.net.producer import Producer
+from asyncconsumer.records.decoding import Record
+
+SUFFIX: Final = ".replay"
+"""Ends the name of the group that remembers up to where letters were sent back."""
+
+_AT_ONCE: Final = 500
+_TRIES: Final = 60
+_SECONDS_BETWEEN_TRIES: Final = 1.0
+
+
+class Kind(NamedTuple):
+    """Letters that are alike."""
+
+    topic: str  # that they came from
+    handler: str
+    error: str
+
+
+class Replayed(NamedTuple):
+    """What was found, and sent back if it was to be.
+
+    `others` are not of this group, or not of a partition that the app's handlers read.
+    """
+
+    found: Counter[Kind]
+    others: int
+
+
+async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
+    """Send back the dead letters that were written since the last time, or only count them.
+
+    Each goes to the partition that it was in. If this is cut short, some are sent twice. All groups
+    that read the topic get what is sent back.
+    """
+    topics = sorted(app.dead_letter_topics)
+    if not topics:
+        raise ConfigError("no handler of this app has a dead_letter_topic: there are no letters")
+    found: Counter[Kind] = Counter()
+    others = 0
+    async with app.reader(SUFFIX) as letters, app.producer(letters.connection) as producer:
+        there = [topic for topic in topics if await letters.partitions_for(topic)]
+        if not there:
+            return Replayed(found, others)
+        known = _Known(app, letters)
+        await letters.subscribe(*there)
+        async for batch in letters.batches(_AT_ONCE):
+            ours = [letter for one in batch if await known.has(letter := one.record)]
+            others += len(batch) - len(ours)
+            found.update(map(_kind, ours))
+            if send:
+                await _send(producer, [_outgoing(one) for one in ours])
+                await letters.commit()
+    return Replayed(found, others)
+
+
+class _Known:
+    """The partitions that an app's handlers read: who writes letters may name any others."""
+
+    def __init__(self, app: ConsumerApp, reader: Consumer) -> None:
+        self._app = app
+        self._reader = reader
+        self._partitions: dict[str, frozenset[int]] = {}
+
+    async def has(self, letter: Record) -> bool:
+        """Whether a record is a letter of this app, and names a partition that it reads."""
+        try:
+            record = original(letter)
+        except Foreign:
+            return False
+        if told_by(letter).get("group") != self._app.group_id.encode():
+            return False
+        return record.partition in await self._of(record.topic)
+
+    async def _of(self, topic: str) -> frozenset[int]:
+        if not self._app.reads(topic):
+            return frozenset()
+        if topic not in self._partitions:
+            found = await self._reader.partitions_for(topic)
+            self._partitions[topic] = frozenset(one.partition for one in found)
+        return self._partitions[topic]
+
+
+def _kind(letter: Record) -> Kind:
+    told = told_by(letter)
+    names = ("topic", "handler", "error.type")
+    return Kind(*(told.get(name, b"").decode(errors="backslashreplace") for name in names))
+
+
+def _outgoing(letter: Record) -> ProducerRecord:
+    one = original(letter)
+    return ProducerRecord(one.topic, one.key, one.value, one.headers, one.partition)
+
+
+async def _send(producer: Producer, records: Collection[ProducerRecord]) -> None:
+    """Return when all are written. What time may mend is tried again for a minute."""
+    for _ in range(_TRIES):
+        outcomes = await producer.send(records)
+        failed = _failed(outcomes)
+        if not failed:
+            return
+        records = list(failed)
+        await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+    raise next(iter(failed.values()))
+
+
+def _failed(outcomes: Mapping[ProducerRecord, Outcome]) -> dict[ProducerRecord, ConsumerError]:
+    """What is to be sent again; raises what will not get better."""
+    failed = {one: error for one, error in outcomes.items() if isinstance(error, ConsumerError)}
+    for error in failed.values():
+        if not error.retriable:
+            raise error
+    return failed

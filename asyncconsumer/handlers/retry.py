@@ -1,0 +1,57 @@
+"""How often, and when, a record is tried again."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from asyncconsumer.config.validation import whole_number
+from asyncconsumer.errors import ConfigError
+
+_MOST_DOUBLINGS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try a record `attempts` times in all, if what its handler raises is one of `on`.
+
+    The wait before the next try doubles from `backoff_ms` to `max_backoff_ms`; chance changes it by
+    the part `jitter`, so that what failed together does not come back together. The records of its
+    key, or partition, wait with it; those of others do not.
+
+    With a `topic` it waits there, for `delay_ms` at least before each try, and the partition goes
+    on and is committed meanwhile. That topic needs as many partitions as the one it is for; records
+    of a key that waits there wait behind it.
+    """
+
+    attempts: int = 3
+    backoff_ms: int = 100
+    max_backoff_ms: int = 30_000
+    jitter: float = 0.2
+    on: tuple[type[Exception], ...] = (Exception,)
+    topic: str | None = None
+    delay_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        whole_number("attempts", self.attempts, 1)
+        whole_number("backoff_ms", self.backoff_ms, 0)
+        whole_number("max_backoff_ms", self.max_backoff_ms, self.backoff_ms)
+        whole_number("delay_ms", self.delay_ms, 0)
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError(f"jitter must be from 0 to 1, got {self.jitter!r}")
+        kinds: object = self.on
+        if isinstance(kinds, type):
+            object.__setattr__(self, "on", (kinds,))
+        if not isinstance(self.on, tuple):
+            raise ConfigError(f"on must be a tuple of kinds of Exception, got {kinds!r}")
+        every: tuple[object, ...] = self.on
+        for kind in every:
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                raise ConfigError(f"on must name kinds of Exception, got {kind!r}")
+
+    def wait(self, attempts: int, error: BaseException, randomness: Random) -> float | None:
+        """Seconds until the next try, after so many; None if there is none."""
+        if attempts >= self.attempts or not isinstance(error, self.on):
+            return None
+        most = self.backoff_ms << min(attempts - 1, _MOST_DOUBLINGS)
+        wait = min(most, self.max_backoff_ms) / 1000
+        return wait * randomness.uniform(1 - self.jitter, 1 + self.jitter)

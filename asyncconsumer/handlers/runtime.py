@@ -1,0 +1,112 @@
+"""A handler at work: its lanes, its workers, and what it needs for them."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from asyncconsumer.consumer.dead_letters import DeadLetters
+from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.events import Events
+from asyncconsumer.handlers.batches import Batches
+from asyncconsumer.handlers.failures import Failures
+from asyncconsumer.handlers.handler import Handler, Handling
+from asyncconsumer.handlers.invoke import caller, is_async
+from asyncconsumer.handlers.ordering import SINGLY, Order
+from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.retry_topic import Parking
+from asyncconsumer.handlers.threads import Threads
+from asyncconsumer.handlers.tracing import traced
+from asyncconsumer.handlers.workers import Workers
+
+Start = Callable[[Coroutine[Any, Any, None], str], object]
+"""Runs a coroutine in the background, until it is done or everything ends."""
+
+
+class Around(NamedTuple):
+    """What all handlers of an app have around them."""
+
+    outside: Outside
+    events: Events
+    tracing: bool = False
+
+
+class Running:
+    """What one handler has while its app is open."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        group: str,
+        dead_letters: Mapping[str, DeadLetters],
+        around: Around,
+    ) -> None:
+        how, outside = handler.handling, around.outside
+        self.handler: Final = handler
+        self._writers = [dead_letters[topic] for topic in how.writes_to if topic in dead_letters]
+        self.parking: Final = _parking(how, dead_letters, outside)
+        self.lanes: Final = (
+            Lanes(how.limit, how.max_in_flight_bytes, partial(_order, how))
+            if self.parking is None
+            else self.parking.lanes
+        )
+        self._threads = (
+            None if is_async(handler.function) else Threads(handler.name, how.concurrency)
+        )
+        self.failures: Final = Failures(
+            handler.name,
+            self.lanes,
+            retry=how.retry,
+            dead_letters=dead_letters[how.dead_letter_topic] if how.dead_letter_topic else None,
+            on_error=how.on_error,
+            group=group,
+            randomness=outside.randomness,
+            events=around.events,
+            parking=self.parking,
+        )
+        call = caller(
+            handler.name,
+            handler.function,
+            handler.arguments,
+            batch=how.batch is not None,
+            timeout_ms=how.handler_timeout_ms,
+            threads=self._threads,
+        )
+        if around.tracing:
+            call = traced(call, group)
+        if self.parking is not None:
+            call = self.parking.call(call)
+        self.workers: Final = Workers(handler.name, self.lanes, call, self.failures)
+
+    @property
+    def trouble(self) -> str | None:
+        """What its records wait for, if that is known."""
+        return next((told for one in self._writers if (told := one.trouble)), None)
+
+    def start(self, start: Start) -> None:
+        """Begin to work."""
+        for number in range(self.handler.handling.concurrency):
+            start(self.workers.work(), f"{self.handler.name}-{number}")
+
+    async def close(self) -> None:
+        """Nothing is worked on any more."""
+        if self._threads is not None:
+            await self._threads.close()
+
+
+def _parking(how: Handling, writers: Mapping[str, DeadLetters], outside: Outside) -> Parking | None:
+    if how.retry is None or how.retry.topic is None:
+        return None
+    return Parking(
+        how.retry.topic,
+        writers[how.retry.topic],
+        (how.limit, how.max_in_flight_bytes),
+        delay_ms=how.retry.delay_ms,
+        now_ms=outside.now_ms,
+    )
+
+
+def _order(how: Handling, wake: Callable[[], None]) -> Order:
+    if how.batch is None:
+        return SINGLY[how.ordering]()
+    return Batches(how.batch, how.ordering, how.concurrency, wake)

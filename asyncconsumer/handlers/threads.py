@@ -1,0 +1,80 @@
+"""Threads for handlers that are plain functions."""
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_SECONDS_TO_END: Final = 2.0
+_SECONDS_BETWEEN_LOOKS: Final = 0.01
+_LEAST_SPARE: Final = 16
+
+
+class Threads:
+    """As many as may work at once. A thread cannot be cancelled: it is given up, and told of.
+
+    Another takes its place, for else a few that hang would leave none for what comes after them.
+    There are so many spare ones; while all of these are used up, nothing more is begun.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._spare = max(_LEAST_SPARE, count)
+        self._pool = DaemonThreads(count + self._spare, name)
+        self._working: set[Future[Any]] = set()
+        self._given_up: set[Future[Any]] = set()  # of these, nobody waits for them
+        self._log = QuietLog(logging.getLogger(__name__))
+        self._log_full = QuietLog(logging.getLogger(__name__))
+
+    async def room(self) -> None:
+        """Return when `run` would begin at once."""
+        if len(self._given_up) < self._spare:
+            return
+        self._log_full.warning(
+            "handler %s: %d threads were given up and do not end; no more is begun until one does",
+            self._name,
+            len(self._given_up),
+        )
+        while len(self._given_up) >= self._spare:  # noqa: ASYNC110 - as in `close`
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+        """What the function returns. An `async def` in a plain decorator returns a coroutine."""
+        returned = await self._called(function, *arguments)
+        return await returned if inspect.isawaitable(returned) else returned
+
+    async def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+        loop = asyncio.get_running_loop()
+        work = self._pool.submit(contextvars.copy_context().run, function, *arguments)
+        self._working.add(work)
+        work.add_done_callback(self._working.discard)
+        try:
+            return await asyncio.wrap_future(work, loop=loop)
+        except asyncio.CancelledError:
+            if work.running():
+                self._given_up.add(work)
+                work.add_done_callback(self._given_up.discard)
+                self._log.warning(
+                    "handler %s is given up; its thread goes on, and what it does is ignored",
+                    self._name,
+                )
+            raise
+
+    async def close(self) -> None:
+        """End the threads. One that still works is not waited for long, as it may never end."""
+        try:
+            async with asyncio.timeout(_SECONDS_TO_END):
+                while self._working:  # noqa: ASYNC110 - threads set no Event of ours
+                    await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        except TimeoutError:
+            count = len(self._working)
+            self._log.warning("handler %s leaves %d threads that do not end", self._name, count)
+        self._pool.close(wait=not self._working)

@@ -1,0 +1,95 @@
+"""Opening a connection: TCP, TLS, ApiVersions, login; and saying exactly why it failed."""
+
+import asyncio
+import ssl
+from typing import Final
+
+from asyncconsumer.aio.name_resolution import connect
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import (
+    CertificateRefused,
+    ClientCertificateRefused,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectionTrouble,
+    ConsumerError,
+    NotTls,
+    TlsFailed,
+    WrongHost,
+)
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.sasl import Login
+from asyncconsumer.types import Address
+
+_WRONG_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
+
+
+async def open_connection(address: Address, config: ConnectionConfig) -> Connection:
+    """A connection that is ready for requests, or one typed error. Nothing is left of a failure."""
+    connection = Connection(address, config)
+    allowed = config.connect_timeout_ms / 1000
+    try:
+        async with asyncio.timeout(allowed):
+            await _connect(connection, config)
+            await _greet(connection, config)
+    except TimeoutError as error:
+        raise ConnectFailed(address, f"no connection within {allowed:g} s") from error
+    return connection
+
+
+async def _connect(connection: Connection, config: ConnectionConfig) -> None:
+    """TCP and TLS."""
+    address = connection.address
+    try:
+        await connect(lambda: connection, address, config.ssl_context)
+    except ssl.SSLError as error:
+        raise _tls_trouble(address, error) from error
+    except (OSError, ValueError, OverflowError) as error:  # no host or port can be such a one
+        if isinstance(error, ConnectionResetError) and config.encrypted:
+            await _refuse_plaintext(address, config)
+        raise ConnectFailed(address, str(error) or type(error).__name__) from error
+
+
+async def _greet(connection: Connection, config: ConnectionConfig) -> None:
+    """ApiVersions and login."""
+    try:
+        await Login(connection, config).run()
+    except BaseException as error:
+        connection.close()
+        await connection.wait_closed()
+        if not isinstance(error, ConnectionLost):
+            raise
+        if isinstance(error.__cause__, ssl.SSLError):
+            # in TLS 1.3 the broker's opinion of our certificate comes after the handshake
+            raise _tls_trouble(connection.address, error.__cause__) from error
+        raise ConnectFailed(connection.address, f"{error.reason} while it was opened") from error
+
+
+async def _refuse_plaintext(address: Address, config: ConnectionConfig) -> None:
+    """Raise NotTls if a broker answers here without TLS; it hangs up on those who try with.
+
+    Hanging up may have other reasons, and may end, so it takes a proof: ApiVersions, no login.
+    """
+    plain = ConnectionConfig(
+        bootstrap_servers=str(address), connect_timeout_ms=config.connect_timeout_ms
+    )
+    try:
+        connection = await open_connection(address, plain)
+    except ConsumerError:
+        return
+    connection.close()
+    await connection.wait_closed()
+    raise NotTls(address, "the broker speaks plaintext here, we tried TLS")
+
+
+def _tls_trouble(address: Address, error: ssl.SSLError) -> ConnectionTrouble:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        kind = WrongHost if error.verify_code in _WRONG_HOST else CertificateRefused
+        return kind(address, f"we refuse its certificate: {error.verify_message.rstrip('.')}")
+    reason = error.reason or str(error)
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        return ClientCertificateRefused(address, f"it refuses our certificate: {reason}")
+    if reason in _NO_TLS:
+        return NotTls(address, "it does not answer in TLS")
+    return TlsFailed(address, f"no TLS with it: {reason}")

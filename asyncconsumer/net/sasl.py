@@ -1,0 +1,161 @@
+"""ApiVersions and the SASL logins of aiokafka, spoken over a connection of ours."""
+
+import asyncio
+import re
+from collections.abc import Awaitable
+from typing import Final
+
+from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator
+from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
+from aiokafka.protocol.api import Request, Response
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import (
+    AuthenticationFailed,
+    ConsumerError,
+    TokenRefused,
+    TokenUnavailable,
+    WrongCredentials,
+    WrongMechanism,
+)
+from asyncconsumer.net.connection import Connection
+from asyncconsumer.types import Address
+
+_UNSUPPORTED_MECHANISM: Final = 33
+_MOST_ITERATIONS: Final = 1_000_000  # Kafka's own most is 16,384
+# A connection is replaced well before the broker ends the session that its login began.
+_SHARE_OF_SESSION: Final = 0.85
+
+
+class Login(AIOKafkaConnection):
+    """aiokafka's side of an opening, without a socket, reader task or timer of its own.
+
+    It answers for the secrets: nothing is logged here, while aiokafka's own `send` logs each
+    request at DEBUG, with the password in it.
+    """
+
+    def __init__(self, connection: Connection, config: ConnectionConfig) -> None:
+        super().__init__(
+            *connection.address,
+            client_id=config.client_id,
+            security_protocol=config.security_protocol,
+            sasl_mechanism=config.sasl_mechanism,
+            sasl_plain_username=config.sasl_plain_username,
+            sasl_plain_password=config.sasl_plain_password,
+            sasl_kerberos_service_name=config.sasl_kerberos_service_name,
+            sasl_kerberos_domain_name=config.sasl_kerberos_domain_name,
+            sasl_oauth_token_provider=config.sasl_oauth_token_provider,
+        )
+        self._connection = connection
+        self._config = config
+        self._oauth = _CandidOAuth(connection.address, config.sasl_oauth_token_provider)
+
+    async def run(self) -> None:
+        """Learn which versions the broker speaks, and log in where that is asked for."""
+        try:
+            await self._do_version_lookup()
+            self._connection.versions = self._versions
+            if self._config.logs_in:
+                await self._do_sasl_handshake()
+        except ConsumerError:
+            raise
+        except Exception as error:
+            # an edge: aiokafka's code reads what the broker sent and raises whatever that gives
+            reason = f"the login makes no sense: {type(error).__name__}: {error}"
+            raise AuthenticationFailed(self._connection.address, reason) from error
+
+    def send(
+        self,
+        request: Request,
+        expect_response: bool = True,  # noqa: FBT001, FBT002 - aiokafka's signature
+    ) -> Awaitable[Response]:
+        """Send it over our connection, and say what a refusal means."""
+        return self._exchange(request)
+
+    async def _exchange(self, request: Request) -> Response:
+        response = await self._connection.request(request)
+        if isinstance(request, SaslHandShakeRequest) and response.error_code:
+            raise self._handshake_refused(response)
+        if isinstance(request, SaslAuthenticateRequest):
+            if response.error_code:
+                raise self._login_refused(response.error_message or "it gave no reason")
+            if lifetime_ms := getattr(response, "session_lifetime_ms", 0):
+                now = asyncio.get_running_loop().time()
+                self._connection.expires = now + lifetime_ms / 1000 * _SHARE_OF_SESSION
+        return response
+
+    def _handshake_refused(self, response: Response) -> AuthenticationFailed:
+        address, wanted = self._connection.address, self._config.sasl_mechanism
+        if response.error_code == _UNSUPPORTED_MECHANISM:
+            return WrongMechanism(address, str(wanted), tuple(response.enabled_mechanisms or ()))
+        reason = f"it takes no login here (broker error {response.error_code})"
+        return AuthenticationFailed(address, reason)
+
+    def _login_refused(self, reason: str) -> AuthenticationFailed:
+        if self._config.sasl_mechanism == "OAUTHBEARER":
+            return TokenRefused(self._connection.address, _without(self._oauth.token, reason))
+        password = self._config.sasl_plain_password
+        kind = WrongCredentials if password else AuthenticationFailed
+        return kind(self._connection.address, _without(password, reason))
+
+    def authenticator_scram(self) -> ScramAuthenticator:
+        """SCRAM, with a limit to the work that a broker may ask for."""
+        return _LimitedScram(
+            loop=self._loop,
+            sasl_plain_password=self._sasl_plain_password,
+            sasl_plain_username=self._sasl_plain_username,
+            sasl_mechanism=self._sasl_mechanism,
+        )
+
+    def authenticator_oauth(self) -> OAuthAuthenticator:
+        """OAUTHBEARER that hears a refusal."""
+        return self._oauth
+
+
+def _without(secret: str | None, reason: str) -> str:
+    """No broker repeats a secret; one that did must not get it into our logs."""
+    return reason.replace(secret, "***") if secret else reason
+
+
+class _LimitedScram(ScramAuthenticator):
+    """A broker names the iterations of the password's hash: too many would keep a thread busy."""
+
+    def process_server_first_message(self, server_first: str) -> None:
+        asked = re.search(r"(?:^|,)i=(\d{1,9})(?:,|$)", server_first)
+        if asked is None or int(asked[1]) > _MOST_ITERATIONS:
+            raise ValueError(f"it asks for more than {_MOST_ITERATIONS} iterations")
+        super().process_server_first_message(server_first)
+
+
+class _CandidOAuth(OAuthAuthenticator):
+    """A broker refuses a token by an answer that looks like success but carries a reason.
+
+    The client then sends one byte (RFC 7628), and only that is answered by an error.
+    aiokafka's own authenticator takes the reason for success.
+    """
+
+    def __init__(self, address: Address, provider: object) -> None:
+        super().__init__(sasl_oauth_token_provider=provider)
+        self.token = ""  # that was sent
+        self._address = address
+        self._refusal = ""
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        """The next bytes to send, and whether an answer is awaited; None at the end."""
+        if not self._token_sent:
+            return await self._first()
+        if self._refusal:
+            raise TokenRefused(self._address, self._refusal)
+        if payload:
+            self._refusal = _without(self.token, payload.decode(errors="replace"))[:1000]
+            return b"\x01", True
+        return None
+
+    async def _first(self) -> tuple[bytes, bool]:
+        try:
+            first: tuple[bytes, bool] = await super().step(None)
+        except Exception as error:
+            reason = f"no token, the provider raised {type(error).__name__}"
+            raise TokenUnavailable(self._address, reason) from error
+        self.token = first[0].decode().partition("auth=Bearer ")[2].partition("\x01")[0]
+        return first

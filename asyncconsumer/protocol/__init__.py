@@ -1,0 +1,1 @@
+"""Requests and responses of the Kafka protocol, as bytes. No I/O."""

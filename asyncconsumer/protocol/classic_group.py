@@ -1,0 +1,225 @@
+"""The classic group protocol with static members, reasons and member ids given beforehand.
+
+aiokafka's own messages stop before all of these.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from aiokafka.protocol.types import Boolean, Int16, Int32
+
+from asyncconsumer.protocol.schema import Api, Blob, Field, Many, TableRequest, Text
+
+_LONGEST_REASON: Final = 255  # characters that brokers take
+
+JOIN_GROUP: Final = Api(
+    name="JoinGroup",
+    key=11,
+    versions=range(2, 10),
+    flexible_since=6,
+    request=(
+        Field("group_id", Text),
+        Field("session_timeout_ms", Int32),
+        Field("rebalance_timeout_ms", Int32),
+        Field("member_id", Text),
+        Field("group_instance_id", Text, 5),
+        Field("protocol_type", Text),
+        Field("protocols", Many(Field("name", Text), Field("metadata", Blob))),
+        Field("reason", Text, 8),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field("error_code", Int16),
+        Field("generation", Int32),
+        Field("protocol_type", Text, 7),
+        Field("protocol", Text),
+        Field("leader", Text),
+        Field("skip_assignment", Boolean, 9),
+        Field("member_id", Text),
+        Field(
+            "members",
+            Many(
+                Field("member_id", Text),
+                Field("group_instance_id", Text, 5),
+                Field("metadata", Blob),
+            ),
+        ),
+    ),
+)
+
+SYNC_GROUP: Final = Api(
+    name="SyncGroup",
+    key=14,
+    versions=range(6),
+    flexible_since=4,
+    request=(
+        Field("group_id", Text),
+        Field("generation", Int32),
+        Field("member_id", Text),
+        Field("group_instance_id", Text, 3),
+        Field("protocol_type", Text, 5),
+        Field("protocol", Text, 5),
+        Field("assignments", Many(Field("member_id", Text), Field("assignment", Blob))),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32, 1),
+        Field("error_code", Int16),
+        Field("protocol_type", Text, 5),
+        Field("protocol", Text, 5),
+        Field("assignment", Blob),
+    ),
+)
+
+HEARTBEAT: Final = Api(
+    name="Heartbeat",
+    key=12,
+    versions=range(5),
+    flexible_since=4,
+    request=(
+        Field("group_id", Text),
+        Field("generation", Int32),
+        Field("member_id", Text),
+        Field("group_instance_id", Text, 3),
+    ),
+    response=(Field("throttle_time_ms", Int32, 1), Field("error_code", Int16)),
+)
+
+LEAVE_GROUP: Final = Api(
+    name="LeaveGroup",
+    key=13,
+    versions=range(6),
+    flexible_since=4,
+    request=(
+        Field("group_id", Text),
+        Field("member_id", Text, 0, 2),
+        Field(
+            "members",
+            Many(
+                Field("member_id", Text),
+                Field("group_instance_id", Text),
+                Field("reason", Text, 5),
+            ),
+            3,
+        ),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32, 1),
+        Field("error_code", Int16),
+        Field(
+            "members",
+            Many(
+                Field("member_id", Text),
+                Field("group_instance_id", Text),
+                Field("error_code", Int16),
+            ),
+            3,
+        ),
+    ),
+)
+
+
+class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
+    """Become a member, or take part in the next generation. Answered when all members are there.
+
+    ``protocols`` are names of assignors, the one liked best first, with the subscription for each.
+    From version 4 on a new member is first sent back with the id that it shall have. ``reason`` is
+    for the broker's log.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        protocols: Mapping[str, bytes],
+        *,
+        protocol_type: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        values = {
+            "group_id": group_id,
+            "session_timeout_ms": session_timeout_ms,
+            "rebalance_timeout_ms": rebalance_timeout_ms,
+            "member_id": member_id,
+            "group_instance_id": group_instance_id,
+            "protocol_type": protocol_type,
+            "protocols": [
+                {"name": name, "metadata": metadata} for name, metadata in protocols.items()
+            ],
+            "reason": _shortened(reason),
+        }
+        super().__init__(values, least=5 if group_instance_id is not None else 2)
+
+
+class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
+    """Get our assignment; the leader gives everyone's. Answered when the leader has."""
+
+    def __init__(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        *,
+        protocol_type: str,
+        protocol: str,
+        assignments: Mapping[str, bytes],
+        group_instance_id: str | None = None,
+    ) -> None:
+        values = {
+            "group_id": group_id,
+            "generation": generation,
+            "member_id": member_id,
+            "group_instance_id": group_instance_id,
+            "protocol_type": protocol_type,
+            "protocol": protocol,
+            "assignments": [
+                {"member_id": who, "assignment": given} for who, given in assignments.items()
+            ],
+        }
+        super().__init__(values, least=3 if group_instance_id is not None else 0)
+
+
+class HeartbeatRequest(TableRequest, api=HEARTBEAT):
+    """A member's sign of life."""
+
+    def __init__(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        *,
+        group_instance_id: str | None = None,
+    ) -> None:
+        values = {
+            "group_id": group_id,
+            "generation": generation,
+            "member_id": member_id,
+            "group_instance_id": group_instance_id,
+        }
+        super().__init__(values, least=3 if group_instance_id is not None else 0)
+
+
+class LeaveGroupRequest(TableRequest, api=LEAVE_GROUP):
+    """Give up one's place in the group, so that nobody has to wait for the session to end."""
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        *,
+        group_instance_id: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        member = {
+            "member_id": member_id,
+            "group_instance_id": group_instance_id,
+            "reason": _shortened(reason),
+        }
+        values = {"group_id": group_id, "member_id": member_id, "members": [member]}
+        super().__init__(values, least=3 if group_instance_id is not None else 0)
+
+
+def _shortened(reason: str | None) -> str | None:
+    return None if reason is None else reason[:_LONGEST_REASON]

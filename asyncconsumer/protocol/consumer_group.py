@@ -1,0 +1,85 @@
+"""The consumer group protocol of KIP-848, which aiokafka lacks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from aiokafka.protocol.types import Int16, Int32
+
+from asyncconsumer.protocol.schema import Api, Field, Many, Maybe, TableRequest, Text, Uuid
+
+JOIN_EPOCH: Final = 0
+"""As a member epoch: become a member."""
+LEAVE_EPOCH: Final = -1
+"""As a member epoch: leave the group."""
+STATIC_LEAVE_EPOCH: Final = -2
+"""As a member epoch: a static member leaves for a while."""
+
+_TOPIC_PARTITIONS: Final = Many(Field("topic_id", Uuid), Field("partitions", Many(Int32)))
+
+CONSUMER_GROUP_HEARTBEAT: Final = Api(
+    name="ConsumerGroupHeartbeat",
+    key=68,
+    versions=range(2),
+    flexible_since=0,
+    request=(
+        Field("group_id", Text),
+        Field("member_id", Text),
+        Field("member_epoch", Int32),
+        Field("instance_id", Text),
+        Field("rack_id", Text),
+        Field("rebalance_timeout_ms", Int32),
+        Field("subscribed_topic_names", Many(Text)),
+        Field("subscribed_topic_regex", Text, 1),
+        Field("server_assignor", Text),
+        Field("topic_partitions", _TOPIC_PARTITIONS),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field("error_code", Int16),
+        Field("error_message", Text),
+        Field("member_id", Text),
+        Field("member_epoch", Int32),
+        Field("heartbeat_interval_ms", Int32),
+        Field("assignment", Maybe(Field("topic_partitions", _TOPIC_PARTITIONS))),
+    ),
+)
+
+
+class ConsumerGroupHeartbeatRequest(TableRequest, api=CONSUMER_GROUP_HEARTBEAT):
+    """A member's sign of life, and what has changed for it: None means that nothing has.
+
+    The answer's `assignment` is None when nothing changed, else a tuple whose first value has a
+    (topic id, partitions, tags) for each topic. From version 1 on a member makes its own id.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        *,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        topics: Sequence[str] | None = None,
+        topic_regex: str | None = None,
+        server_assignor: str | None = None,
+        owned: Mapping[UUID, Sequence[int]] | None = None,
+    ) -> None:
+        rows = None
+        if owned is not None:
+            rows = [{"topic_id": topic, "partitions": list(has)} for topic, has in owned.items()]
+        values = {
+            "group_id": group_id,
+            "member_id": member_id,
+            "member_epoch": member_epoch,
+            "instance_id": instance_id,
+            "rack_id": rack_id,
+            "rebalance_timeout_ms": rebalance_timeout_ms,
+            "subscribed_topic_names": topics,
+            "subscribed_topic_regex": topic_regex,
+            "server_assignor": server_assignor,
+            "topic_partitions": rows,
+        }
+        super().__init__(values, least=1 if topic_regex is not None else 0)

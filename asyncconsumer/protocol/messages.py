@@ -1,0 +1,382 @@
+"""Requests that aiokafka lacks, or has only in versions without what we need.
+
+Metadata with topic ids and leader epochs; Fetch with sessions (KIP-227), topic ids and epochs;
+offsets with leader epochs. FindCoordinator and the group requests are aiokafka's own.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from aiokafka.protocol.api import RequestStruct
+from aiokafka.protocol.types import Boolean, Int8, Int16, Int32, Int64
+
+from asyncconsumer.protocol.schema import RAW, Api, Field, Many, TableRequest, Text, Uuid
+
+LATEST: Final = -1
+"""As a timestamp for ListOffsets: the end of the partition, where the next record will be."""
+EARLIEST: Final = -2
+"""As a timestamp for ListOffsets: the first record there is."""
+MAX_TIMESTAMP: Final = -3
+"""As a timestamp for ListOffsets: the record with the newest timestamp."""
+
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+
+NO_SESSION: Final = (0, -1)
+"""As the session of a fetch: none, and none wanted."""
+NEW_SESSION: Final = (0, 0)
+"""As the session of a fetch: none yet, the broker may give one."""
+
+_CONSUMER: Final = -1  # the replica id of those who are none
+
+METADATA: Final = Api(
+    name="Metadata",
+    key=3,
+    versions=range(4, 14),  # older ones create the topics that they are asked about
+    flexible_since=9,
+    request=(
+        Field("topics", Many(Field("topic_id", Uuid, 10), Field("name", Text))),
+        Field("allow_auto_topic_creation", Boolean),
+        Field("include_cluster_authorized_operations", Boolean, 8, 10),
+        Field("include_topic_authorized_operations", Boolean, 8),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field(
+            "brokers",
+            Many(
+                Field("node_id", Int32),
+                Field("host", Text),
+                Field("port", Int32),
+                Field("rack", Text),
+            ),
+        ),
+        Field("cluster_id", Text),
+        Field("controller_id", Int32),
+        Field(
+            "topics",
+            Many(
+                Field("error_code", Int16),
+                Field("name", Text),
+                Field("topic_id", Uuid, 10),
+                Field("is_internal", Boolean),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("error_code", Int16),
+                        Field("partition", Int32),
+                        Field("leader", Int32),
+                        Field("leader_epoch", Int32, 7),
+                        Field("replicas", Many(Int32)),
+                        Field("isr", Many(Int32)),
+                        Field("offline_replicas", Many(Int32), 5),
+                    ),
+                ),
+                Field("authorized_operations", Int32, 8),
+            ),
+        ),
+        Field("cluster_authorized_operations", Int32, 8, 10),
+        Field("error_code", Int16, 13),
+    ),
+)
+
+
+class MetadataRequest(TableRequest, api=METADATA):
+    """Brokers, and the topics asked for, by name or by id; of None all.
+
+    With `create` a broker may create topics that do not exist, if it is configured to.
+    """
+
+    def __init__(
+        self,
+        topics: Iterable[str] | None = (),
+        *,
+        topic_ids: Collection[UUID] = (),
+        create: bool = False,
+    ) -> None:
+        rows: list[Mapping[str, object]] | None = None
+        if topics is not None:
+            rows = [{"topic_id": None, "name": name} for name in topics]
+            rows += [{"topic_id": topic_id, "name": None} for topic_id in topic_ids]
+        super().__init__(
+            {
+                "topics": rows,
+                "allow_auto_topic_creation": create,
+                "include_cluster_authorized_operations": False,
+                "include_topic_authorized_operations": False,
+            },
+            least=12 if topic_ids else 0,
+        )
+
+
+LIST_CONFIG_RESOURCES: Final = Api(
+    name="ListConfigResources",
+    key=74,
+    versions=range(1, 2),  # version 0, before Kafka 4.1, lists no topics
+    flexible_since=0,
+    request=(Field("resource_types", Many(Int8)),),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field("error_code", Int16),
+        Field(
+            "config_resources",
+            Many(Field("resource_name", Text), Field("resource_type", Int8)),
+        ),
+    ),
+)
+_TOPICS: Final = 2  # a type of resource
+
+
+class ListTopicsRequest(TableRequest, api=LIST_CONFIG_RESOURCES):
+    """The names of all topics, without their partitions. Needs DescribeConfigs on the cluster."""
+
+    def __init__(self) -> None:
+        super().__init__({"resource_types": [_TOPICS]})
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
+        """The request, or one for the metadata of all topics where a broker cannot list names."""
+        _, newest = versions.get(self.API_KEY, (-1, -1))
+        if newest < self.API.versions[0]:
+            return MetadataRequest(None).prepare(versions)
+        return super().prepare(versions)
+
+
+LIST_OFFSETS: Final = Api(
+    name="ListOffsets",
+    key=2,
+    versions=range(1, 10),
+    flexible_since=6,
+    request=(
+        Field("replica_id", Int32),
+        Field("isolation_level", Int8, 2),
+        Field(
+            "topics",
+            Many(
+                Field("name", Text),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("partition", Int32),
+                        Field("current_leader_epoch", Int32, 4),
+                        Field("timestamp", Int64),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32, 2),
+        Field(
+            "topics",
+            Many(
+                Field("name", Text),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("partition", Int32),
+                        Field("error_code", Int16),
+                        Field("timestamp", Int64),
+                        Field("offset", Int64),
+                        Field("leader_epoch", Int32, 4),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+
+class ListedOffset(NamedTuple):
+    """What ListOffsets asks of one partition: a timestamp in ms, or one of the constants above."""
+
+    partition: int
+    timestamp: int
+    current_leader_epoch: int = -1  # what we believe it to be; -1 when we do not know
+
+
+class ListOffsetsRequest(TableRequest, api=LIST_OFFSETS):
+    """The first offset at or after a timestamp, or at LATEST, EARLIEST or MAX_TIMESTAMP."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, Sequence[ListedOffset]],
+        isolation_level: int = READ_UNCOMMITTED,
+    ) -> None:
+        least = 2 if isolation_level else 1
+        if any(row.timestamp == MAX_TIMESTAMP for rows in topics.values() for row in rows):
+            least = 7
+        values = {
+            "replica_id": _CONSUMER,
+            "isolation_level": isolation_level,
+            "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+        }
+        super().__init__(values, least=least)
+
+
+OFFSET_FOR_LEADER_EPOCH: Final = Api(
+    name="OffsetForLeaderEpoch",
+    key=23,
+    versions=range(2, 5),
+    flexible_since=4,
+    request=(
+        Field("replica_id", Int32, 3),
+        Field(
+            "topics",
+            Many(
+                Field("topic", Text),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("partition", Int32),
+                        Field("current_leader_epoch", Int32),
+                        Field("leader_epoch", Int32),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32),
+        Field(
+            "topics",
+            Many(
+                Field("topic", Text),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("error_code", Int16),
+                        Field("partition", Int32),
+                        Field("leader_epoch", Int32),
+                        Field("end_offset", Int64),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+
+class EpochAsked(NamedTuple):
+    """What OffsetForLeaderEpoch asks of one partition."""
+
+    partition: int
+    leader_epoch: int  # of the last record read
+    current_leader_epoch: int = -1
+
+
+class OffsetForLeaderEpochRequest(TableRequest, api=OFFSET_FOR_LEADER_EPOCH):
+    """Where the log of an earlier leader ended: tells whether what was read has been truncated."""
+
+    def __init__(self, topics: Mapping[str, Sequence[EpochAsked]]) -> None:
+        rows = [{"topic": name, "partitions": asked} for name, asked in topics.items()]
+        super().__init__({"replica_id": _CONSUMER, "topics": rows})
+
+
+FETCH: Final = Api(
+    name="Fetch",
+    key=1,
+    versions=range(4, 18),
+    flexible_since=12,
+    request=(
+        Field("replica_id", Int32, 0, 14),
+        Field("max_wait_ms", Int32),
+        Field("min_bytes", Int32),
+        Field("max_bytes", Int32),
+        Field("isolation_level", Int8),
+        Field("session_id", Int32, 7),
+        Field("session_epoch", Int32, 7),
+        Field(
+            "topics",
+            Many(
+                Field("topic", Text, 0, 12),
+                Field("topic_id", Uuid, 13),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("partition", Int32),
+                        Field("current_leader_epoch", Int32, 9),
+                        Field("fetch_offset", Int64),
+                        Field("last_fetched_epoch", Int32, 12),
+                        Field("log_start_offset", Int64, 5),
+                        Field("partition_max_bytes", Int32),
+                    ),
+                ),
+            ),
+        ),
+        Field(
+            "forgotten",
+            Many(
+                Field("topic", Text, 0, 12),
+                Field("topic_id", Uuid, 13),
+                Field("partitions", Many(Int32)),
+            ),
+            7,
+        ),
+        Field("rack_id", Text, 11),
+    ),
+    response=RAW,
+)
+
+
+class FetchTopic(NamedTuple):
+    """A topic of a fetch, by name and, where it is known, by id."""
+
+    name: str
+    topic_id: UUID | None = None
+
+
+class FetchPartition(NamedTuple):
+    """What a fetch asks of one partition."""
+
+    partition: int
+    fetch_offset: int
+    partition_max_bytes: int
+    current_leader_epoch: int = -1  # what we believe it to be; -1 when we do not know
+    last_fetched_epoch: int = -1  # of the last record read
+    log_start_offset: int = -1  # for replicas only
+
+
+class FetchRequest(TableRequest, api=FETCH):
+    """Records, from several partitions of one broker. The answer is not decoded here.
+
+    ``session`` is NO_SESSION, or NEW_SESSION to ask for one, then its id and the number of this
+    fetch within it, 0 to have a new one in its place; ``forgotten`` are partitions that the session
+    drops. Topic ids are used when every topic has one, otherwise the version stays below 13.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[FetchTopic, Sequence[FetchPartition]],
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        isolation_level: int = READ_UNCOMMITTED,
+        session: tuple[int, int] = NO_SESSION,
+        forgotten: Mapping[FetchTopic, Sequence[int]] | None = None,
+        rack: str = "",
+    ) -> None:
+        forgotten = forgotten or {}
+        by_id = all(topic.topic_id for topic in (*topics, *forgotten))
+        values: dict[str, Any] = {
+            "replica_id": _CONSUMER,
+            "max_wait_ms": max_wait_ms,
+            "min_bytes": min_bytes,
+            "max_bytes": max_bytes,
+            "isolation_level": isolation_level,
+            "session_id": session[0],
+            "session_epoch": session[1],
+            "topics": _named(topics),
+            "forgotten": _named(forgotten),
+            "rack_id": rack,
+        }
+        needs_session = session != NO_SESSION or bool(forgotten)
+        super().__init__(values, least=7 if needs_session else 4, most=17 if by_id else 12)
+
+
+def _named(topics: Mapping[FetchTopic, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [
+        {"topic": topic.name, "topic_id": topic.topic_id, "partitions": rows}
+        for topic, rows in topics.items()
+    ]

@@ -1,0 +1,168 @@
+"""OffsetCommit and OffsetFetch with leader epochs, static members and stable offsets.
+
+aiokafka's own stop at version 3, which Kafka 4 still speaks, without any of these.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from aiokafka.protocol.api import Response
+from aiokafka.protocol.types import Boolean, Int16, Int32, Int64
+
+from asyncconsumer.errors import MalformedResponse
+from asyncconsumer.protocol.schema import Api, Field, Many, TableRequest, Text
+
+OFFSET_COMMIT: Final = Api(
+    name="OffsetCommit",
+    key=8,
+    versions=range(2, 10),
+    flexible_since=8,
+    request=(
+        Field("group_id", Text),
+        Field("generation", Int32),
+        Field("member_id", Text),
+        Field("group_instance_id", Text, 7),
+        Field("retention_time_ms", Int64, 2, 4),
+        Field(
+            "topics",
+            Many(
+                Field("name", Text),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("partition", Int32),
+                        Field("offset", Int64),
+                        Field("leader_epoch", Int32, 6),
+                        Field("metadata", Text),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32, 3),
+        Field(
+            "topics",
+            Many(
+                Field("name", Text),
+                Field("partitions", Many(Field("partition", Int32), Field("error_code", Int16))),
+            ),
+        ),
+    ),
+)
+
+OFFSET_FETCH: Final = Api(
+    name="OffsetFetch",
+    key=9,
+    versions=range(1, 8),  # from 8 on it asks about several groups at once
+    flexible_since=6,
+    request=(
+        Field("group_id", Text),
+        Field("topics", Many(Field("name", Text), Field("partitions", Many(Int32)))),
+        Field("require_stable", Boolean, 7),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32, 3),
+        Field(
+            "topics",
+            Many(
+                Field("name", Text),
+                Field(
+                    "partitions",
+                    Many(
+                        Field("partition", Int32),
+                        Field("offset", Int64),
+                        Field("leader_epoch", Int32, 5),
+                        Field("metadata", Text),
+                        Field("error_code", Int16),
+                    ),
+                ),
+            ),
+        ),
+        Field("error_code", Int16, 2),
+    ),
+)
+
+
+class Commit(NamedTuple):
+    """The offset to commit for one partition: of the next record to read, not of the last."""
+
+    partition: int
+    offset: int
+    leader_epoch: int = -1  # of the last record read
+    metadata: str = ""
+
+
+class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
+    """Commit offsets, as a member of the group or, by default, without being one."""
+
+    def __init__(
+        self,
+        group_id: str,
+        topics: Mapping[str, Sequence[Commit]],
+        *,
+        generation: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+    ) -> None:
+        values = {
+            "group_id": group_id,
+            "generation": generation,
+            "member_id": member_id,
+            "group_instance_id": group_instance_id,
+            "retention_time_ms": -1,  # the broker's own setting
+            "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+        }
+        super().__init__(values, least=7 if group_instance_id is not None else 2)
+
+
+class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
+    """Committed offsets: of the partitions given, or with None of all that the group has.
+
+    ``require_stable`` has the coordinator refuse while a transaction may still move them.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        topics: Mapping[str, Sequence[int]] | None,
+        *,
+        require_stable: bool = False,
+    ) -> None:
+        rows = None
+        if topics is not None:
+            rows = [{"name": name, "partitions": numbers} for name, numbers in topics.items()]
+        values = {"group_id": group_id, "topics": rows, "require_stable": require_stable}
+        super().__init__(values, least=7 if require_stable else 2 if rows is None else 1)
+
+
+_FETCHED_WITH_EPOCH: Final = 5  # versions of OffsetFetch
+
+
+def committed_rows(response: Response) -> Iterator[tuple[str, int, int]]:
+    """Topic, partition and error code of each row of an OffsetCommit answer."""
+    for topic, rows in _topics("OffsetCommit", response):
+        for partition, code, *_ in rows:
+            yield topic, partition, code
+
+
+def fetched_rows(response: Response) -> Iterator[tuple[str, int, int, int, str, int]]:
+    """Topic, partition, offset, leader epoch, metadata and error code, row by row.
+
+    An answer to OffsetFetch may have a row for each of 100,000 partitions: no row becomes a dict.
+    """
+    with_epoch = response.API_VERSION >= _FETCHED_WITH_EPOCH
+    for topic, rows in _topics("OffsetFetch", response):
+        if with_epoch:
+            for partition, offset, epoch, metadata, code, *_ in rows:
+                yield topic, partition, offset, epoch, metadata or "", code
+        else:
+            for partition, offset, metadata, code in rows:
+                yield topic, partition, offset, -1, metadata or "", code
+
+
+def _topics(api: str, response: Response) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
+    for topic, rows, *_ in response.topics or ():
+        if rows is None:
+            raise MalformedResponse(api, response.API_VERSION, 0, "an array that is null")
+        yield topic, rows

@@ -1,0 +1,201 @@
+"""Arrays of numbers, and of rows of numbers with at most one text, packed in few calls.
+
+Requests and answers have a row for each partition. aiokafka's types handle one field at a time,
+which takes ten times as long.
+"""
+
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from operator import attrgetter
+from typing import Any, Final, TypeAlias, cast
+
+from aiokafka.protocol.types import (
+    Array,
+    CompactArray,
+    CompactString,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    UnsignedVarInt32,
+)
+
+from asyncconsumer.protocol.flexible import TAGS, TaggedFields
+
+Value: TypeAlias = Any  # as the kind wants it
+
+CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
+"""The codes of `struct` for the types of numbers. Tagged fields are a zero byte: there are none."""
+
+
+def plain_array(of: Any, *, flexible: bool) -> Array:  # noqa: ANN401 - aiokafka's types are untyped
+    """aiokafka's array, which handles one field at a time."""
+    return CompactArray(of) if flexible else Array(of)
+
+
+class _Packed(Array):
+    """An array whose items have a least size."""
+
+    def __init__(self, of: Any, least: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
+        super().__init__(of)
+        self._flexible = flexible
+        self._least = least
+
+    def _encode_count(self, count: int) -> bytes:
+        """The bytes in front of so many items; -1 stands for null."""
+        encoded = UnsignedVarInt32.encode(count + 1) if self._flexible else Int32.encode(count)
+        return bytes(encoded)
+
+    def _decode_count(self, data: BytesIO) -> int:
+        """The number of items, which fit into what is left; -1 for null."""
+        count = UnsignedVarInt32.decode(data) - 1 if self._flexible else Int32.decode(data)
+        left = len(data.getvalue()) - data.tell()
+        if count < -1 or count * self._least > left:
+            raise ValueError(f"an array of {count} items in {left} bytes")
+        return int(count)
+
+
+class PackedNumbers(_Packed):
+    """An array of numbers of one type."""
+
+    def __init__(self, of: Any, *, flexible: bool) -> None:  # noqa: ANN401 - as above
+        self._code = CODES[of]
+        super().__init__(of, struct.calcsize(f">{self._code}"), flexible=flexible)
+
+    def encode(self, items: Sequence[int] | None) -> bytes:
+        """The number of items, and the items."""
+        if items is None:
+            return self._encode_count(-1)
+        return self._encode_count(len(items)) + struct.pack(f">{len(items)}{self._code}", *items)
+
+    def decode(self, data: BytesIO) -> list[int] | None:
+        """The numbers, or None for null."""
+        if (count := self._decode_count(data)) < 0:
+            return None
+        return list(struct.unpack(f">{count}{self._code}", data.read(count * self._least)))
+
+
+class PackedRows(_Packed):
+    """An array of rows of numbers: each row is an object with an attribute for each field."""
+
+    def __init__(self, row: Schema, *, flexible: bool) -> None:
+        self._row = struct.Struct(">" + "".join(CODES[field] for field in row.fields))
+        super().__init__(row, self._row.size, flexible=flexible)
+        self._plain = plain_array(row, flexible=flexible)
+        self._pack = self._row.pack
+        self._values = attrgetter(*(name for name in row.names if name != TAGS))
+
+    @classmethod
+    def fits(cls, row: Schema) -> bool:
+        """Whether rows of this schema can be packed: two numbers or more, and nothing else."""
+        numbers = [field for field in row.fields if field is not TaggedFields]
+        return len(numbers) > 1 and all(map(_is_number, numbers))
+
+    def encode(self, items: Sequence[Value]) -> bytes:
+        """The number of rows, and the rows."""
+        pack, values = self._pack, self._values
+        return b"".join([self._encode_count(len(items)), *(pack(*values(row)) for row in items)])
+
+    def decode(self, data: BytesIO) -> list[Value] | None:
+        """Rows as tuples, like any array. Rows without tagged fields are unpacked in one call."""
+        start, size = data.tell(), self._row.size
+        if (count := self._decode_count(data)) < 0:
+            return None
+        packed = data.read(count * size)
+        # the last byte of a flexible row counts its tagged fields
+        if not self._flexible:
+            return list(self._row.iter_unpack(packed))
+        if not any(packed[size - 1 :: size]):
+            no_tags: dict[int, bytes] = {}
+            return [(*row, no_tags) for row in self._row.iter_unpack(packed)]
+        data.seek(start)
+        return cast("list[Value] | None", self._plain.decode(data))
+
+
+class TextRows(_Packed):
+    """An array of rows of numbers and one text, which is mostly empty: metadata of an offset.
+
+    Each row is an object with an attribute for each field, as of PackedRows.
+    """
+
+    def __init__(self, row: Schema, *, flexible: bool) -> None:
+        kinds = [field for field in row.fields if field is not TaggedFields]
+        at = next(index for index, kind in enumerate(kinds) if not _is_number(kind))
+        before = "".join(CODES[kind] for kind in kinds[:at])
+        after = "".join(CODES[kind] for kind in kinds[at + 1 :])
+        length, tags = ("B", "B") if flexible else ("h", "")
+        self._text_at = at
+        self._empty = 1 if flexible else 0  # the length of an empty text; one less is null
+        self._before = struct.Struct(f">{before}")
+        self._after = struct.Struct(f">{after}{tags}")
+        self._whole = struct.Struct(f">{before}{length}{after}{tags}")  # a row without text
+        super().__init__(row, self._whole.size, flexible=flexible)
+        self._values = attrgetter(*(name for name in row.names if name != TAGS))
+        self._no_tags = (0,) if flexible else ()
+
+    @classmethod
+    def fits(cls, row: Schema) -> bool:
+        """Whether rows of this schema are two numbers or more and, beside them, one text."""
+        kinds = [field for field in row.fields if field is not TaggedFields]
+        texts = [kind for kind in kinds if isinstance(kind, String | CompactString)]
+        numbers = sum(map(_is_number, kinds))
+        return len(texts) == 1 and 1 < numbers == len(kinds) - 1
+
+    def encode(self, items: Sequence[Value]) -> bytes:
+        """The number of rows, and the rows."""
+        return b"".join([self._encode_count(len(items)), *map(self._encode_row, items)])
+
+    def _encode_row(self, row: Value) -> bytes:
+        at, no_tags = self._text_at, self._no_tags
+        values = self._values(row)
+        if not (text := values[at]):
+            length = self._empty - (text is None)
+            return self._whole.pack(*values[:at], length, *values[at + 1 :], *no_tags)
+        encoded = text.encode()
+        length = len(encoded) + self._empty
+        size = UnsignedVarInt32.encode(length) if self._flexible else Int16.encode(length)
+        tail = self._after.pack(*values[at + 1 :], *no_tags)
+        return b"".join((self._before.pack(*values[:at]), size, encoded, tail))
+
+    def decode(self, data: BytesIO) -> list[Value] | None:
+        """Rows as tuples, like any array."""
+        if (count := self._decode_count(data)) < 0:
+            return None
+        raw, at = data.getvalue(), data.tell()
+        text_at, empty, whole = self._text_at, self._empty, self._whole
+        size, unpack = whole.size, whole.unpack_from
+        tags: tuple[dict[int, bytes], ...] = ({},) if self._flexible else ()
+        end = -1 if self._flexible else None  # the number of tagged fields is no column
+        rows: list[Value] = []
+        for _ in range(count):
+            row = unpack(raw, at)
+            length = row[text_at]
+            if empty - 1 <= length <= empty and not (tags and row[-1]):
+                text = "" if length == empty else None
+                rows.append((*row[:text_at], text, *row[text_at + 1 : end], *tags))
+                at += size
+            else:
+                data.seek(at)
+                rows.append(self._decode_row(data))
+                at = data.tell()
+        data.seek(at)
+        return rows
+
+    def _decode_row(self, data: BytesIO) -> Value:
+        """A row with a text or with tagged fields."""
+        before = self._before.unpack(data.read(self._before.size))
+        text = (CompactString if self._flexible else String)("utf-8").decode(data)
+        if not self._flexible:
+            return (*before, text, *self._after.unpack(data.read(self._after.size)))
+        after = self._after.unpack(data.read(self._after.size))
+        if after[-1]:
+            data.seek(-1, 1)
+            return (*before, text, *after[:-1], TaggedFields.decode(data))
+        return (*before, text, *after[:-1], {})
+
+
+def _is_number(kind: Any) -> bool:  # noqa: ANN401 - as above
+    return kind is not TaggedFields and isinstance(kind, type) and kind in CODES

@@ -1,0 +1,259 @@
+"""What members of a classic group tell each other, in bytes that the broker only passes on.
+
+A member that joins sends its subscription, the leader answers each with an assignment. Both are
+Kafka's "consumer" protocol, byte for byte as the Java client writes it. A version newer than ours
+is read as ours is: new versions only add fields at the end.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self, TypeVar
+
+from asyncconsumer.errors import ConfigError, MalformedConsumerProtocol
+from asyncconsumer.protocol.java_hash import computed_order, utf16
+from asyncconsumer.types import TopicPartition, partitions_of
+
+PROTOCOL_TYPE: Final = "consumer"
+"""What a group that speaks this protocol calls it when its members join."""
+NEWEST_VERSION: Final = 3
+NO_GENERATION: Final = -1
+
+_LONGEST_TEXT: Final = 2**15 - 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerProtocolSubscription:
+    """What a member wants and has: sent to the leader of the group in each JoinGroup.
+
+    Version 1 added the owned partitions, 2 the generation that they are of, 3 the rack.
+    """
+
+    topics: Sequence[str]
+    user_data: bytes | None = None
+    owned_partitions: Sequence[TopicPartition] = ()
+    generation_id: int = NO_GENERATION
+    rack_id: str | None = None
+
+    def encode(self, version: int = NEWEST_VERSION) -> bytes:
+        """The bytes of one version; what it has no field for is left out."""
+        parts = [
+            _version(version),
+            _many(_text("a topic", topic) for topic in sorted(self.topics, key=utf16)),
+            _sized(self.user_data),
+        ]
+        if version >= 1:
+            owned = sorted(self.owned_partitions, key=lambda p: (utf16(p.topic), p.partition))
+            parts.append(_topic_partitions(owned))
+        if version >= 2:
+            parts.append(_INT_32.pack(self.generation_id))
+        if version >= 3:
+            parts.append(
+                _INT_16.pack(-1) if self.rack_id is None else _text("rack_id", self.rack_id)
+            )
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """What the bytes of any version say."""
+        bytes_of = _Bytes(data, "subscription")
+        version = bytes_of.version()
+        return cls(
+            topics=bytes_of.many("topics", 2, lambda: bytes_of.text("a topic")),
+            user_data=bytes_of.sized("user_data"),
+            owned_partitions=bytes_of.topic_partitions("owned_partitions") if version >= 1 else (),
+            # any negative number is none
+            generation_id=max(bytes_of.int32("generation_id"), NO_GENERATION)
+            if version >= 2
+            else NO_GENERATION,
+            rack_id=bytes_of.optional_text("rack_id") or None if version >= 3 else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerProtocolAssignment:
+    """What a member is to read: sent by the leader in SyncGroup. All versions are alike."""
+
+    assigned_partitions: Sequence[TopicPartition]
+    user_data: bytes | None = None
+
+    def encode(self, version: int = NEWEST_VERSION) -> bytes:
+        """The bytes of one version."""
+        partitions = _topic_partitions(self.assigned_partitions)
+        return _version(version) + partitions + _sized(self.user_data)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """What the bytes of any version say."""
+        bytes_of = _Bytes(data, "assignment")
+        bytes_of.version()
+        partitions = bytes_of.topic_partitions("assigned_partitions")
+        return cls(partitions, bytes_of.sized("user_data"))
+
+
+class StickyUserData(NamedTuple):
+    """What a member of a "sticky" group had before, since an eager member owns nothing as it joins.
+
+    Version 0, which is without a generation, came from Kafka before 2.3.
+    """
+
+    partitions: Sequence[TopicPartition]
+    generation: int | None
+
+    def encode(self) -> bytes:
+        """The bytes, topics in the order of Java's HashMap."""
+        order = computed_order(partition.topic for partition in self.partitions)
+        partitions = _topic_partitions(self.partitions, order)
+        return partitions + (b"" if self.generation is None else _INT_32.pack(self.generation))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """What the bytes say. No field tells the version: it is 0 where no generation follows."""
+        bytes_of = _Bytes(data, "user data of the sticky assignor")
+        partitions = bytes_of.topic_partitions("previous_assignment")
+        return cls(partitions, bytes_of.int32("generation") if bytes_of.left >= 4 else None)
+
+
+class CooperativeStickyUserData(NamedTuple):
+    """The generation of what a member of a "cooperative-sticky" group owns."""
+
+    generation: int
+
+    def encode(self) -> bytes:
+        """The bytes."""
+        return _INT_32.pack(self.generation)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """What the bytes say."""
+        bytes_of = _Bytes(data, "user data of the cooperative-sticky assignor")
+        return cls(bytes_of.int32("generation"))
+
+
+_INT_16: Final = struct.Struct(">h")
+_INT_32: Final = struct.Struct(">i")
+
+
+def _version(version: int) -> bytes:
+    if not 0 <= version <= NEWEST_VERSION:
+        raise ConfigError(f"the consumer protocol has versions 0 to {NEWEST_VERSION}: {version}")
+    return _INT_16.pack(version)
+
+
+def _many(rows: Iterable[bytes]) -> bytes:
+    listed = list(rows)
+    return _INT_32.pack(len(listed)) + b"".join(listed)
+
+
+def _text(what: str, text: str) -> bytes:
+    encoded = text.encode()
+    if len(encoded) > _LONGEST_TEXT:
+        raise ConfigError(f"{what} of {len(encoded)} bytes is too long: {text[:40]!r}...")
+    return _INT_16.pack(len(encoded)) + encoded
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _INT_32.pack(-1) if data is None else _INT_32.pack(len(data)) + data
+
+
+def _topic_partitions(
+    partitions: Iterable[TopicPartition], order: Iterable[str] | None = None
+) -> bytes:
+    """The partitions by topic; topics in the order in which they first come, or in another."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        numbers.setdefault(topic, []).append(number)
+    return _many(_text("a topic", topic) + _numbers(numbers[topic]) for topic in order or numbers)
+
+
+def _numbers(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+
+
+class _Bytes:
+    """A cursor in bytes that anybody may have written."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._data = data
+        self._what = what
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """How many bytes have not been read."""
+        return len(self._data) - self._at
+
+    def version(self) -> int:
+        """The version; one that is newer than ours has our fields, and more behind them."""
+        version = self._number("version", _INT_16)
+        if version < 0:
+            raise self._malformed(f"its version is {version}")
+        return version
+
+    def int32(self, field: str) -> int:
+        """A number."""
+        return self._number(field, _INT_32)
+
+    def many(self, field: str, smallest: int, row: Callable[[], T]) -> tuple[T, ...]:
+        """As many rows as a number in front of them says, of so many bytes at the least."""
+        return tuple(row() for _ in range(self._count(field, smallest)))
+
+    def numbers(self, field: str) -> tuple[int, ...]:
+        """Numbers, and how many there are in front of them."""
+        count = self._count(field, _INT_32.size)
+        return struct.unpack(f">{count}i", self._take(field, count * _INT_32.size))
+
+    def _count(self, field: str, smallest: int) -> int:
+        count = self.int32(field)
+        if count < 0:
+            raise self._malformed(f"{field} has {count} entries")
+        if count * smallest > self.left:
+            raise self._malformed(f"{field} has {count} entries in {self.left} bytes")
+        return count
+
+    def topic_partitions(self, field: str) -> tuple[TopicPartition, ...]:
+        """Partitions by topic."""
+
+        def row() -> Collection[TopicPartition]:
+            topic = self.text(f"a topic of {field}")
+            numbers = self.numbers(f"{field} of {topic!r}")
+            return partitions_of(topic, numbers)
+
+        return tuple(partition for rows in self.many(field, 6, row) for partition in rows)
+
+    def sized(self, field: str) -> bytes | None:
+        """Bytes, or nothing."""
+        length = self.int32(field)
+        return None if length < 0 else self._take(field, length)
+
+    def optional_text(self, field: str) -> str | None:
+        """A text, or nothing."""
+        length = self._number(field, _INT_16)
+        if length < 0:
+            return None
+        try:
+            return self._take(field, length).decode()
+        except UnicodeDecodeError as error:
+            raise self._malformed(f"{field} is not UTF-8: {error.reason}") from None
+
+    def text(self, field: str) -> str:
+        """A text."""
+        text = self.optional_text(field)
+        if text is None:
+            raise self._malformed(f"{field} is null")
+        return text
+
+    def _number(self, field: str, kind: struct.Struct) -> int:
+        (number,) = kind.unpack(self._take(field, kind.size))
+        return int(number)
+
+    def _take(self, field: str, length: int) -> bytes:
+        if length > self.left:
+            raise self._malformed(f"{field} needs {length} bytes, {self.left} are left")
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def _malformed(self, reason: str) -> MalformedConsumerProtocol:
+        return MalformedConsumerProtocol(self._what, self._at, reason)

@@ -1,0 +1,6 @@
+"""From one assignment to the next."""
+
+from asyncconsumer.rebalance.ports import Listeners, Streams
+from asyncconsumer.rebalance.rebalancer import Rebalancer
+
+__all__ = ["Listeners", "Rebalancer", "Streams"]

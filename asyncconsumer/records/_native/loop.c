@@ -1,0 +1,234 @@
+/* Loop: the iterator of one `async for`, which reports how the loop was left.
+
+   The interpreter keeps the iterator of a statement on the stack of its frame alone. So when such an iterator dies
+   while that frame executes POP_TOP, the statement was left by `break` or `return`. This is positive evidence:
+   whatever else is seen counts as an error or as unknown. See asyncconsumer.records.loop, the same in Python. */
+
+#include "native.h"
+
+#include <stddef.h>
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *source;    /* an async iterator */
+    PyObject *iteration; /* what is reported to */
+    PyObject *weakrefs;
+    const void *frame;   /* of the statement; never dereferenced, for it may be gone. NULL: not a statement */
+    bool begun, ready, generator;
+} Loop;
+
+static PyTypeObject Loop_Type;
+static int get_anext = -1, pop_top = -1; /* opcodes */
+
+/* The instruction that a frame executes, or -1. */
+static int instruction_of(PyFrameObject *frame)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *bytes = PyCode_GetCode(code);
+    Py_DECREF(code);
+    if (bytes == NULL) {
+        PyErr_Clear();
+        return -1;
+    }
+    int at = PyFrame_GetLasti(frame);
+    int found = at < 0 || at >= PyBytes_GET_SIZE(bytes) ? -1 : (unsigned char)PyBytes_AS_STRING(bytes)[at];
+    Py_DECREF(bytes);
+    return found;
+}
+
+static bool in_generator(PyFrameObject *frame)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    bool found = (code->co_flags & CO_ASYNC_GENERATOR) != 0;
+    Py_DECREF(code);
+    return found;
+}
+
+static PyObject *loop_of(PyObject *source, PyObject *iteration)
+{
+    Loop *self = PyObject_GC_New(Loop, &Loop_Type);
+    if (self == NULL)
+        return NULL;
+    self->source = Py_NewRef(source);
+    self->iteration = Py_NewRef(iteration);
+    self->weakrefs = NULL;
+    self->frame = NULL;
+    self->begun = self->ready = self->generator = false;
+    PyObject_GC_Track(self);
+    PyObject *reference = PyWeakref_NewRef((PyObject *)self, NULL);
+    if (reference == NULL || PyObject_SetAttrString(iteration, "loop", reference) < 0)
+        Py_CLEAR(self);
+    Py_XDECREF(reference);
+    return (PyObject *)self;
+}
+
+static PyObject *loop_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"source", "iteration", NULL};
+    PyObject *source, *iteration;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO:Loop", names, &source, &iteration))
+        return NULL;
+    PyAsyncMethods *methods = Py_TYPE(source)->tp_as_async;
+    if (methods == NULL || methods->am_anext == NULL) {
+        PyErr_Format(PyExc_TypeError, "source must be an async iterator, not %.100s", Py_TYPE(source)->tp_name);
+        return NULL;
+    }
+    return loop_of(source, iteration);
+}
+
+static int loop_gone(Loop *self)
+{
+    if (self->source != NULL)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "the loop is over"); /* cleared, as part of garbage */
+    return -1;
+}
+
+/* Whoever keeps it and loops over it twice has two loops. */
+static PyObject *loop_aiter(Loop *self)
+{
+    if (loop_gone(self) < 0)
+        return NULL;
+    PyObject *iteration = PyObject_CallMethod(self->iteration, "again", NULL);
+    if (iteration == NULL)
+        return NULL;
+    PyObject *loop = loop_of(self->source, iteration);
+    Py_DECREF(iteration);
+    return loop;
+}
+
+static int loop_begin(Loop *self)
+{
+    if (!self->begun) {
+        self->begun = true;
+        PyFrameObject *frame = PyEval_GetFrame();
+        if (frame != NULL && instruction_of(frame) == get_anext) {
+            self->frame = frame;
+            self->generator = in_generator(frame);
+        }
+    }
+    PyObject *answer = PyObject_CallMethod(self->iteration, "begin", NULL);
+    if (answer == NULL)
+        return -1;
+    Py_DECREF(answer);
+    self->ready = self->frame != NULL && !self->generator;
+    return 0;
+}
+
+static PyObject *loop_anext(Loop *self)
+{
+    if (!self->ready && (loop_gone(self) < 0 || loop_begin(self) < 0))
+        return NULL;
+    return Py_TYPE(self->source)->tp_as_async->am_anext(self->source);
+}
+
+static PyObject *loop_begin_again(Loop *self, PyObject *nothing)
+{
+    self->ready = false;
+    Py_RETURN_NONE;
+}
+
+static const char *exit_of(Loop *self)
+{
+    if (self->frame == NULL)
+        return "unknown";
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (frame == self->frame && instruction_of(frame) == pop_top)
+        return "break";
+    return self->generator ? "unknown" : "error";
+}
+
+static int loop_traverse(Loop *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->source);
+    Py_VISIT(self->iteration);
+    return 0;
+}
+
+static int loop_clear(Loop *self)
+{
+    self->ready = false;
+    Py_CLEAR(self->source);
+    Py_CLEAR(self->iteration);
+    return 0;
+}
+
+/* Not in dealloc: of cyclic garbage, what it reports to may be cleared by then. */
+static void loop_finalize(Loop *self)
+{
+    if (!self->begun || self->iteration == NULL)
+        return;
+    PyObject *type, *error, *where;
+    PyErr_Fetch(&type, &error, &where);
+    PyObject *answer = PyObject_CallMethod(self->iteration, "left", "s", exit_of(self));
+    if (answer == NULL)
+        PyErr_WriteUnraisable(self->iteration);
+    Py_XDECREF(answer);
+    PyErr_Restore(type, error, where);
+}
+
+static void loop_dealloc(Loop *self)
+{
+    if (PyObject_CallFinalizerFromDealloc((PyObject *)self) < 0)
+        return; /* somebody has it again */
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL)
+        PyObject_ClearWeakRefs((PyObject *)self);
+    loop_clear(self);
+    PyObject_GC_Del(self);
+}
+
+static PyMethodDef loop_methods[] = {
+    {"begin_again", (PyCFunction)loop_begin_again, METH_NOARGS,
+     PyDoc_STR("begin_again($self, /)\n--\n\nCall `Iteration.begin` before the next item.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyAsyncMethods loop_as_async = {
+    .am_aiter = (unaryfunc)loop_aiter,
+    .am_anext = (unaryfunc)loop_anext,
+};
+
+static PyTypeObject Loop_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "asyncconsumer.records._records.Loop",
+    .tp_doc = PyDoc_STR("Loop(source, iteration)\n--\n\nAn async iterator that reports how its loop was left.\n\n"
+                        "See asyncconsumer.records.loop.Loop, the same in Python."),
+    .tp_basicsize = sizeof(Loop),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_new = loop_new,
+    .tp_dealloc = (destructor)loop_dealloc,
+    .tp_traverse = (traverseproc)loop_traverse,
+    .tp_clear = (inquiry)loop_clear,
+    .tp_finalize = (destructor)loop_finalize,
+    .tp_weaklistoffset = offsetof(Loop, weakrefs),
+    .tp_as_async = &loop_as_async,
+    .tp_methods = loop_methods,
+};
+
+static int opcode_of(PyObject *names, const char *name)
+{
+    PyObject *number = PyMapping_GetItemString(names, name);
+    if (number == NULL)
+        return -1;
+    int found = (int)PyLong_AsLong(number);
+    Py_DECREF(number);
+    return found;
+}
+
+int loop_prepare(PyObject *module)
+{
+    PyObject *opcodes = PyImport_ImportModule("opcode");
+    if (opcodes == NULL)
+        return -1;
+    PyObject *names = PyObject_GetAttrString(opcodes, "opmap");
+    Py_DECREF(opcodes);
+    if (names == NULL)
+        return -1;
+    get_anext = opcode_of(names, "GET_ANEXT");
+    pop_top = opcode_of(names, "POP_TOP");
+    Py_DECREF(names);
+    if (get_anext < 0 || pop_top < 0)
+        return -1;
+    return PyModule_AddType(module, &Loop_Type);
+}

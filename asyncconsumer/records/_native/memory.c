@@ -1,0 +1,149 @@
+#include "memory.h"
+
+enum {
+    LEAST_ROOM = 1024,
+    LEAST_KEPT = 16 << 10,  /* smaller ones malloc keeps warm by itself */
+    MOST_KEPT = 8 << 20,    /* bytes in all */
+    MOST_BLOCKS = 16,
+    ROUNDED_TO = 64 << 10,  /* rooms: frames of about the same size fit each other's */
+};
+
+typedef struct {
+    char *start;
+    Py_ssize_t room;
+} Block;
+
+static Block kept[MOST_BLOCKS];
+static int kept_count;
+static Py_ssize_t kept_bytes;
+
+static void give_back(char *start, Py_ssize_t room)
+{
+    if (room < LEAST_KEPT || kept_count == MOST_BLOCKS || kept_bytes + room > MOST_KEPT) {
+        PyMem_RawFree(start);
+        return;
+    }
+    kept[kept_count++] = (Block){start, room};
+    kept_bytes += room;
+}
+
+/* The smallest kept block that is large enough, and not so large that it would be a waste. */
+static int take_kept(Buffer *buffer, Py_ssize_t room)
+{
+    int best = -1;
+    for (int i = 0; i < kept_count; i++)
+        if (kept[i].room >= room && kept[i].room / 2 <= room && (best < 0 || kept[i].room < kept[best].room))
+            best = i;
+    if (best < 0)
+        return -1;
+    buffer->start = kept[best].start;
+    buffer->room = kept[best].room;
+    kept_bytes -= buffer->room;
+    kept[best] = kept[--kept_count];
+    return 0;
+}
+
+int buffer_grow(Buffer *buffer, Py_ssize_t extra)
+{
+    Buffer larger = {NULL, buffer->used, 0};
+    Py_ssize_t room = buffer->used + extra;
+    if (room < 2 * buffer->room)
+        room = 2 * buffer->room;
+    if (room < LEAST_ROOM)
+        room = LEAST_ROOM;
+    if (take_kept(&larger, room) < 0) {
+        larger.start = PyMem_RawMalloc((size_t)room);
+        larger.room = room;
+        if (larger.start == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    if (buffer->start != NULL) {
+        memcpy(larger.start, buffer->start, (size_t)buffer->used);
+        give_back(buffer->start, buffer->room);
+    }
+    *buffer = larger;
+    return 0;
+}
+
+void buffer_drop(Buffer *buffer)
+{
+    if (buffer->start != NULL)
+        give_back(buffer->start, buffer->room);
+    *buffer = (Buffer){NULL, 0, 0};
+}
+
+/* --- the object ------------------------------------------------------------------------------------ */
+
+static PyTypeObject Slab_Type;
+
+PyObject *buffer_finish(Buffer *buffer)
+{
+    Slab *slab = PyObject_New(Slab, &Slab_Type);
+    if (slab == NULL)
+        return NULL;
+    if (buffer->room > LEAST_KEPT && buffer->used < buffer->room / 4) { /* who keeps it keeps all of it */
+        Py_ssize_t room = buffer->used > 0 ? buffer->used : 1;
+        char *less = PyMem_RawRealloc(buffer->start, (size_t)room);
+        if (less != NULL) {
+            buffer->start = less;
+            buffer->room = room;
+        }
+    }
+    slab->memory = *buffer;
+    slab->writable = false;
+    *buffer = (Buffer){NULL, 0, 0};
+    return (PyObject *)slab;
+}
+
+PyObject *room_for(PyObject *module, PyObject *size)
+{
+    Buffer memory = {NULL, 0, 0};
+    Py_ssize_t wanted = PyLong_AsSsize_t(size), rounded = wanted;
+    if (wanted == -1 && PyErr_Occurred())
+        return NULL;
+    if (wanted < 0) {
+        PyErr_SetString(PyExc_ValueError, "the size must not be negative");
+        return NULL;
+    }
+    if (wanted >= LEAST_KEPT && wanted <= PY_SSIZE_T_MAX - ROUNDED_TO)
+        rounded = (wanted + ROUNDED_TO - 1) / ROUNDED_TO * ROUNDED_TO;
+    if (buffer_grow(&memory, rounded) < 0)
+        return NULL;
+    Slab *slab = PyObject_New(Slab, &Slab_Type);
+    if (slab == NULL) {
+        buffer_drop(&memory);
+        return NULL;
+    }
+    memory.used = wanted;
+    slab->memory = memory;
+    slab->writable = true;
+    return (PyObject *)slab;
+}
+
+static void slab_dealloc(Slab *self)
+{
+    buffer_drop(&self->memory);
+    PyObject_Free(self);
+}
+
+static int slab_get_buffer(Slab *self, Py_buffer *view, int flags)
+{
+    static char nothing;
+    char *start = self->memory.start ? self->memory.start : &nothing;
+    return PyBuffer_FillInfo(view, (PyObject *)self, start, self->memory.used, !self->writable, flags);
+}
+
+static PyBufferProcs slab_as_buffer = {.bf_getbuffer = (getbufferproc)slab_get_buffer};
+
+static PyTypeObject Slab_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "asyncconsumer.records._records._Slab",
+    .tp_basicsize = sizeof(Slab),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)slab_dealloc,
+    .tp_as_buffer = &slab_as_buffer,
+};
+
+int memory_prepare(void) { return PyType_Ready(&Slab_Type); }

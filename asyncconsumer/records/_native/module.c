@@ -1,0 +1,98 @@
+/* The compiled twin of records.py: same names, same answers, same errors. */
+
+#include "native.h"
+
+#include "crc32c.h"
+#include "memory.h"
+
+static PyObject *checksum(PyObject *data, uint32_t (*of)(const uint8_t *, size_t))
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    uint32_t crc = of(view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+static PyObject *crc32c(PyObject *module, PyObject *data) { return checksum(data, crc32c_of); }
+
+static PyObject *crc32c_lanes(PyObject *module, PyObject *data) { return checksum(data, crc32c_unfolded); }
+
+static PyObject *crc32c_tables(PyObject *module, PyObject *data) { return checksum(data, crc32c_portable); }
+
+static PyMethodDef methods[] = {
+    {"crc32c", crc32c, METH_O, "crc32c(data, /)\n--\n\nCRC-32C (Castagnoli) of a bytes-like object."},
+    {"fetch_answer", (PyCFunction)(void (*)(void))fetch_answer, METH_VARARGS | METH_KEYWORDS,
+     "fetch_answer(frame, version)\n--\n\nWalk a whole fetch response body without touching its records.\n\n"
+     "See asyncconsumer.records._pure.fetch_answer, the same in Python."},
+    {"record_set_end", record_set_end, METH_VARARGS,
+     "record_set_end(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise`, and the leader epoch of that batch, or -1."},
+    {"room_for", room_for, METH_O,
+     "room_for(size, /)\n--\n\nRoom to write so many bytes to, with anything in it: memory of what is gone."},
+    {"_crc32c_unfolded", crc32c_lanes, METH_O,
+     "_crc32c_unfolded(data, /)\n--\n\nThe same on a processor without wide products: for the tests."},
+    {"_crc32c_portable", crc32c_tables, METH_O,
+     "_crc32c_portable(data, /)\n--\n\nThe same on a processor without the instruction: for the tests."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* What is made here lives in statics: types, the errors to raise, spare memory. Subinterpreters would share
+   them. There an `except CorruptRecords` would not catch, for the class would be another interpreter's. */
+static int refuse_subinterpreters(void)
+{
+    if (PyInterpreterState_Get() == PyInterpreterState_Main())
+        return 0;
+    PyErr_SetString(PyExc_ImportError,
+                    "the compiled record decoder works in the main interpreter alone, and this is a subinterpreter; "
+                    "with mod_wsgi set WSGIApplicationGroup %{GLOBAL}");
+    return -1;
+}
+
+/* Nothing here takes a lock of its own. Python switches the lock on for us, unless it was told not to. */
+static int refuse_without_gil(void)
+{
+#ifdef Py_GIL_DISABLED
+    PyObject *is_enabled = PySys_GetObject("_is_gil_enabled"); /* borrowed */
+    PyObject *enabled = is_enabled ? PyObject_CallNoArgs(is_enabled) : NULL;
+    int refused = enabled == NULL ? -1 : PyObject_Not(enabled);
+    Py_XDECREF(enabled);
+    if (refused == 1)
+        PyErr_SetString(PyExc_ImportError, "the compiled record decoder needs the global interpreter lock, and it "
+                                           "is switched off; start Python with PYTHON_GIL=1");
+    return refused ? -1 : 0;
+#else
+    return 0;
+#endif
+}
+
+static int execute(PyObject *module)
+{
+    if (refuse_subinterpreters() < 0 || refuse_without_gil() < 0)
+        return -1;
+    checksums_prepare();
+    if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0
+        || records_prepare(module) < 0 || stream_prepare(module) < 0 || loop_prepare(module) < 0
+        || answer_prepare(module) < 0)
+        return -1;
+    return 0;
+}
+
+/* Two phases: with one, Python would copy the first interpreter's module to the others, and ask nobody. */
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_records", .m_doc = "Record decoder, compiled.", .m_size = 0,
+    .m_methods = methods, .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__records(void) { return PyModuleDef_Init(&definition); }

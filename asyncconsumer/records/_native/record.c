@@ -1,0 +1,301 @@
+/* Record: small, final, immutable, outside the garbage collector (it can hold no cycle: its
+   fields are exactly str, int, bytes and tuples of those, which the constructor makes sure of). */
+
+#include "native.h"
+#include "parts.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+static PyObject *no_headers; /* the one empty tuple */
+
+/* Records that are gone, with those of their parts that the next one may be made of. */
+enum { MOST_SPARE = 16 };
+static Record *spare[MOST_SPARE];
+static int spare_count;
+
+static inline Record *new_record(void)
+{
+    if (spare_count > 0)
+        return (Record *)PyObject_Init((PyObject *)spare[--spare_count], &Record_Type);
+    Record *self = PyObject_New(Record, &Record_Type);
+    if (self != NULL)
+        self->offset = self->timestamp = self->key = self->value = NULL;
+    return self;
+}
+
+/* Headers were bounds-checked when the record was sighted; keys are valid UTF-8. */
+static PyObject *headers_from(const Sight *sight)
+{
+    PyObject *headers = PyTuple_New(sight->header_count);
+    if (headers == NULL)
+        return NULL;
+    Reader r = {sight->headers, sight->headers_end};
+    for (int32_t i = 0; i < sight->header_count; i++) {
+        int64_t length = 0;
+        read_varint(&r, &length);
+        PyObject *key = PyUnicode_DecodeUTF8((const char *)r.at, (Py_ssize_t)length, NULL);
+        r.at += length;
+        read_varint(&r, &length);
+        PyObject *value = bytes_from(NULL, length < 0 ? NULL : r.at, (int32_t)length);
+        if (length > 0)
+            r.at += length;
+        PyObject *pair = key && value ? PyTuple_Pack(2, key, value) : NULL;
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        if (pair == NULL) {
+            Py_DECREF(headers);
+            return NULL;
+        }
+        PyObject_GC_UnTrack(pair);
+        PyTuple_SET_ITEM(headers, i, pair);
+    }
+    PyObject_GC_UnTrack(headers);
+    return headers;
+}
+
+PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight)
+{
+    Record *self = new_record();
+    if (self == NULL)
+        return NULL;
+    self->topic = Py_NewRef(topic);
+    self->partition = Py_NewRef(partition);
+    self->offset = int_from(self->offset, sight->offset);
+    self->timestamp = int_from(self->timestamp, sight->timestamp);
+    self->timestamp_type = sight->timestamp_type;
+    self->key = bytes_from(self->key, sight->key, sight->key_length);
+    self->value = bytes_from(self->value, sight->value, sight->value_length);
+    self->headers = sight->header_count ? headers_from(sight) : Py_NewRef(no_headers);
+    if (self->offset == NULL || self->timestamp == NULL || self->key == NULL || self->value == NULL
+        || self->headers == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void record_dealloc(Record *self)
+{
+    Py_XDECREF(self->topic);
+    Py_XDECREF(self->partition);
+    Py_XDECREF(self->headers);
+    if (spare_count < MOST_SPARE) {
+        self->key = worth_keeping(self->key);
+        self->value = worth_keeping(self->value);
+        spare[spare_count++] = self;
+        return;
+    }
+    Py_XDECREF(self->offset);
+    Py_XDECREF(self->timestamp);
+    Py_XDECREF(self->key);
+    Py_XDECREF(self->value);
+    PyObject_Free(self);
+}
+
+/* --- made in Python --------------------------------------------------------------------------- */
+
+static PyObject *exact_bytes(PyObject *given, const char *what)
+{
+    if (given == Py_None || PyBytes_CheckExact(given))
+        return Py_NewRef(given);
+    PyErr_Format(PyExc_TypeError, "%s must be bytes or None, not %.100s", what, Py_TYPE(given)->tp_name);
+    return NULL;
+}
+
+static PyObject *exact_header(PyObject *given)
+{
+    PyObject *pair = PySequence_Tuple(given), *value = NULL, *made = NULL;
+    if (pair == NULL)
+        return NULL;
+    if (PyTuple_GET_SIZE(pair) != 2 || !PyUnicode_CheckExact(PyTuple_GET_ITEM(pair, 0)))
+        PyErr_SetString(PyExc_TypeError, "a header must be a pair of str and bytes or None");
+    else if ((value = exact_bytes(PyTuple_GET_ITEM(pair, 1), "a header's value")) != NULL)
+        made = PyTuple_Pack(2, PyTuple_GET_ITEM(pair, 0), value);
+    Py_XDECREF(value);
+    Py_DECREF(pair);
+    return made;
+}
+
+static PyObject *exact_headers(PyObject *given)
+{
+    if (given == NULL)
+        return Py_NewRef(no_headers);
+    PyObject *items = PySequence_Tuple(given);
+    if (items == NULL)
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
+    PyObject *headers = PyTuple_New(count);
+    for (Py_ssize_t i = 0; headers != NULL && i < count; i++) {
+        PyObject *pair = exact_header(PyTuple_GET_ITEM(items, i));
+        if (pair == NULL)
+            Py_CLEAR(headers);
+        else
+            PyTuple_SET_ITEM(headers, i, pair);
+    }
+    Py_DECREF(items);
+    return headers;
+}
+
+static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"topic", "partition", "offset", "timestamp", "timestamp_type",
+                            "key", "value", "headers", NULL};
+    PyObject *topic, *key = Py_None, *value = Py_None, *headers = NULL;
+    int partition, timestamp_type = 0;
+    long long offset, timestamp = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UiL|LiOOO:Record", names, &topic, &partition,
+                                     &offset, &timestamp, &timestamp_type, &key, &value, &headers))
+        return NULL;
+    if (timestamp_type < -1 || timestamp_type > 1) {
+        PyErr_SetString(PyExc_ValueError, "timestamp_type must be 0 (create), 1 (log append) or -1 (none)");
+        return NULL;
+    }
+    Record *self = new_record();
+    if (self == NULL)
+        return NULL;
+    self->topic = PyUnicode_FromObject(topic); /* a subclass could hold a cycle */
+    self->partition = PyLong_FromLong(partition);
+    self->offset = int_from(self->offset, offset);
+    self->timestamp = int_from(self->timestamp, timestamp);
+    self->timestamp_type = (signed char)timestamp_type;
+    Py_XSETREF(self->key, exact_bytes(key, "key"));
+    Py_XSETREF(self->value, self->key ? exact_bytes(value, "value") : NULL);
+    self->headers = self->value ? exact_headers(headers) : NULL;
+    if (self->topic == NULL || self->partition == NULL || self->offset == NULL || self->timestamp == NULL
+        || self->headers == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+/* --- compared, hashed, shown, pickled ----------------------------------------------------------- */
+
+static PyObject *record_compare(PyObject *left, PyObject *right, int operator)
+{
+    if ((operator != Py_EQ && operator != Py_NE) || !Py_IS_TYPE(right, &Record_Type)
+        || !Py_IS_TYPE(left, &Record_Type))
+        Py_RETURN_NOTIMPLEMENTED;
+    Record *a = (Record *)left, *b = (Record *)right;
+    int same = a->timestamp_type == b->timestamp_type;
+    PyObject *pairs[][2] = {{a->offset, b->offset}, {a->timestamp, b->timestamp}, {a->topic, b->topic},
+                            {a->partition, b->partition}, {a->key, b->key}, {a->value, b->value},
+                            {a->headers, b->headers}};
+    for (int i = 0; same == 1 && i < 7; i++)
+        same = PyObject_RichCompareBool(pairs[i][0], pairs[i][1], Py_EQ);
+    if (same < 0)
+        return NULL;
+    return PyBool_FromLong(same == (operator == Py_EQ));
+}
+
+static Py_hash_t record_hash(Record *self)
+{
+    PyObject *identity = Py_BuildValue("(OOO)", self->topic, self->partition, self->offset);
+    if (identity == NULL)
+        return -1;
+    Py_hash_t hash = PyObject_Hash(identity);
+    Py_DECREF(identity);
+    return hash;
+}
+
+static PyObject *fields_of(Record *self)
+{
+    return Py_BuildValue("(OOOOiOOO)", self->topic, self->partition, self->offset, self->timestamp,
+                         (int)self->timestamp_type, self->key, self->value, self->headers);
+}
+
+/* Rare, and the same for both twins: left to Python. */
+static PyObject *from_helper(const char *name)
+{
+    PyObject *helper = PyImport_ImportModule("asyncconsumer.records.record");
+    PyObject *function = helper ? PyObject_GetAttrString(helper, name) : NULL;
+    Py_XDECREF(helper);
+    return function;
+}
+
+static PyObject *record_repr(Record *self)
+{
+    PyObject *show = from_helper("show"), *fields = show ? fields_of(self) : NULL;
+    PyObject *text = fields ? PyObject_CallObject(show, fields) : NULL;
+    Py_XDECREF(fields);
+    Py_XDECREF(show);
+    return text;
+}
+
+static PyObject *record_reduce(Record *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *restore = from_helper("restore"), *fields = restore ? fields_of(self) : NULL;
+    PyObject *reduced = fields ? PyTuple_Pack(2, restore, fields) : NULL;
+    Py_XDECREF(fields);
+    Py_XDECREF(restore);
+    return reduced;
+}
+
+/* What a Message can do, which is what a consumer hands out when there is more to do: it says so. */
+static PyObject *record_commit(Record *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *refuse = from_helper("refuse_commit");
+    PyObject *never = refuse ? PyObject_CallFunction(refuse, "OOO", self->topic, self->partition,
+                                                     self->offset) : NULL;
+    Py_XDECREF(refuse);
+    return never;
+}
+
+static PyObject *record_itself(PyObject *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self);
+}
+
+static PyMethodDef record_methods[] = {
+    {"__reduce__", (PyCFunction)record_reduce, METH_NOARGS, NULL},
+    {"commit", (PyCFunction)record_commit, METH_NOARGS, "Only a Message has one: says what to do."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef record_getters[] = {
+    {"record", record_itself, NULL, "Itself, as a Message has its record.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef record_members[] = {
+    {"topic", T_OBJECT_EX, offsetof(Record, topic), READONLY, "The topic's name, one str for all its records."},
+    {"partition", T_OBJECT_EX, offsetof(Record, partition), READONLY, "The number of the partition."},
+    {"offset", T_OBJECT_EX, offsetof(Record, offset), READONLY, "The place in the partition."},
+    {"timestamp", T_OBJECT_EX, offsetof(Record, timestamp), READONLY, "Milliseconds since 1970, or -1."},
+    {"timestamp_type", T_BYTE, offsetof(Record, timestamp_type), READONLY,
+     "0: when it was made; 1: when the broker appended it; -1: the old format has no time."},
+    {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, "bytes or None."},
+    {"value", T_OBJECT_EX, offsetof(Record, value), READONLY, "bytes or None (a tombstone)."},
+    {"headers", T_OBJECT_EX, offsetof(Record, headers), READONLY, "Pairs of str and bytes or None."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject Record_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "asyncconsumer.records._records.Record",
+    .tp_doc = PyDoc_STR(
+        "Record(topic, partition, offset, timestamp=-1, timestamp_type=0, key=None, value=None, headers=())\n"
+        "--\n\nOne record of one partition. Its bytes are its own: it outlives every buffer."),
+    .tp_basicsize = sizeof(Record),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_new = record_new,
+    .tp_dealloc = (destructor)record_dealloc,
+    .tp_repr = (reprfunc)record_repr,
+    .tp_hash = (hashfunc)record_hash,
+    .tp_richcompare = record_compare,
+    .tp_methods = record_methods,
+    .tp_members = record_members,
+    .tp_getset = record_getters,
+};
+
+int record_prepare(PyObject *module)
+{
+    no_headers = PyTuple_New(0);
+    PyObject *order = Py_BuildValue("(ssssssss)", "topic", "partition", "offset", "timestamp",
+                                    "timestamp_type", "key", "value", "headers");
+    if (no_headers == NULL || order == NULL || PyType_Ready(&Record_Type) < 0
+        || PyDict_SetItemString(Record_Type.tp_dict, "__match_args__", order) < 0)
+        return -1;
+    Py_DECREF(order);
+    PyType_Modified(&Record_Type);
+    return PyModule_AddType(module, &Record_Type);
+}

@@ -1,0 +1,326 @@
+/* Records: the iterator over one partition's record set, as a fetch response carries it. */
+
+#include "native.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+int records_enter(Records *self)
+{
+    if (self->busy) {
+        self->paused = NOT_PAUSED;
+        PyErr_SetString(PyExc_RuntimeError, "these Records are being read by another thread, or by the code "
+                                            "that a finalizer interrupts");
+        return -1;
+    }
+    self->busy = true;
+    return 0;
+}
+
+bool records_await_body(Records *self)
+{
+    if (!self->preparing || !self->cooperative)
+        return false;
+    self->paused = self->closing ? NOT_PAUSED : PAUSED_FOR_BODY;
+    return true;
+}
+
+static PyObject *next_record(Records *self)
+{
+    Sight sight;
+    if (walk_next(self, &sight) <= 0)
+        return NULL;
+    PyObject *record = record_from(self->topic, self->partition, &sight);
+    if (record == NULL) /* no memory: whoever asks again gets it */
+        walk_unread(self, &sight);
+    else
+        self->given = sight.offset;
+    return record;
+}
+
+PyObject *records_next(Records *self)
+{
+    if (records_await_body(self) || records_enter(self) < 0)
+        return NULL;
+    PyObject *record = next_record(self);
+    records_leave(self);
+    return record;
+}
+
+/* --- made and unmade ----------------------------------------------------------------------------- */
+
+/* [(producer id, first offset), ...] to a list of (first offset, producer id), by first offset. */
+static PyObject *sorted_aborted(PyObject *given)
+{
+    PyObject *items = PySequence_List(given);
+    for (Py_ssize_t i = 0; items != NULL && i < PyList_GET_SIZE(items); i++) {
+        PyObject *pair = PySequence_Tuple(PyList_GET_ITEM(items, i)), *turned = NULL;
+        long long producer, first;
+        if (pair != NULL && PyArg_ParseTuple(pair, "LL;aborted must hold pairs of producer id and first offset",
+                                             &producer, &first))
+            turned = Py_BuildValue("(LL)", first, producer);
+        Py_XDECREF(pair);
+        if (turned == NULL)
+            Py_CLEAR(items);
+        else
+            PyList_SetItem(items, i, turned);
+    }
+    if (items != NULL && PyList_Sort(items) < 0)
+        Py_CLEAR(items);
+    return items;
+}
+
+static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObject **data)
+{
+    static char *names[] = {"data", "topic", "partition", "offset", "end", "aborted", "check_crc",
+                            "max_inflated", "max_batch", "bodies", NULL};
+    PyObject *topic = NULL, *partition = NULL, *aborted = Py_None, *bodies = Py_None;
+    int check_crc = 1;
+    long long offset = 0, end = INT64_MAX, max_inflated = 64 << 20, max_batch = 128 << 20;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$UO!LLOpLLO:Records", names, data, &topic,
+                                     &PyLong_Type, &partition, &offset, &end, &aborted, &check_crc, &max_inflated, &max_batch,
+                                     &bodies))
+        return -1;
+    if (topic == NULL || partition == NULL) {
+        PyErr_SetString(PyExc_TypeError, "Records() needs topic and partition");
+        return -1;
+    }
+    if (offset < 0 || max_inflated < 0 || max_batch < 0) {
+        PyErr_SetString(PyExc_ValueError, "offset, max_inflated and max_batch must not be negative");
+        return -1;
+    }
+    self->topic = PyUnicode_FromObject(topic);
+    long number = PyLong_AsLong(partition);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    self->partition = PyLong_FromLong(number); /* a subclass could hold a cycle */
+    self->floor = offset;
+    self->ceiling = end;
+    self->check_crc = check_crc;
+    self->max_inflated = max_inflated;
+    self->max_batch = max_batch;
+    self->leader_epoch = -1;
+    if (bodies != Py_None)
+        self->bodies = Py_NewRef(bodies);
+    if (aborted != Py_None) {
+        self->aborted = sorted_aborted(aborted);
+        self->aborting = PySet_New(NULL);
+        if (self->aborted == NULL || self->aborting == NULL)
+            return -1;
+    }
+    return self->topic && self->partition ? 0 : -1;
+}
+
+/* Take the buffer of `data`, of a memoryview that of what it looks at.
+
+   When the garbage collector takes apart a cycle that holds us and a memoryview, it may clear that
+   one first, which is fatal while its buffer is lent. What lies under it knows no cycles. */
+static int hold(Records *self, PyObject *data)
+{
+    if (PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0)
+        return -1;
+    self->at = self->view.buf;
+    self->size = self->view.len;
+    self->end = self->at + self->size;
+    PyObject *under = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
+    if (under == NULL)
+        return 0;
+    Py_buffer whole;
+    if (PyObject_GetBuffer(under, &whole, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear(); /* it lends no plain bytes: then the memoryview's own must do */
+        return 0;
+    }
+    PyBuffer_Release(&self->view);
+    self->view = whole;
+    return 0;
+}
+
+static PyObject *records_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *data;
+    Records *self = (Records *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    if (read_options(self, args, keywords, &data) < 0 || hold(self, data) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int records_traverse(Records *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->view.obj);
+    Py_VISIT(self->error); /* its traceback may hold frames that hold us */
+    Py_VISIT(self->lent);
+    Py_VISIT(self->bodies);
+    return 0;
+}
+
+static int records_clear(Records *self)
+{
+    Py_CLEAR(self->bodies); /* who dies is seen by a weak reference: no call from here */
+    walk_release(self);
+    Py_CLEAR(self->error);
+    Py_CLEAR(self->lent);
+    return 0;
+}
+
+static void records_dealloc(Records *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL)
+        PyObject_ClearWeakRefs((PyObject *)self);
+    records_clear(self);
+    Py_CLEAR(self->topic);
+    Py_CLEAR(self->partition);
+    Py_CLEAR(self->aborted);
+    Py_CLEAR(self->aborting);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* --- methods and attributes -------------------------------------------------------------------------- */
+
+static void finish(Records *self)
+{
+    Py_CLEAR(self->error); /* damage does not matter any more either */
+    walk_release(self);
+}
+
+static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->preparing) { /* the thread needs the buffer: it closes when it is done */
+        self->closing = true;
+        Py_RETURN_NONE;
+    }
+    if (records_enter(self) < 0)
+        return NULL;
+    finish(self);
+    records_leave(self);
+    Py_RETURN_NONE;
+}
+
+/* Has the next record in memory, if there is one, without handing it out. Damage is met by who reads it. */
+static int open_next(Records *self)
+{
+    Sight sight;
+    int found = walk_next(self, &sight);
+    if (found > 0)
+        walk_unread(self, &sight);
+    if (found < 0 && self->error != NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    return found < 0 ? -1 : 0;
+}
+
+static PyObject *records_open_next(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (records_await_body(self))
+        return PyBool_FromLong(!self->paused);
+    if (records_enter(self) < 0)
+        return NULL;
+    int opened = open_next(self);
+    records_leave(self);
+    return opened < 0 ? NULL : PyBool_FromLong(!self->paused);
+}
+
+static PyObject *records_prepare_next(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (records_enter(self) < 0)
+        return NULL;
+    self->preparing = true;
+    int opened = open_next(self);
+    self->preparing = false;
+    self->worked = 0; /* not by the event loop */
+    if (self->closing) {
+        self->closing = false;
+        finish(self);
+    }
+    records_leave(self);
+    if (opened < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *records_skip_corrupt(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    if (records_enter(self) < 0)
+        return NULL;
+    int skipped = self->error != NULL ? walk_skip_corrupt(self) : 0;
+    records_leave(self);
+    return skipped < 0 ? NULL : PyLong_FromLongLong(self->floor);
+}
+
+static PyObject *records_evict(Records *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(inflate_evict(self));
+}
+
+static PyObject *records_repr(Records *self)
+{
+    return PyUnicode_FromFormat("<Records of %U[%S]: %zd bytes, next offset %lld%s>", self->topic,
+                                self->partition, self->size, (long long)self->floor,
+                                self->error ? ", corrupt" : self->view.obj ? "" : ", finished");
+}
+
+static PyMethodDef records_methods[] = {
+    {"close", (PyCFunction)records_close, METH_NOARGS,
+     "close()\n--\n\nEnd the iteration and let go of the buffer. Harmless when done before."},
+    {"skip_corrupt", (PyCFunction)records_skip_corrupt, METH_NOARGS,
+     "skip_corrupt()\n--\n\nGo on behind the corrupt place; returns the offset where that is.\n\n"
+     "Raises the CorruptRecords again when nobody can know where it ends (its `resume` is None)."},
+    {"open_next", (PyCFunction)records_open_next, METH_NOARGS,
+     "open_next()\n--\n\nHave the next record in memory, if there is one; False if it paused before that."},
+    {"prepare", (PyCFunction)records_prepare_next, METH_NOARGS,
+     "prepare()\n--\n\nDo the same however long it takes; meant for a thread. close() ends it afterwards."},
+    {"evict", (PyCFunction)records_evict, METH_NOARGS,
+     "evict()\n--\n\nFree the decompressed body; the next record decompresses it again. False if it is in use."},
+    {"take_columns", (PyCFunction)records_take_columns, METH_VARARGS,
+     "take_columns(wanted, max_rows, max_bytes, scale, /)\n--\n\n"
+     "The next records as the buffers of Arrow arrays, or None; for asyncconsumer.records.arrow."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef records_members[] = {
+    {"topic", T_OBJECT_EX, offsetof(Records, topic), READONLY, NULL},
+    {"partition", T_OBJECT_EX, offsetof(Records, partition), READONLY, NULL},
+    {"next_offset", T_LONGLONG, offsetof(Records, floor), READONLY,
+     "Where the next fetch must start, after what was handed out so far."},
+    {"incomplete", T_LONGLONG, offsetof(Records, incomplete), READONLY,
+     "How many bytes the first batch needs, when not even that one came whole; else 0."},
+    {"leader_epoch", T_INT, offsetof(Records, leader_epoch), READONLY,
+     "Of the last batch seen; -1 when none had one."},
+    {"bodies", T_OBJECT, offsetof(Records, bodies), READONLY,
+     "What decompressed bodies are charged to, or None."},
+    {"cooperative", T_BOOL, offsetof(Records, cooperative), 0,
+     "Whether the iteration ends where the event loop should run; then `paused` says so."},
+    {"paused", T_UBYTE, offsetof(Records, paused), READONLY,
+     "A Pause: whether more follows, though the iteration has ended, and what for."},
+    {"worked", T_LONGLONG, offsetof(Records, worked), 0, "Bytes decompressed since it was last set to 0."},
+    {"size", T_PYSSIZET, offsetof(Records, size), READONLY, "Bytes of the record set."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject Records_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "asyncconsumer.records._records.Records",
+    .tp_doc = PyDoc_STR("Records(data, *, topic, partition, offset=0, end=2**63-1, aborted=None, check_crc=True, "
+                        "max_inflated=67108864, max_batch=134217728, bodies=None)\n--\n\n"
+                        "Iterate over one partition's record set, decoding on the way.\n\n"
+                        "See asyncconsumer.records._pure.Records, the same in Python."),
+    .tp_basicsize = sizeof(Records),
+    .tp_weaklistoffset = offsetof(Records, weakrefs),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_new = records_new,
+    .tp_dealloc = (destructor)records_dealloc,
+    .tp_traverse = (traverseproc)records_traverse,
+    .tp_clear = (inquiry)records_clear,
+    .tp_repr = (reprfunc)records_repr,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = (iternextfunc)records_next,
+    .tp_methods = records_methods,
+    .tp_members = records_members,
+};
+
+int records_prepare(PyObject *module) { return PyModule_AddType(module, &Records_Type); }

@@ -1,0 +1,23 @@
+"""The record decoder in pure Python: the reference, and fallback, of the compiled `_records`."""
+
+from asyncconsumer.records.async_records import AsyncRecords
+from asyncconsumer.records.buffers import room_for
+from asyncconsumer.records.checksum import crc32c
+from asyncconsumer.records.fetch_response import FetchAnswer, PartitionAnswer, fetch_answer
+from asyncconsumer.records.loop import Loop
+from asyncconsumer.records.record import Record
+from asyncconsumer.records.record_set import Records
+from asyncconsumer.records.record_set_end import record_set_end
+
+__all__ = [
+    "AsyncRecords",
+    "FetchAnswer",
+    "Loop",
+    "PartitionAnswer",
+    "Record",
+    "Records",
+    "crc32c",
+    "fetch_answer",
+    "record_set_end",
+    "room_for",
+]

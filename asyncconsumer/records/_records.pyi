@@ -1,0 +1,16 @@
+# The compiled decoder has the names, the answers and the errors of the pure one.
+from typing_extensions import Buffer
+
+from asyncconsumer.records._pure import AsyncRecords as AsyncRecords
+from asyncconsumer.records._pure import FetchAnswer as FetchAnswer
+from asyncconsumer.records._pure import Loop as Loop
+from asyncconsumer.records._pure import PartitionAnswer as PartitionAnswer
+from asyncconsumer.records._pure import Record as Record
+from asyncconsumer.records._pure import Records as Records
+from asyncconsumer.records._pure import crc32c as crc32c
+from asyncconsumer.records._pure import fetch_answer as fetch_answer
+from asyncconsumer.records._pure import record_set_end as record_set_end
+from asyncconsumer.records._pure import room_for as room_for
+
+def _crc32c_unfolded(data: Buffer, /) -> int: ...
+def _crc32c_portable(data: Buffer, /) -> int: ...

@@ -1,0 +1,76 @@
+"""Records to the buffers of Arrow arrays, in pure Python: what `columns` asks a decoder for."""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from asyncconsumer.records.record import Record
+
+Bytes = tuple[bytes | None, int, bytes, bytes]
+"""Validity bits or None, number of nulls, offsets or views, data."""
+Table = tuple[int, bytes, bytes, bytes, Bytes, Bytes, bytes, Bytes, Bytes, list[object]]
+
+_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _KEY, _VALUE, _HEADERS, AS_VIEWS = 1, 2, 4, 8, 16, 32, 64
+_INLINE: Final = 12
+_SHORT_VIEW: Final = struct.Struct("<i12s")
+_LONG_VIEW: Final = struct.Struct("<i4sii")
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def table_of(rows: Sequence[Record], wanted: int, scale: int) -> Table:
+    """The columns that `wanted` has the bits of; the other ones are empty."""
+
+    def having(flag: int) -> Sequence[Record]:
+        return rows if wanted & flag else ()
+
+    bytes_of = _viewed if wanted & AS_VIEWS else _copied
+    pairs = [pair for row in having(_HEADERS) for pair in row.headers]
+    lists = accumulate((len(row.headers) for row in having(_HEADERS)), initial=0)
+    times = (max(_LEAST, min(_MOST, row.timestamp * scale)) for row in having(_TIMESTAMP))
+    return (
+        len(rows),
+        array("q", (row.offset for row in having(_OFFSET))).tobytes(),
+        array("q", times).tobytes(),
+        array("i", (row.timestamp_type for row in having(_TIMESTAMP_TYPE))).tobytes(),
+        bytes_of([row.key for row in having(_KEY)]),
+        bytes_of([row.value for row in having(_VALUE)]),
+        array("i", lists).tobytes(),
+        _copied([name.encode() for name, _ in pairs]),
+        _copied([value for _, value in pairs]),
+        [],
+    )
+
+
+def sizes_of(row: Record) -> tuple[int, int, int]:
+    """Bytes that a row adds to the columns of keys, values and headers."""
+    headers = sum(len(name.encode()) + len(value or b"") for name, value in row.headers)
+    return len(row.key or b""), len(row.value or b""), headers
+
+
+def _valid(values: Sequence[bytes | None]) -> tuple[bytes | None, int]:
+    nulls = sum(value is None for value in values)
+    if not nulls:
+        return None, 0
+    bits = sum(1 << i for i, value in enumerate(values) if value is not None)
+    return bits.to_bytes((len(values) + 7) // 8, "little"), nulls
+
+
+def _copied(values: Sequence[bytes | None]) -> Bytes:
+    data = b"".join(value or b"" for value in values)
+    ends = accumulate((len(value or b"") for value in values), initial=0)
+    return *_valid(values), array("i", ends).tobytes(), data
+
+
+def _viewed(values: Sequence[bytes | None]) -> Bytes:
+    """Views into one buffer made for it: here there is nothing that could be pointed into."""
+    data, views = bytearray(), bytearray()
+    for value in values:
+        known = value or b""
+        if len(known) <= _INLINE:
+            views += _SHORT_VIEW.pack(len(known), known)
+        else:
+            views += _LONG_VIEW.pack(len(known), known[:4], 0, len(data))
+            data += known
+    return *_valid(values), bytes(views), bytes(data)

@@ -1,0 +1,246 @@
+"""Record batches of magic 2, in pure Python."""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from asyncconsumer.records.byte_reader import CUT, INT_16, MOST, Damage, Reader, fail, varint
+from asyncconsumer.records.record import Headers
+
+HEAD: Final = 61  # everything before the records
+_LEAST_RECORD: Final = 7
+_LEAST_HEADER: Final = 2
+_MOST_HEADERS: Final = 1 << 16  # of one record: of each two bytes three objects would be made
+_LAST_CODEC: Final = 4
+_FIELDS: Final = Struct(">qiibIhiqqqhii")
+
+Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
+"""Offset, where to go on after it, timestamp, key, value, headers, place behind it in the body."""
+
+
+class Batch(NamedTuple):
+    """The header of a batch, as far as reading its records needs it, and as it claims to be."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+    base_timestamp: int  # the time of every record when append_time
+    append_time: bool
+    codec: int
+    transactional: bool
+    control: bool
+    producer: int
+    records: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether its offsets are some that a partition can have."""
+        return self.base_offset <= self.last_offset < MOST
+
+    @property
+    def end(self) -> int | None:
+        """The offset behind it, if a header that nobody vouches for agrees with itself."""
+        end = self.base_offset + self.records
+        return end if self.base_offset <= self.last_offset == end - 1 < MOST else None
+
+
+def read_header(entry: bytes) -> Batch:
+    """The header that `entry` begins with."""
+    base, _, epoch, _, crc, attributes, delta, first, latest, producer, _, _, count = (
+        _FIELDS.unpack_from(entry)
+    )
+    return Batch(
+        base,
+        base + delta,
+        epoch,
+        crc,
+        latest if attributes & 8 else first,
+        bool(attributes & 8),
+        attributes & 7,
+        bool(attributes & 0x10),
+        bool(attributes & 0x20),
+        producer,
+        count,
+    )
+
+
+Inflate = Callable[[int, bytes, int], bytes]
+"""Codec, what is compressed, and the offset to resume at when it is bad."""
+
+
+def read_body(batch: Batch, body: bytes, inflate: Inflate) -> bytes:
+    """What holds the records, from what follows the header."""
+    resume = batch.last_offset + 1
+    if batch.codec > _LAST_CODEC:
+        raise Damage(f"unknown compression codec {batch.codec}", resume)
+    if batch.codec and batch.records:
+        body = inflate(batch.codec, body, resume)
+    if batch.records > len(body) // _LEAST_RECORD:
+        reason = f"a record count of {batch.records} that does not fit its {len(body)} bytes"
+        raise Damage(reason, resume)
+    return body
+
+
+def is_abort_marker(batch: Batch, body: bytes) -> bool:
+    """Whether this control batch ends an aborted transaction."""
+    if batch.records == 0:
+        return False
+    key = _read_exactly(batch, body, 0)[3]
+    if key is None or len(key) < 4:
+        raise record_damage(Damage("a control key that is too short"), batch.last_offset)
+    return bool(INT_16.unpack_from(key, 2)[0] == 0)
+
+
+def record_after(body: bytes, at: int) -> int | None:
+    """Where the record at `at` ends; None if its length makes no sense."""
+    try:
+        value, at = varint(body, at, len(body), 32)
+    except Damage:
+        return None
+    return None if value & 1 or (value >> 1) > len(body) - at else at + (value >> 1)
+
+
+class Part(NamedTuple):
+    """Some bytes of a decompressed body, where they begin in it, and how long all of it is."""
+
+    data: bytes
+    start: int
+    whole: int
+
+    @property
+    def goes_to_the_end(self) -> bool:
+        """Whether nothing of the body follows."""
+        return self.start + len(self.data) == self.whole
+
+
+def read_records(batch: Batch, part: Part, start: int, count: int) -> Iterator[Fields]:
+    """Every record. The usual shape is read fast; whatever is not usual is read again, exactly.
+
+    `start` is a place in the body, and `count` how many records are before it. What is not in this
+    part of the body is not read.
+    """
+    body, at, size = part.data, start - part.start, len(part.data)
+    windowed = not part.goes_to_the_end
+    base, largest = batch.base_offset, batch.last_offset - batch.base_offset
+    first, append_time = batch.base_timestamp, batch.append_time
+    for left in range(batch.records - 1 - count, -1, -1):
+        if windowed and at == size:
+            return
+        try:
+            end, moment, delta, key, value, headers = _read_usual(body, at)
+            timestamp = first if append_time else first + moment
+            usual = end <= size and delta <= largest and -MOST <= timestamp <= MOST
+        except (IndexError, Damage):
+            usual = False
+        if usual:
+            at, offset = end, base + delta
+        else:
+            at, offset, timestamp, key, value, headers = _read_exactly(batch, body, at)
+        is_end = left == 0 and at == size  # then also over what compaction took behind it
+        after = (batch.last_offset if is_end and not windowed else offset) + 1
+        yield offset, after, timestamp, key, value, headers, part.start + at
+    if at != size and not windowed:
+        raise Damage(f"{size - at} bytes after its last record", batch.last_offset + 1)
+
+
+_Parts = tuple[int, int, int, bytes | None, bytes | None, Headers]
+
+
+def _read_usual(body: bytes, at: int) -> _Parts:
+    """One record by the shortest way; an exception of any kind means: look again."""
+    number, at = body[at], at + 1
+    if number > 127:
+        number, at = varint(body, at - 1, at + 4, 32)
+    end = at + (number >> 1)
+    moment, at = body[at + 1], at + 2  # the attributes lie before it
+    if moment > 127:
+        moment, at = varint(body, at - 1, end, 64)
+    delta, at = body[at], at + 1
+    if delta > 127:
+        delta, at = varint(body, at - 1, end, 32)
+    length, at = body[at], at + 1
+    if length > 127:
+        length, at = varint(body, at - 1, end, 32)
+    key = value = None
+    odd = number | delta
+    if length != 1:  # -1, null
+        odd |= length
+        key, at = body[at : at + (length >> 1)], at + (length >> 1)
+    length, at = body[at], at + 1
+    if length > 127:
+        length, at = varint(body, at - 1, end, 32)
+    if length != 1:
+        odd |= length
+        value, at = body[at : at + (length >> 1)], at + (length >> 1)
+    headers: Headers = ()
+    if body[at]:
+        headers, at = _read_headers(body, at, end)
+    else:
+        at += 1
+    if odd & 1 or at != end:
+        raise IndexError("negative, or not as long as it says")
+    return end, moment >> 1 ^ -(moment & 1), delta >> 1, key, value, headers
+
+
+def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
+    reader = Reader(body, at, end)
+    return _headers(reader), reader.at
+
+
+def _headers(reader: Reader) -> Headers:
+    count = reader.signed()
+    if count < 0:
+        fail("a negative number of headers")
+    if count > (reader.end - reader.at) // _LEAST_HEADER:
+        fail("more headers than fit the record")
+    if count > _MOST_HEADERS:
+        fail(f"more than {_MOST_HEADERS} headers")
+    pairs = []
+    for _ in range(count):
+        name = reader.sized("header key", reader.signed())
+        if name is None:
+            fail("a negative header key length")
+        try:
+            text = name.decode()
+        except UnicodeDecodeError:
+            fail("a header key that is not UTF-8")
+        pairs.append((text, reader.sized("header value", reader.signed())))
+    return tuple(pairs)
+
+
+def _read_exactly(batch: Batch, body: bytes, at: int) -> _Parts:
+    """One record, checked in the order of the compiled twin, so that both name the same fault."""
+    try:
+        return _read_carefully(batch, Reader(body, at, len(body)))
+    except Damage as damage:
+        raise record_damage(damage, batch.last_offset) from None
+
+
+def record_damage(damage: Damage, last_offset: int) -> Damage:
+    """The same, told of a record in a batch whose end is known."""
+    return Damage(f"a record with {damage.reason}", last_offset + 1)
+
+
+def _read_carefully(batch: Batch, reader: Reader) -> _Parts:
+    length = reader.signed()
+    if length < 0:
+        fail("a negative length")
+    if length > reader.end - reader.at:
+        fail("a length that goes beyond its batch")
+    reader.end = reader.at + length
+    if length == 0:
+        fail(CUT)
+    reader.at += 1
+    moment, delta = reader.signed(64), reader.signed()
+    key = reader.sized("key", reader.signed())
+    value = reader.sized("value", reader.signed())
+    headers = _headers(reader)
+    if reader.at != reader.end:
+        fail("a length that does not match its fields")
+    if not 0 <= delta <= batch.last_offset - batch.base_offset:
+        fail("an offset outside its batch")
+    timestamp = batch.base_timestamp if batch.append_time else batch.base_timestamp + moment
+    if not -MOST - 1 <= timestamp <= MOST:
+        fail("a timestamp out of range")
+    return reader.end, batch.base_offset + delta, timestamp, key, value, headers

@@ -1,0 +1,241 @@
+"""A fetch response in pure Python, walked without touching the records in it."""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
+
+from asyncconsumer.errors import MalformedResponse
+from asyncconsumer.records.byte_reader import CUT, INT_16, INT_32, INT_64, Damage, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Buffer
+
+T = TypeVar("T")
+
+_FIRST_VERSION, _LAST_VERSION = 4, 17
+_WITH_LOG_START, _WITH_SESSION, _WITH_PREFERRED_REPLICA = 5, 7, 11
+_FLEXIBLE, _WITH_TOPIC_ID = 12, 13
+# the least bytes that one element of an array takes, so that a count cannot ask for memory
+_LEAST_TOPIC, _LEAST_PARTITION, _LEAST_ABORTED, _LEAST_ENDPOINT, _LEAST_TAG = 3, 22, 16, 11, 2
+_BEYOND: Final = "a length that goes beyond the end"
+# and the most that is not records, plus a part of the frame: of each few bytes an object is made;
+# aborted transactions grow with the records, and take a part of their bytes at the most
+_MOST_BESIDES: Final = 4 << 20
+_BESIDES_PART: Final = 16
+
+
+class PartitionAnswer(NamedTuple):
+    """One partition of a fetch response."""
+
+    topic: str | bytes
+    """Its name, or the 16 bytes of its id from version 13 on."""
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]] | None
+    """Pairs of producer id and first offset, or None."""
+    preferred_read_replica: int
+    current_leader: tuple[int, int] | None
+    """Id and epoch."""
+    diverging_epoch: tuple[int, int] | None
+    """Epoch and end offset."""
+    start: int
+    """Where its record set begins in the frame."""
+    end: int
+    """Where its record set ends in the frame."""
+
+
+class FetchAnswer(NamedTuple):
+    """A fetch response, its records left in the frame."""
+
+    throttle_ms: int
+    error_code: int
+    session_id: int
+    partitions: list[PartitionAnswer]
+    node_endpoints: list[tuple[int, str | None, int, str | None]]
+    """Node id, host, port and rack of leaders that were named."""
+
+
+def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
+    """Walk a whole fetch response body, what follows the response header, of versions 4 to 17.
+
+    The records stay where they are: each partition says where in the frame. Raises
+    MalformedResponse, with the place, for what does not follow the protocol.
+    """
+    if not _FIRST_VERSION <= version <= _LAST_VERSION:
+        raise ValueError(
+            f"fetch version {version} is not one of {_FIRST_VERSION} to {_LAST_VERSION}"
+        )
+    data = bytes(frame)
+    walk = _Walk(data, 0, len(data), version)
+    try:
+        return _answer(walk)
+    except Damage as damage:
+        raise MalformedResponse("Fetch", version, walk.failed_at, damage.reason) from None
+
+
+class _Walk:
+    """A cursor over the frame, or over one tagged field in it."""
+
+    def __init__(self, data: bytes, at: int, end: int, version: int) -> None:
+        self.data = data
+        self.at = at
+        self.end = end
+        self.version = version
+        self.records = 0  # bytes of the record sets passed so far
+        self.failed_at = 0
+
+    def check_besides(self, more: int = 0) -> None:
+        """Fail if what was read so far, and what is to be read, is too much besides records."""
+        most = _MOST_BESIDES + len(self.data) // _BESIDES_PART
+        if self.at - self.records + more > most:
+            self.fail("too much besides its records", self.at)
+
+    def fail(self, reason: str, at: int) -> NoReturn:
+        self.failed_at = at
+        raise Damage(reason)
+
+    def take(self, length: int) -> bytes:
+        if self.end - self.at < length:
+            self.fail(CUT, self.at)
+        self.at += length
+        return self.data[self.at - length : self.at]
+
+    def number(self, kind: Struct) -> int:
+        value: int = kind.unpack(self.take(kind.size))[0]
+        return value
+
+    def varint(self) -> int:
+        self.failed_at = self.at
+        value, self.at = varint(self.data, self.at, self.end, 32)
+        return value
+
+    def length(self, least: int, kind: Struct = INT_32) -> int:
+        """Of things of at least `least` bytes each; -1 is null."""
+        at = self.at
+        length = self.varint() - 1 if self.version >= _FLEXIBLE else self.number(kind)
+        if length < -1:
+            self.fail("a negative length", at)
+        if length > (self.end - self.at) // least:
+            self.fail(_BEYOND, at)
+        return length
+
+    def count(self, least: int) -> int:
+        at = self.at
+        count = self.length(least)
+        if count < 0:
+            self.fail("an array that is null", at)
+        return count
+
+    def text(self) -> str | None:
+        at = self.at
+        length = self.length(1, INT_16)
+        if length < 0:
+            return None
+        try:
+            return self.take(length).decode()
+        except UnicodeDecodeError:
+            self.fail("a text that is not UTF-8", at)
+
+    def tags(self) -> dict[int, tuple[int, int]]:
+        """Where each tagged field begins and ends."""
+        found: dict[int, tuple[int, int]] = {}
+        if self.version < _FLEXIBLE:
+            return found
+        at = self.at
+        count = self.varint()
+        if count > (self.end - self.at) // _LEAST_TAG:
+            self.fail(_BEYOND, at)
+        for _ in range(count):
+            tag = self.varint()
+            at = self.at
+            size = self.varint()
+            if size > self.end - self.at:
+                self.fail(_BEYOND, at)
+            found[tag] = self.at, self.at + size
+            self.at += size
+        return found
+
+    def inside(self, tag: tuple[int, int], read: "Callable[[_Walk], T]") -> T:
+        """What `read` makes of a tagged field, which must end where the field ends."""
+        inner = _Walk(self.data, *tag, self.version)
+        try:
+            value = read(inner)
+            if inner.at != inner.end:
+                inner.fail("a tagged field that is longer than its content", inner.at)
+        except Damage:
+            self.failed_at = inner.failed_at
+            raise
+        return value
+
+
+def _answer(walk: _Walk) -> FetchAnswer:
+    throttle = walk.number(INT_32)
+    error = walk.number(INT_16) if walk.version >= _WITH_SESSION else 0
+    session = walk.number(INT_32) if walk.version >= _WITH_SESSION else 0
+    partitions: list[PartitionAnswer] = []
+    for _ in range(walk.count(_LEAST_TOPIC)):
+        at = walk.at
+        topic = walk.text() if walk.version < _WITH_TOPIC_ID else walk.take(16)
+        if topic is None:
+            walk.fail("a topic without a name", at)
+        count = walk.count(_LEAST_PARTITION)
+        for _ in range(count):
+            partitions.append(_partition(walk, topic))
+            walk.check_besides()
+        walk.tags()
+    tags = walk.tags()
+    if walk.at != walk.end:
+        walk.fail("bytes after its end", walk.at)
+    walk.check_besides()
+    endpoints = walk.inside(tags[0], _endpoints) if 0 in tags else []
+    return FetchAnswer(throttle, error, session, partitions, endpoints)
+
+
+def _partition(walk: _Walk, topic: str | bytes) -> PartitionAnswer:
+    partition, error = walk.number(INT_32), walk.number(INT_16)
+    high, stable = walk.number(INT_64), walk.number(INT_64)
+    first = walk.number(INT_64) if walk.version >= _WITH_LOG_START else -1
+    aborted = _aborted(walk)
+    replica = walk.number(INT_32) if walk.version >= _WITH_PREFERRED_REPLICA else -1
+    length = walk.length(1)
+    start = walk.at
+    walk.at += max(length, 0)
+    end = walk.at
+    walk.records += end - start
+    tags = walk.tags()
+    leader = walk.inside(tags[1], lambda inner: _pair(inner, INT_32)) if 1 in tags else None
+    epoch = walk.inside(tags[0], lambda inner: _pair(inner, INT_64)) if 0 in tags else None
+    return PartitionAnswer(
+        topic, partition, error, high, stable, first, aborted, replica, leader, epoch, start, end
+    )
+
+
+def _aborted(walk: _Walk) -> list[tuple[int, int]] | None:
+    count = walk.length(_LEAST_ABORTED)
+    if count < 0:
+        return None
+    walk.check_besides(count * _LEAST_ABORTED)
+    listed = []
+    for _ in range(count):
+        listed.append((walk.number(INT_64), walk.number(INT_64)))
+        walk.tags()
+    return listed
+
+
+def _pair(walk: _Walk, second: Struct) -> tuple[int, int]:
+    pair = walk.number(INT_32), walk.number(second)
+    walk.tags()
+    return pair
+
+
+def _endpoints(walk: _Walk) -> list[tuple[int, str | None, int, str | None]]:
+    found = []
+    for _ in range(walk.count(_LEAST_ENDPOINT)):
+        node, host, port = walk.number(INT_32), walk.text(), walk.number(INT_32)
+        found.append((node, host, port, walk.text()))
+        walk.tags()
+    return found

@@ -1,0 +1,134 @@
+"""Message sets of magic 0 and 1, in pure Python.
+
+What brokers before 0.11 store, and newer ones send down-converted. An entry is one message. A
+compressed one is a wrapper: its value inflates to a whole set of messages, whose offsets are
+absolute in magic 0 and count from the wrapper's first in magic 1; the wrapper itself carries the
+offset of its last.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from asyncconsumer.records.batch_v2 import Fields, Part, record_damage
+from asyncconsumer.records.byte_reader import CUT, INT_32, INT_64, Damage, Reader, fail
+
+_HEAD: Final = 12
+_AFTER_ATTRIBUTES: Final = 18
+_LAST_CODEC: Final = 3  # zstd came with magic 2
+_LEAST: Final = (14, 22)  # by magic
+
+
+class Message(NamedTuple):
+    """One message; its offset is relative inside a wrapper of magic 1."""
+
+    offset: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Inner(NamedTuple):
+    """What a wrapper holds, as far as it is known before its first message is read."""
+
+    base_offset: int
+    first: int
+
+
+def message_after(body: bytes, at: int) -> int:
+    """Where the message at `at` ends; `survey` saw that it does."""
+    return at + _HEAD + int(INT_32.unpack_from(body, at + 8)[0])
+
+
+def read_message(data: bytes, at: int, end: int) -> Message:
+    """The message that fills `at` to `end`."""
+    offset: int = INT_64.unpack_from(data, at)[0]
+    reader = Reader(data, at + _AFTER_ATTRIBUTES, end)
+    timestamp = -1
+    if data[at + 16] == 1:
+        if reader.end - reader.at < 8:
+            fail(CUT)
+        (timestamp,) = INT_64.unpack_from(data, reader.at)
+        reader.at += 8
+    key = reader.sized("key", _length(reader))
+    value = reader.sized("value", _length(reader))
+    if reader.at != reader.end:
+        fail("a length that does not match its fields")
+    return Message(offset, data[at + 17], timestamp, key, value)
+
+
+def check_wrapper(wrapper: Message) -> bytes:
+    """The compressed value of a wrapper."""
+    if wrapper.attributes & 7 > _LAST_CODEC:
+        fail(f"unknown compression codec {wrapper.attributes & 7}")
+    if wrapper.value is None:
+        fail("a compressed message set without a value")
+    return wrapper.value
+
+
+def survey(body: bytes, magic: int, wrapper_offset: int) -> Inner:
+    """Look at all inner offsets before the first message is read: the last one is needed for it."""
+    at, count, first, last = 0, 0, 0, -1
+    while at < len(body):
+        there = len(body) - at
+        length = INT_32.unpack_from(body, at + 8)[0] if there >= _HEAD else 0
+        if length < _LEAST[magic] or there < _HEAD + length:
+            fail("a compressed message set that ends in the middle")
+        if body[at + 16] != magic:
+            inner = (body[at + 16] ^ 0x80) - 0x80
+            fail(f"a message of magic {inner} inside one of magic {magic}")
+        (last,) = INT_64.unpack_from(body, at)
+        first = last if count == 0 else first
+        count += 1
+        at += _HEAD + length
+    if count == 0:
+        fail("an empty compressed message set")
+    if not 0 <= last <= wrapper_offset:
+        fail("a compressed message set whose offsets do not match")
+    return Inner(wrapper_offset - last if magic else 0, first if 0 <= first <= last else -1)
+
+
+def read_messages(
+    part: Part, start: int, base_offset: int, wrapper: Message, magic: int
+) -> Iterator[Fields]:
+    """Every message of an inflated wrapper, or of a part of it, from a place in the whole on."""
+    body, at, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
+    while at < len(body):
+        end = message_after(body, at)
+        try:
+            message = _read_inner(body, at, end, wrapper.offset - base_offset)
+        except Damage as damage:
+            raise record_damage(damage, wrapper.offset) from None
+        at, offset = end, base_offset + message.offset
+        behind = part.start + at
+        after = (offset if behind < part.whole else wrapper.offset) + 1
+        timestamp = wrapper.timestamp if append_time else message.timestamp
+        yield offset, after, timestamp, message.key, message.value, (), behind
+
+
+def alone(message: Message) -> Iterator[Fields]:
+    """A message that is no wrapper."""
+    offset = message.offset
+    yield offset, offset + 1, message.timestamp, message.key, message.value, (), 0
+
+
+def is_append_time(message: Message, magic: int) -> bool:
+    """Whether the broker gave the time on appending."""
+    return magic == 1 and bool(message.attributes & 8)
+
+
+def _read_inner(body: bytes, at: int, end: int, most: int) -> Message:
+    message = read_message(body, at, end)
+    if message.attributes & 7:
+        fail("compression inside compression")
+    if not 0 <= message.offset <= most:
+        fail("an offset outside its batch")
+    return message
+
+
+def _length(reader: Reader) -> int:
+    if reader.end - reader.at < 4:
+        fail(CUT)
+    (length,) = INT_32.unpack_from(reader.data, reader.at)
+    reader.at += 4
+    return int(length)

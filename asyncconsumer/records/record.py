@@ -1,0 +1,189 @@
+"""One record, in pure Python, and what both twins of it share."""
+
+from collections.abc import Iterable
+from operator import index
+from typing import Final, NoReturn, final
+
+from asyncconsumer.errors import ConfigError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_SHOWN: Final = 40  # bytes of a key or value that fit a line of a log
+
+
+@final
+class Record:
+    """One record of one partition. Its bytes are its own: it outlives every buffer.
+
+    `timestamp` is in milliseconds since 1970; `timestamp_type` is 0 when its producer gave it, 1
+    when the broker did on appending, -1 where the old format has none. `value` is None for a
+    tombstone.
+    """
+
+    __slots__ = (
+        "headers", "key", "offset", "partition", "timestamp", "timestamp_type", "topic", "value",
+    )  # fmt: skip
+    __match_args__ = (
+        "topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers",
+    )  # fmt: skip
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int = -1,
+        timestamp_type: int = 0,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+    ) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(f"topic must be str, not {type(topic).__name__}")
+        if timestamp_type not in (-1, 0, 1):
+            raise ValueError("timestamp_type must be 0 (create), 1 (log append) or -1 (none)")
+        fields = (
+            str(topic),
+            index(partition),
+            index(offset),
+            index(timestamp),
+            index(timestamp_type),
+            _exact_bytes(key, "key"),
+            _exact_bytes(value, "value"),
+            tuple(map(_exact_header, headers)),
+        )
+        fill(self, *fields)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Record does not change: cannot set {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Record does not change: cannot delete {name!r}")
+
+    @property
+    def record(self) -> "Record":
+        """Itself, as a Message has its record."""
+        return self
+
+    def commit(self) -> NoReturn:
+        """Only a Message has one: says what to do."""
+        refuse_commit(self.topic, self.partition, self.offset)
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__match_args__)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        return show(
+            self.topic, self.partition, self.offset, self.timestamp, self.timestamp_type,
+            self.key, self.value, self.headers,
+        )  # fmt: skip
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return restore, self._fields()
+
+
+_set_topic, _set_partition, _set_offset, _set_timestamp = (
+    vars(Record)[name].__set__ for name in ("topic", "partition", "offset", "timestamp")
+)
+_set_timestamp_type, _set_key, _set_value, _set_headers = (
+    vars(Record)[name].__set__ for name in ("timestamp_type", "key", "value", "headers")
+)
+
+
+def fill(
+    record: Record,
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp: int,
+    timestamp_type: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+) -> Record:
+    """Set the fields of a new Record without any check: the decoder has made them itself."""
+    _set_topic(record, topic)
+    _set_partition(record, partition)
+    _set_offset(record, offset)
+    _set_timestamp(record, timestamp)
+    _set_timestamp_type(record, timestamp_type)
+    _set_key(record, key)
+    _set_value(record, value)
+    _set_headers(record, headers)
+    return record
+
+
+def show(
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp: int,
+    timestamp_type: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+) -> str:
+    """The repr of a record, on one line whatever it holds."""
+    pairs = ", ".join(f"({_short_text(name)}, {_short(data)})" for name, data in headers[:8])
+    more = f", ... {len(headers) - 8} more" if len(headers) > 8 else ""
+    return (
+        f"Record(topic={topic!r}, partition={partition}, offset={offset}, timestamp={timestamp}, "
+        f"timestamp_type={timestamp_type}, key={_short(key)}, value={_short(value)}, "
+        f"headers=({pairs}{more}))"
+    )
+
+
+def refuse_commit(topic: str, partition: int, offset: int) -> NoReturn:
+    """What was handed out is not to be committed by hand, as far as its consumer knows."""
+    raise ConfigError(
+        f"{topic}[{partition}]@{offset} is not committed by hand: a consumer commits it by itself, "
+        "when the next is asked for. To say when, set commit_policy='manual', or call "
+        "consumer.commit(record)"
+    )
+
+
+def restore(*fields: object) -> Record:
+    """Unpickle: the Record of the decoder that runs here, whichever one pickled it."""
+    from asyncconsumer.records import decoding
+
+    return decoding.Record(*fields)  # type: ignore[arg-type]  # our own `_fields()`, in order
+
+
+def _exact_bytes(given: bytes | None, what: str) -> bytes | None:
+    if given is not None and type(given) is not bytes:
+        raise TypeError(f"{what} must be bytes or None, not {type(given).__name__}")
+    return given
+
+
+def _exact_header(given: tuple[str, bytes | None]) -> tuple[str, bytes | None]:
+    pair = tuple(given)
+    if len(pair) != 2 or type(pair[0]) is not str:
+        raise TypeError("a header must be a pair of str and bytes or None")
+    name, value = given
+    return name, _exact_bytes(value, "a header's value")
+
+
+def _short(data: bytes | None) -> str:
+    if data is None or len(data) <= _SHOWN:
+        return repr(data)
+    return f"{data[:_SHOWN]!r}... ({len(data)} bytes)"
+
+
+def _short_text(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}... ({len(text)} characters)"

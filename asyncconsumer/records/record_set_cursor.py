@@ -1,0 +1,218 @@
+"""From batch to batch and from record to record, in pure Python."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from struct import Struct
+from typing import Final, NamedTuple
+
+from asyncconsumer.records import batch_v2, message_set
+from asyncconsumer.records.aborted import Aborted
+from asyncconsumer.records.body import Body, Keep, keep_all
+from asyncconsumer.records.byte_reader import INT_32, MOST, Damage
+from asyncconsumer.records.checksum import crc32c
+from asyncconsumer.records.compression import LZ4_WITHOUT_HEADER_CHECK
+from asyncconsumer.records.pauses import WORK_BETWEEN_PAUSES
+from asyncconsumer.records.record import Record, fill
+
+_OFFSET_AND_LENGTH: Final = Struct(">qi")
+_ENTRY_HEAD: Final = _OFFSET_AND_LENGTH.size  # the same in every format
+_HEAD_TO_MAGIC: Final = 17
+_LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry there is
+_LARGEST_MARKERS: Final = 64 * 1024  # bytes of a control batch; brokers write less than 100
+
+
+class Limits(NamedTuple):
+    """What the caller allows."""
+
+    check_crc: bool
+    max_inflated: int
+    max_batch: int
+    end: int
+
+
+class Walk:
+    """A place in a record set. `records()` goes on from there, and may be called again."""
+
+    def __init__(
+        self, offset: int, limits: Limits, aborted: Aborted | None, keep: Keep = keep_all
+    ) -> None:
+        self.next_offset = offset
+        self.incomplete = 0
+        self.leader_epoch = -1
+        self._may_pause = False  # after much was decompressed
+        self.stand = 0  # the offset that an error of the entry in hand names
+        self.body = Body(limits.max_inflated, keep)  # of the entry in hand
+        self._at = 0
+        self._limits = limits
+        self._aborted = aborted
+
+    def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record | None]:
+        """Every record from here on, and None before an entry if it is time to pause.
+
+        Raises Damage, and TooLarge for a body that is not to be decompressed at once.
+        """
+        new, body = Record.__new__, self.body
+        while True:
+            while self._may_pause and body.worked >= WORK_BETWEEN_PAUSES:
+                yield None
+            if (entry := self._next_entry(view)) is None:
+                return
+            body.begin(entry[0])
+            time_type, found = self._open(view, *entry)
+            for offset, after, timestamp, key, value, headers, behind in found:
+                body.passed(behind)
+                if offset >= self._limits.end:
+                    return
+                wanted = offset >= self.next_offset
+                if after > self.next_offset:
+                    self.next_offset = after
+                if wanted:
+                    yield fill(
+                        new(Record),
+                        topic,
+                        partition,
+                        offset,
+                        timestamp,
+                        time_type,
+                        key,
+                        value,
+                        headers,
+                    )
+            if body.is_windowed:
+                self.back()  # for the rest of the body
+
+    def allow_pauses(self, *, after_work: bool, for_bodies: bool) -> None:
+        """Pause after much was decompressed; and before what takes long to decompress."""
+        self._may_pause = after_work
+        self.body.at_once = for_bodies
+
+    def back(self) -> None:
+        """Before the entry in hand again; what was handed out of it is not handed out twice."""
+        self._at = self.body.entry
+        self.body.is_held = False
+
+    def _open(
+        self, view: memoryview, start: int, end: int
+    ) -> tuple[int, Iterable[batch_v2.Fields]]:
+        """The kind of time and the records of the entry; none when it is to be passed over."""
+        if view[start + 16] == 2:
+            return self._open_batch(view, start, end)
+        return self._open_messages(view, start, end)
+
+    def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
+        """Where the next whole entry begins and ends."""
+        start, there = self._at, len(view) - self._at
+        if there == 0 or self._is_beyond(view, there):
+            return None
+        if there < _ENTRY_HEAD:
+            self._truncated(start, batch_v2.HEAD)
+            return None
+        self.stand, length = _OFFSET_AND_LENGTH.unpack_from(view, start)
+        least, most = _LEAST_LENGTH, self._limits.max_batch
+        if length < least:
+            raise Damage(f"a batch length of {length}, less than the least possible {least}")
+        if length > most:
+            raise Damage(f"a batch length of {length}, more than max_batch allows ({most})")
+        if there < _HEAD_TO_MAGIC:
+            self._truncated(start, _ENTRY_HEAD + length)
+            return None
+        end = start + _ENTRY_HEAD + length
+        self._at = min(end, len(view))
+        magic = (view[start + 16] ^ 0x80) - 0x80
+        if not 0 <= magic <= 2:
+            raise Damage(f"unknown magic {magic}", self._entry_after(view))
+        if magic == 2 and length < batch_v2.HEAD - _ENTRY_HEAD:
+            reason = f"a batch length of {length}, less than its header"
+            raise Damage(reason, self._entry_after(view))
+        if end > len(view):
+            self._truncated(start, _ENTRY_HEAD + length)
+            return None
+        if self.stand < 0:
+            raise Damage("a negative offset", self._entry_after(view))
+        return start, end
+
+    def _is_beyond(self, view: memoryview, there: int) -> bool:
+        """Whether the next batch begins behind the end: what is in it is not asked for."""
+        if there < _HEAD_TO_MAGIC or view[self._at + 16] != 2:
+            return False
+        base, _ = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
+        return bool(base >= self._limits.end)
+
+    def _truncated(self, start: int, needed: int) -> None:
+        if start == 0:
+            self.incomplete = needed
+
+    def _entry_after(self, view: memoryview) -> int | None:
+        """The offset of the entry behind the one in hand, when there is one that makes sense."""
+        if len(view) - self._at < _HEAD_TO_MAGIC:
+            return None
+        offset, length = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
+        sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
+        return offset if sane and offset > max(self.stand, -1) else None
+
+    def _open_batch(
+        self, view: memoryview, start: int, end: int
+    ) -> tuple[int, Iterable[batch_v2.Fields]]:
+        data = bytes(view[start:end])
+        batch = batch_v2.read_header(data)
+        if self._limits.check_crc and crc32c(memoryview(data)[21:]) != batch.crc:
+            following = self._entry_after(view)
+            raise Damage("its checksum does not match", following or batch.end)
+        if not batch.is_possible:
+            raise Damage("a last offset out of range", self._entry_after(view))
+        self.leader_epoch = batch.leader_epoch
+        if batch.records < 0:
+            raise Damage("a negative record count", batch.last_offset + 1)
+        unpack = partial(self.body.inflate, most=_LARGEST_MARKERS if batch.control else None)
+        body = partial(batch_v2.read_body, batch, data[batch_v2.HEAD :], unpack)
+        aborted = self._aborted is not None and self._aborted.covers(batch, body)
+        unwanted = batch.last_offset < self.next_offset and self.body.count == 0
+        if aborted or batch.control or unwanted or batch.records == 0:
+            self.next_offset = max(self.next_offset, batch.last_offset + 1)
+            return 0, ()
+        part = self.body.part(body(), batch_v2.record_after)
+        records = batch_v2.read_records(batch, part, self.body.behind, self.body.count)
+        return int(batch.append_time), records
+
+    def _open_messages(
+        self, view: memoryview, start: int, end: int
+    ) -> tuple[int, Iterable[batch_v2.Fields]]:
+        data, offset = bytes(view[start:end]), self.stand
+        if offset == MOST:
+            raise Damage("an offset out of range")
+        if (
+            self._limits.check_crc
+            and zlib.crc32(data[16:]) != INT_32.unpack_from(data, 12)[0] & 0xFFFFFFFF
+        ):
+            following = self._entry_after(view)
+            raise Damage(
+                "its checksum does not match", offset + 1 if following is None else following
+            )
+        try:
+            message = message_set.read_message(data, 0, len(data))
+        except Damage as damage:
+            raise batch_v2.record_damage(damage, offset) from None
+        if offset < self.next_offset and self.body.count == 0:
+            return 0, ()
+        magic = data[16]
+        if message.attributes & 7:
+            messages = self._open_wrapper(message, magic)
+        else:
+            messages = message_set.alone(message)
+        time_type = int(message_set.is_append_time(message, magic)) if magic else -1
+        return time_type, messages
+
+    def _open_wrapper(self, wrapper: message_set.Message, magic: int) -> Iterator[batch_v2.Fields]:
+        try:
+            value, codec = message_set.check_wrapper(wrapper), wrapper.attributes & 7
+            if codec == 3 and magic == 0:
+                codec = LZ4_WITHOUT_HEADER_CHECK
+            body = self.body.inflate(codec, value, wrapper.offset + 1)
+            inner = message_set.survey(body, magic, wrapper.offset)
+        except Damage as damage:
+            raise Damage(damage.reason, wrapper.offset + 1) from None
+        if inner.first >= 0:
+            self.stand = inner.base_offset + inner.first
+        part, start = self.body.part(body, message_set.message_after), self.body.behind
+        return message_set.read_messages(part, start, inner.base_offset, wrapper, magic)

@@ -1,0 +1,1 @@
+"""Shipping the package to the executors of a Spark cluster."""

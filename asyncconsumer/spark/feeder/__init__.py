@@ -1,0 +1,1 @@
+"""The feeder: from a consumer into a sink, each record once."""

@@ -1,0 +1,1 @@
+"""Options of the Spark data source."""

@@ -1,0 +1,180 @@
+"""Which topics to read, and from where to where: as the options of Spark's own source say it."""
+
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.types import TopicPartition
+
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_MOST: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """All partitions of topics by name."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """All partitions of the topics that a regular expression matches somewhere in their name.
+
+    Not the whole name, as Java's consumer has it: Spark's own source searches.
+    """
+
+    pattern: str
+
+    def of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those that match. Kafka's own are not meant, whatever the pattern."""
+        from asyncconsumer.group.zookeeper.filters import (
+            INTERNAL_TOPICS,  # executors do without groups
+        )
+
+        return tuple(
+            name for name in names if name not in INTERNAL_TOPICS and re.search(self.pattern, name)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Partitions one by one."""
+
+    partitions: frozenset[TopicPartition]
+
+
+Selection: TypeAlias = Subscribed | Matching | Assigned
+
+
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """EARLIEST or LATEST, of all partitions."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An offset of each partition, or EARLIEST, or LATEST."""
+
+    offsets: Mapping[TopicPartition, int]
+    option: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimes:
+    """The first offset at or after a moment of each partition; or one moment for all of them.
+
+    Where nothing is as new: an error, or, with `or_latest`, the end.
+    """
+
+    times: Mapping[TopicPartition, int] | int
+    option: str
+    or_latest: bool = True
+
+
+Limit: TypeAlias = Everywhere | AtOffsets | AtTimes
+
+
+def selection(options: Mapping[str, str]) -> Selection:
+    """From `subscribe`, `subscribePattern` or `assign`: exactly one of them."""
+    names = ("subscribe", "subscribePattern", "assign")
+    given = [name for name in names if name.lower() in options]
+    if len(given) != 1:
+        what = f"only one of {', '.join(given)} can be set" if given else "none is set"
+        raise ConfigError(f"which topics to read: {what}; give one of {', '.join(names)}")
+    (name,) = given
+    text = options[name.lower()].strip()
+    if name == "subscribe":
+        topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
+        if not topics:
+            raise ConfigError("subscribe names no topic: give 'topic,topic,...'")
+        return Subscribed(topics)
+    if name == "assign":
+        return Assigned(frozenset(_partitions(text)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # Java's sets of sets mean others here
+            re.compile(text)
+    except (re.error, FutureWarning) as error:
+        raise ConfigError(
+            f"subscribePattern {text!r} is no regular expression as Python has them: {error}"
+        ) from None
+    if not text:
+        raise ConfigError("subscribePattern is empty: give a regular expression")
+    return Matching(text)
+
+
+def limit(options: Mapping[str, str], which: str, default: int) -> Limit:
+    """From `startingTimestamp`, `startingOffsetsByTimestamp` or `startingOffsets`, in this order.
+
+    Or from those of `ending`.
+    """
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise ConfigError(
+            f"startingOffsetsByTimestampStrategy must be error or latest, got {strategy!r}"
+        )
+    or_latest = which == "ending" or strategy == "latest"
+    if (text := options.get(f"{which}timestamp")) is not None:
+        name = f"{which}Timestamp"
+        return AtTimes(_whole(name, text.strip()), name, or_latest)
+    if (text := options.get(f"{which}offsetsbytimestamp")) is not None:
+        name = f"{which}OffsetsByTimestamp"
+        return AtTimes(_by_partition(name, text, least=0), name, or_latest)
+    name, text = f"{which}Offsets", options.get(f"{which}offsets", "").strip()
+    if not text:
+        return Everywhere(default)
+    if (place := _WORDS.get(text.lower())) is not None:
+        return Everywhere(place)
+    return AtOffsets(_by_partition(name, text, least=EARLIEST), name)
+
+
+def _partitions(text: str) -> Iterable[TopicPartition]:
+    asked = _object("assign", text, '{"topic": [0, 1]}')
+    for topic, numbers in asked.items():
+        if not isinstance(numbers, list) or not all(_is_whole(one, 0) for one in numbers):
+            raise ConfigError(f"assign has {numbers!r} for {topic!r}: give its partitions, [0, 1]")
+        for number in numbers:
+            yield TopicPartition(topic, number)
+
+
+def _by_partition(option: str, text: str, *, least: int) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    example = '{"topic": {"0": 23}}'
+    for topic, places in _object(option, text, example).items():
+        if not isinstance(places, dict):
+            raise ConfigError(f"{option} has {places!r} for {topic!r}: write it as {example}")
+        for number, place in places.items():
+            if not number.isdecimal() or not _is_whole(place, least):
+                raise ConfigError(
+                    f"{option} has {number!r}: {place!r} for {topic!r}, like {example}"
+                )
+            found[TopicPartition(topic, int(number))] = place
+    return found
+
+
+def _object(option: str, text: str, example: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} is not JSON ({error}): write it as {example}") from None
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f"{option} is {text!r}: write it as {example}")
+    return found
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
+
+
+def _whole(option: str, text: str) -> int:
+    if not text.isdecimal() or not _is_whole(int(text), 0):
+        raise ConfigError(f"{option} must be milliseconds since 1970, got {text!r}")
+    return int(text)

@@ -1,0 +1,239 @@
+"""The options of the data source. Names and meanings are those of Spark's own Kafka source."""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncconsumer.config import refuse_unknown, truth_of, whole_of
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.spark.options import protobuf_options
+from asyncconsumer.spark.options.kafka import PREFIX, is_property, kafka_properties
+from asyncconsumer.spark.options.selection import (
+    AtOffsets,
+    Everywhere,
+    Limit,
+    Selection,
+    limit,
+    selection,
+)
+
+_log: Final = logging.getLogger(__name__)
+
+MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+VALUE_FORMATS: Final = ("json", "avro", "protobuf")
+_RECORDS_PER_TASK: Final = 20_000
+_DELAY: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_MINUTE: Final = 60_000
+_UNITS: Final = {"ms": 1, "s": 1000, "m": _MINUTE, "min": _MINUTE, "h": 3_600_000, "d": 86_400_000}
+
+_KNOWN: Final = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "failOnDataLoss",
+    "includeHeaders",
+    "commitToGroup",
+    "pushFilters",
+    "recordsPerTask",
+    "valueFormat",
+    "valueSchema",
+    "mode",
+    *protobuf_options.OPTIONS,
+    # taken, and without a meaning here: of Java's consumer, its pool and its group
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
+)
+_OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+_OF_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitToGroup",
+)
+_OF_GROUPS: Final = ("kafka.group.id", "groupIdPrefix")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query asked for. Plain values: it is copied to every executor."""
+
+    kafka: Mapping[str, str] = field(repr=False)  # it has passwords
+    selection: Selection
+    starting: Limit
+    ending: Limit
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    records_per_task: int = _RECORDS_PER_TASK
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * _MINUTE
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    commit_to_group: str | None = None
+    push_filters: bool = False
+    value_format: str | None = None
+    value_schema: str | None = None
+    protobuf: protobuf_options.ProtobufOptions | None = None
+    mode: str = "PERMISSIVE"
+
+
+def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """The options of one query, or ConfigError."""
+    options = _lowered(given)
+    _refuse_unknown(options)
+    _tell_ignored(options, streaming=streaming)
+    return _parsed(options, streaming=streaming)
+
+
+def check(given: Mapping[str, str]) -> None:
+    """Raise for options that neither a batch query nor a stream can have."""
+    options = _lowered(given)
+    _refuse_unknown(options)
+    try:
+        _parsed(options, streaming=False)
+    except ConfigError as error:
+        try:
+            _parsed(options, streaming=True)
+        except ConfigError:
+            raise error from None
+
+
+def _lowered(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): str(value) for name, value in given.items()}
+
+
+def _parsed(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    if streaming:
+        for name in _OF_BATCHES:
+            if name.lower() in options:
+                raise ConfigError(f"{name} is for batch queries: a stream has no end")
+    starting = limit(options, "starting", LATEST if streaming else EARLIEST)
+    ending = limit(options, "ending", LATEST)
+    if not streaming:
+        _check_batch(starting, ending)
+    lowest, highest = (
+        _number(options, f"{which}OffsetsPerTrigger", least=1) for which in ("min", "max")
+    )
+    if lowest is not None and highest is not None and lowest > highest:
+        raise ConfigError(
+            f"minOffsetsPerTrigger ({lowest}) must not be more than maxOffsetsPerTrigger "
+            f"({highest})"
+        )
+    return SourceOptions(
+        kafka=kafka_properties(options),
+        selection=selection(options),
+        starting=starting,
+        ending=ending,
+        min_partitions=_number(options, "minPartitions", least=1),
+        max_records_per_partition=_number(options, "maxRecordsPerPartition", least=1),
+        records_per_task=_number(options, "recordsPerTask", least=1) or _RECORDS_PER_TASK,
+        max_offsets_per_trigger=highest,
+        min_offsets_per_trigger=lowest,
+        max_trigger_delay_ms=_milliseconds(
+            "maxTriggerDelay", options.get("maxtriggerdelay", "15m")
+        ),
+        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        include_headers=_truth(options, "includeHeaders", default=False),
+        commit_to_group=options.get("committogroup", "").strip() or None,
+        push_filters=_truth(options, "pushFilters", default=False),
+        value_format=_value_format(options),
+        value_schema=options.get("valueschema"),
+        protobuf=protobuf_of(options),
+        mode=_word(options, "mode", MODES) or "PERMISSIVE",
+    )
+
+
+def protobuf_of(given: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
+    """What is told of Protobuf, if the values are that; no other option is looked at."""
+    options = _lowered(given)
+    if _value_format(options) == "protobuf":
+        return protobuf_options.protobuf_options(options)
+    return None
+
+
+def _value_format(options: Mapping[str, str]) -> str | None:
+    return _word(options, "valueFormat", VALUE_FORMATS)
+
+
+def _check_batch(starting: Limit, ending: Limit) -> None:
+    for which, found, place, word in (
+        ("starting", starting, LATEST, "latest"),
+        ("ending", ending, EARLIEST, "earliest"),
+    ):
+        if found == Everywhere(place):
+            raise ConfigError(f"{which}Offsets can't be {word} for batch queries on Kafka")
+        if isinstance(found, AtOffsets):
+            for partition, offset in found.offsets.items():
+                if offset == place:
+                    raise ConfigError(
+                        f"{which}Offsets for {partition} can't be {word} ({place}) for batch "
+                        "queries on Kafka"
+                    )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {"value_format", *(name.lower() for name in _KNOWN)}
+    unknown = [name for name in options if name not in known and not name.startswith(PREFIX)]
+    for name in filter(is_property, unknown):
+        raise ConfigError(f"unknown option {name!r}: did you mean {PREFIX}{name}?")
+    refuse_unknown(unknown, also=_KNOWN)
+
+
+def _tell_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
+    """Where somebody may wait for an effect that there is none, as Spark's own source does."""
+    for name in () if streaming else _OF_STREAMS:
+        if name.lower() in options:
+            _log.warning("%s is for streaming queries, and ignored in this one", name)
+    for name in _OF_GROUPS:
+        if name.lower() in options:
+            _log.warning(
+                "%s is ignored, for no group is joined; commitToGroup tells one of a stream's "
+                "progress",
+                name,
+            )
+
+
+def _number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
+    text = options.get(name.lower(), "").strip()
+    return whole_of(name, text, least) if text else None
+
+
+def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return truth_of(name, options.get(name.lower(), str(default)))
+
+
+def _word(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:
+    text = options.get(name.lower(), "").strip()
+    if not text and name == "valueFormat":
+        text = options.get("value_format", "").strip()
+    for word in allowed:
+        if text.lower() == word.lower():
+            return word
+    if text:
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {text!r}")
+    return None
+
+
+def _milliseconds(name: str, text: str) -> int:
+    match = _DELAY.fullmatch(text.strip().lower())
+    if match is None:
+        raise ConfigError(f"{name} must be a time like 15m, 30s or 500ms, got {text!r}")
+    return int(match[1]) * _UNITS[match[2] or "ms"]

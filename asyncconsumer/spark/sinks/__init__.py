@@ -1,0 +1,1 @@
+"""Where a feeder writes batches: landing folders, Delta tables, functions."""

@@ -1,0 +1,148 @@
+"""Which range of each partition was claimed last: one entry per partition, replaced atomically.
+
+A folder per partition holds exactly one entry, the head. Its name is the last claim: the range, the
+file that holds the records, and the id of the topic. A new claim renames the head. The old name is
+unique and never comes back. So of several writers that know the same head one succeeds. A writer
+that knows an older head never succeeds, however long it was suspended. No clock is involved.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID, uuid4
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.sinks.claim_links import last_link
+from asyncconsumer.types import TopicPartition, is_legal_topic
+
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})(?:-([0-9a-f]{32}))?")
+_NOTHING: Final = "nothing"  # the head before the first claim
+_LONGEST_NAME: Final = 255  # of a file; a topic's may be 249
+_LOOKS: Final = 100  # at a folder whose head changes while it is listed
+
+
+class Claim(NamedTuple):
+    """A range of offsets, the token of the file that holds its records, and the topic's id."""
+
+    start: int
+    end: int
+    token: str
+    topic_id: UUID | None = None  # brokers before Kafka 2.8 have none
+
+    @property
+    def name(self) -> str:
+        """The name of its entry."""
+        of_which = "" if self.topic_id is None else f"-{self.topic_id.hex}"
+        return f"{self.start:020d}-{self.end:020d}-{self.token}{of_which}"
+
+    @classmethod
+    def named(cls, name: str) -> "Claim | None":
+        """The claim of that name; None if no claim has such a name."""
+        if (found := _NAME.fullmatch(name)) is None:
+            return None
+        topic_id = None if found[4] is None else UUID(found[4])
+        return cls(int(found[1]), int(found[2]), found[3], topic_id)
+
+
+class Claims:
+    """The last claim of each partition, below one folder that all writers share."""
+
+    def __init__(self, folder: Path, links: Path) -> None:
+        self.folder: Final = folder
+        self._links = links  # claims of earlier versions
+
+    def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
+        """The last claim of each partition; None before the first one."""
+        folders = {one: self._of(one) for one in partitions}
+        if new := [one for one, folder in folders.items() if not folder.is_dir()]:
+            for one in new:
+                self._create(one)
+            sync(self.folder)
+        return {one: self._head(one) for one in folders}
+
+    def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
+        """Replace the head by a claim. False if another claim replaced that head before."""
+        folder = self._of(partition)
+        try:
+            (folder / _entry(head)).rename(folder / claim.name)
+        except FileNotFoundError:
+            return self.is_head(partition, claim)  # by an attempt before, which failed later
+        return True
+
+    def is_head(self, partition: TopicPartition, claim: Claim) -> bool:
+        """Whether it is the last claim."""
+        return (self._of(partition) / claim.name).exists()
+
+    def sync(self, partition: TopicPartition) -> None:
+        """Make the head durable."""
+        sync(self._of(partition))
+
+    def _of(self, partition: TopicPartition) -> Path:
+        return self.folder / folder_name(partition)
+
+    def _create(self, partition: TopicPartition) -> None:
+        """Create the folder and its head at once. It happens once: a folder with a head stays."""
+        folder = self._of(partition)
+        link = last_link(self._links / folder.name)
+        head = None if link is None else Claim(*link)
+        making = self.folder / f".creating-{uuid4().hex}"
+        making.mkdir()
+        try:
+            (making / _entry(head)).touch()
+            making.rename(folder)
+        except OSError:
+            shutil.rmtree(making, ignore_errors=True)
+            if not folder.is_dir():  # so it was not that another writer was first
+                raise
+
+    def _head(self, partition: TopicPartition) -> Claim | None:
+        folder = self._of(partition)
+        for _ in range(_LOOKS):
+            names = [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208
+            if claims := [_claim(folder / name) for name in names if name != _NOTHING]:
+                return max(claims)  # the later one, if a listing had both
+            if _NOTHING in names:
+                return None
+            self._create(partition)  # an empty folder is left by a power failure
+        raise ConfigError(f"{folder} has no claim: restore it, or remove it to begin anew")
+
+
+def _entry(claim: Claim | None) -> str:
+    return _NOTHING if claim is None else claim.name
+
+
+def _claim(path: Path) -> Claim:
+    if (claim := Claim.named(path.name)) is None:
+        raise ConfigError(f"{path} is not a claim of a landing folder: remove what is not ours")
+    return claim
+
+
+def folder_name(partition: TopicPartition) -> str:
+    """The name of a partition's folder."""
+    return file_name("", partition.topic, f"-{partition.partition}")
+
+
+def file_name(before: str, topic: str, after: str) -> str:
+    """A name with a topic in it. Of a very long topic it has the beginning and a digest."""
+    if not is_legal_topic(topic):
+        raise ConfigError(
+            f"{topic!r} is not a topic's name that Kafka allows: no file is made of it"
+        )
+    whole = before + topic + after
+    if len(whole) <= _LONGEST_NAME:
+        return whole
+    digest = f"~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"  # no topic has a ~
+    return before + topic[: _LONGEST_NAME - len(before + digest + after)] + digest + after
+
+
+def sync(path: Path) -> None:
+    """Make a file's contents durable, or the names in a folder."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

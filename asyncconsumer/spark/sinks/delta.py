@@ -1,0 +1,213 @@
+"""A Delta table, written by delta-rs: no Spark job per batch, and Spark reads it."""
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+try:
+    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+    from deltalake.exceptions import CommitFailedError
+except ImportError as error:
+    raise ImportError("DeltaSink needs deltalake: pip install 'asyncconsumer[delta]'") from error
+
+from asyncconsumer.spark.feeder.batches import Batch, app_id
+from asyncconsumer.spark.sinks.protocol import Ready, check_topic, refused
+from asyncconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log: Final = logging.getLogger(__name__)
+_MOST_CONFLICTS: Final = 20
+_OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # when it is made
+_MORE_BITS: Final = 128 - 63  # than a version has, which is a positive number of 64
+_COMMITS_LOOKED_AT: Final = 10  # for a RESTORE: it may have been optimized or vacuumed since
+_COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
+
+
+class DeltaSink:
+    """Appends batches to a table, which is made with the first one if it is not there.
+
+    Each commit carries one application transaction for each of its partitions, with the offset
+    behind its records as the version. It is looked up in the snapshot that the commit is made on;
+    delta-rs refuses a commit when another one with the same application came in between. So what
+    our own commit left behind need not be looked up, as long as nobody else's came before it.
+    The first one of a topic also has its id, so that nothing of another topic of the same name is
+    taken for what follows.
+
+    When a table is restored to an earlier version (RESTORE), Delta keeps its application
+    transactions. So the sink goes on behind the offsets that it had, and what was written after the
+    restored version stays missing. `load` logs a warning if nothing was written since. To have
+    those records again, set the group's offsets back and give the sink another `app`: it knows no
+    offsets by that name, and begins where the group is.
+
+    `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
+    options of `deltalake.write_deltalake`, and serve to make the table as well.
+    """
+
+    remembers: Final = True
+    apart: Final = False
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        app: str = "asyncconsumer",
+        **writing: Any,  # noqa: ANN401 - delta-rs checks them
+    ) -> None:
+        self.uri: Final = str(table)
+        self._options = None if storage_options is None else dict(storage_options)
+        self._app = app
+        self._writing = writing
+        self._table: DeltaTable | None = None
+        self._commits = 0
+        self._ends: dict[TopicPartition, int | None] = {}  # in that snapshot, where we know
+        self._topics: dict[str, int | None] = {}  # their ids, in the same way
+        self._one_at_a_time = threading.Lock()  # a table object is not to be shared by threads
+
+    def __str__(self) -> str:
+        return f"the Delta table {self.uri}"
+
+    def open(self) -> None:
+        """See that it can be read, if it is there."""
+        with self._one_at_a_time:
+            self._newest()
+
+    def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """What the newest snapshot says."""
+        with self._one_at_a_time:
+            table = self._newest()
+            found = self._look(table, partitions)
+            if table is not None and any(end is not None for end in found.values()):
+                self._warn_if_restored(table)
+            return found
+
+    def _warn_if_restored(self, table: DeltaTable) -> None:
+        for commit in table.history(_COMMITS_LOOKED_AT):  # the newest one first
+            if commit.get("operation") == "RESTORE":
+                _log.warning(
+                    "%s was restored to an earlier version after it was last written, and its "
+                    "offsets were not: records of later versions are missing and will not be "
+                    "written again. See DeltaSink for how to have them again",
+                    self,
+                )
+            if commit.get("operation") in ("RESTORE", "WRITE"):
+                return
+
+    def prepare(self, batch: Batch) -> "pa.Schema":
+        """Make the table in memory; delta-rs writes files and commit in one go."""
+        return batch.table.schema
+
+    def join_batches(self, first: Ready, then: Ready) -> Ready | None:
+        """One commit for both, if their columns are the same.
+
+        A commit takes as long as writing some 50,000 records, and more the longer the log is.
+        """
+        if first.prepared != then.prepared:
+            return None
+        return Ready(first.batch.joined(then.batch), first.prepared)
+
+    def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        """Append it to the newest snapshot, if that is where its parts begin."""
+        with self._one_at_a_time:
+            for left in range(_MOST_CONFLICTS, -1, -1):
+                table = self._to_append_to(batch)
+                for one, part in batch.parts.items():
+                    kept, given = self._topics[one.topic], _number(part.topic_id)
+                    check_topic(self, part, self._ends[one], kept, given)
+                away = refused(batch, self._ends)
+                if len(away) == len(batch.parts):
+                    return away
+                try:
+                    self._append(table, batch.without(away))
+                except CommitFailedError:  # another commit was first: look again
+                    if not left:
+                        raise
+                else:
+                    return away
+        raise AssertionError("unreachable")
+
+    def discard(self, prepared: object) -> None:
+        """Nothing was written yet."""
+
+    def _to_append_to(self, batch: Batch) -> DeltaTable:
+        """A snapshot of which we know the ends; the one we have, if nothing speaks against it."""
+        known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
+        known = known and self._topics.keys() >= _topics_of(batch).keys()
+        if self._table is not None and known and self._commits % _COMMITS_OF_A_TABLE:
+            return self._table
+        table = self._newest() or self._made(batch)
+        self._look(table, batch.parts)
+        topics = self._topics.keys() | _topics_of(batch).keys()
+        self._topics = {one: self._version(table, self._named(one)) for one in topics}
+        return table
+
+    def _named(self, topic: str) -> str:
+        """As whom it is told which topic that is; where a partition has its number."""
+        return f"{self._app}:{topic}:id"
+
+    def _look(
+        self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """What a snapshot has of these, and of those that were known in the one before."""
+        found = self._recorded(table, partitions)
+        self._ends = self._recorded(table, self._ends.keys() - found.keys()) | found
+        return found
+
+    def _append(self, table: DeltaTable, batch: Batch) -> None:
+        versions = [
+            Transaction(app_id(self._app, p.partition), p.end) for p in batch.parts.values()
+        ]
+        given, kept = _topics_of(batch), self._topics
+        new = {one: n for one, n in given.items() if n is not None and kept[one] is None}
+        versions += [Transaction(self._named(one), number) for one, number in new.items()]
+        # what becomes of a commit that fails is not known
+        ends, self._ends = self._ends, {}
+        self._topics = {}
+        before = table.version()
+        write_deltalake(
+            table,
+            batch.table,
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=versions),
+            **self._writing,
+        )
+        self._commits += 1
+        if table.version() == before + 1:  # else the snapshot has what others wrote, too
+            self._ends = ends | {one: part.end for one, part in batch.parts.items()}
+            self._topics = {**kept, **new}
+
+    def _newest(self) -> DeltaTable | None:
+        if self._table is not None and self._commits % _COMMITS_OF_A_TABLE:
+            self._table.update_incremental()
+        elif DeltaTable.is_deltatable(self.uri, self._options):
+            self._table = DeltaTable(self.uri, storage_options=self._options)
+        return self._table
+
+    def _made(self, batch: Batch) -> DeltaTable:
+        given = {name: self._writing[name] for name in _OF_A_TABLE if name in self._writing}
+        self._table = DeltaTable.create(
+            self.uri, batch.table.schema, mode="ignore", storage_options=self._options, **given
+        )
+        return self._table
+
+    def _recorded(
+        self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        return {one: self._version(table, app_id(self._app, one)) for one in partitions}
+
+    @staticmethod
+    def _version(table: DeltaTable | None, name: str) -> int | None:
+        return None if table is None else table.transaction_version(name)
+
+
+def _topics_of(batch: Batch) -> dict[str, int | None]:
+    """Their ids as numbers, as far as they have any."""
+    return {one.topic: _number(part.topic_id) for one, part in batch.parts.items()}
+
+
+def _number(topic_id: UUID | None) -> int | None:
+    return None if topic_id is None else topic_id.int >> _MORE_BITS

@@ -1,0 +1,185 @@
+"""A folder of Parquet files that a Spark file stream picks up, each record in one of them.
+
+    spark.readStream.schema(...).parquet("landing")
+
+Two more folders lie beside the files. Spark does not look into them, for their names begin with an
+underscore. A writer first writes a file into ``_pending``. Then it claims the file's range of
+offsets in ``_claims``: that is the commit, see `asyncconsumer.spark.sinks.claims`. Then it moves the file
+to where Spark sees it. If the writer dies before that, the next writer moves the file: nobody
+claims behind a file that is not visible.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.feeder.batches import Batch, Part, range_name
+from asyncconsumer.spark.sinks.claims import Claim, Claims, file_name, folder_name, sync
+from asyncconsumer.spark.sinks.local_paths import local_path
+from asyncconsumer.spark.sinks.protocol import check_topic
+from asyncconsumer.types import TopicPartition
+
+_PENDING: Final = re.compile(r"([0-9a-f]{32})-(.+)")
+_SLOW: Final = ("offset", "timestamp", "key", "value")  # to look for repeats in
+
+
+class LandingFolder:
+    """A sink of Parquet files in a local or network folder.
+
+    The file system must rename atomically, as local ones and NFS do. Object stores do not: use
+    `DeltaSink` for them. Files are named for topic, partition and offsets. They may be moved away
+    or deleted once they were read (Spark's ``cleanSource``): the folder remembers its offsets in
+    ``_claims``. `parquet` are options of `pyarrow.parquet.write_table`.
+    """
+
+    remembers: Final = True
+    apart: Final = False
+
+    def __init__(self, folder: str | os.PathLike[str], **parquet: Any) -> None:  # noqa: ANN401
+        self.folder: Final = local_path(folder, "LandingFolder")
+        self._parquet = {"compression": "zstd", **parquet}
+        self._claims = Claims(self.folder / "_claims", self.folder / "_offsets")
+        self._heads: dict[TopicPartition, Claim | None] = {}  # known to us; their files are visible
+
+    def __str__(self) -> str:
+        return f"the landing folder {self.folder}"
+
+    @property
+    def _pending(self) -> Path:
+        return self.folder / "_pending"
+
+    def open(self) -> None:
+        """Create the folders."""
+        for folder in (self.folder, self._pending, self._claims.folder):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                raise ConfigError(f"{folder} is a file: name a folder for the sink") from None
+        sync(self.folder)
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the ends of the last claims. Finish what dead writers left."""
+        heads = self._claims.heads(partitions)
+        claims = {one: head for one, head in heads.items() if head is not None}
+        for one, claim in claims.items():
+            if self._pending_file(one, claim) is not None:
+                self._claims.sync(one)  # its writer may have died before it was durable
+        self._show(claims)
+        self._sweep(claims)
+        self._heads |= heads
+        return {one: head and head.end for one, head in heads.items()}
+
+    def _pending_file(self, partition: TopicPartition, claim: Claim) -> Path | None:
+        """The file of a claim, if it is still to be moved."""
+        names = _pending_name(partition, claim), claim.token  # that of earlier versions
+        files = (self._pending / name for name in names)
+        return next((file for file in files if file.exists()), None)
+
+    def _show(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        """Move the files of claims to where Spark sees them, unless another writer did."""
+        moved = 0
+        for one, claim in claims.items():
+            rest = f"{range_name(one, claim.start, claim.end)}.parquet"
+            seen = self.folder / file_name("kafka-", one.topic, rest)
+            if (pending := self._pending_file(one, claim)) is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    pending.rename(seen)
+                    moved += 1
+        if moved:
+            sync(self.folder)
+
+    def _sweep(self, heads: Mapping[TopicPartition, Claim]) -> None:
+        """Delete what can never be claimed: files of ranges that begin before the last claim's end.
+
+        What begins later may belong to a live writer. It stays until somebody claims that range.
+        """
+        prefixes = {_prefix(one): claim for one, claim in heads.items()}
+        for name in os.listdir(self._pending):  # noqa: PTH208
+            if (found := _PENDING.fullmatch(name)) is None:
+                continue
+            head, claim = prefixes.get(found[1]), Claim.named(found[2])
+            if head and claim and claim.start < head.end and claim.token != head.token:
+                (self._pending / name).unlink(missing_ok=True)
+
+    # --- batches ---------------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch) -> dict[TopicPartition, Claim]:
+        """Write the files. They are durable, and nobody sees them."""
+        claims = {
+            one: Claim(part.start, part.end, uuid.uuid4().hex, part.topic_id)
+            for one, part in batch.parts.items()
+        }
+        files = {one: self._pending / _pending_name(one, claim) for one, claim in claims.items()}
+        try:
+            for one, part in batch.parts.items():
+                self._write(files[one], part)
+            for file in files.values():  # after all are written: one sync serves many
+                with contextlib.suppress(FileNotFoundError):  # swept: another one has the range
+                    sync(file)
+        except BaseException:
+            self.discard(claims)
+            raise
+        sync(self._pending)
+        return claims
+
+    def _write(self, path: Path, part: Part) -> None:
+        table = part.table
+        options = {
+            "use_dictionary": [name for name in table.column_names if name not in _SLOW],
+            "write_statistics": [name for name in table.column_names if name not in _SLOW[2:]],
+            **self._parquet,
+        }
+        pq.write_table(table, str(path), **options)
+
+    def publish(
+        self, batch: Batch, prepared: Mapping[TopicPartition, Claim]
+    ) -> Collection[TopicPartition]:
+        """Claim the ranges, in the order of the parts, and move the files."""
+        self.discard({one: claim for one, claim in prepared.items() if one not in batch.parts})
+        for one, part in batch.parts.items():
+            head = self._heads.get(one)
+            check_topic(self, part, head and head.end, head and head.topic_id, part.topic_id)
+        claims = {one: prepared[one] for one in batch.parts}
+        ours = {one: claim for one, claim in claims.items() if self._take(one, claim)}
+        for one in ours:  # after all are made, as above, and before anybody sees a file
+            self._claims.sync(one)
+        self._show(ours)
+        self._heads |= ours  # only now: who claims behind a file must know that it is visible
+        refused = claims.keys() - ours.keys()
+        self.discard({one: prepared[one] for one in refused})
+        return refused
+
+    def _take(self, partition: TopicPartition, claim: Claim) -> bool:
+        """Whether the range is ours."""
+        if partition not in self._heads:
+            return False
+        if self._pending_file(partition, claim) is None:  # moved by an attempt before, or swept
+            return self._claims.is_head(partition, claim)
+        head = self._heads[partition]
+        if head is not None and head.end != claim.start:
+            return self._claims.is_head(partition, claim)
+        return self._claims.take(partition, head, claim)
+
+    def discard(self, prepared: Mapping[TopicPartition, Claim]) -> None:
+        """Delete the files."""
+        for one, claim in prepared.items():
+            (self._pending / _pending_name(one, claim)).unlink(missing_ok=True)
+
+
+def _prefix(partition: TopicPartition) -> str:
+    """What begins the names of a partition's pending files, however long its topic's name is."""
+    return hashlib.sha256(folder_name(partition).encode()).hexdigest()[:32]
+
+
+def _pending_name(partition: TopicPartition, claim: Claim) -> str:
+    return f"{_prefix(partition)}-{claim.name}"

@@ -1,0 +1,113 @@
+"""Batch queries: offsets are resolved once, when the query is planned."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.options.source import SourceOptions
+from asyncconsumer.spark.source.client import Client
+from asyncconsumer.spark.source.pushdown import Narrowed
+from asyncconsumer.spark.source.quickack import acknowledge_at_once
+from asyncconsumer.spark.source.resolve import resolve
+from asyncconsumer.spark.source.task_planning import tasks_of, that_tell_sizes
+from asyncconsumer.spark.source.task_reader import read
+from asyncconsumer.spark.source.worker_loop import home
+from asyncconsumer.spark.source.worker_process import settle
+from asyncconsumer.spark.values.factory import batches_of
+from asyncconsumer.types import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class Task(InputPartition):
+    """What one task reads, and of which topics: there may be others of these names by then."""
+
+    def __init__(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, UUID]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+        topics = {one.topic for one in ranges}
+        self.topic_ids = {name: each for name, each in topic_ids.items() if name in topics}
+
+
+def read_task(
+    task: InputPartition, options: SourceOptions, schema: "StructType"
+) -> Iterator["pa.RecordBatch"]:
+    """Runs on an executor. A task of no ranges is what Spark makes of a plan without any."""
+    if not isinstance(task, Task):
+        return
+    here = home()
+    client = here.client(options.kafka)
+    batches = batches_of(options, schema)
+    settle()
+    found = read(
+        client,
+        task.ranges,
+        batches,
+        fail_on_data_loss=options.fail_on_data_loss,
+        topic_ids=task.topic_ids,
+    )
+    yield from here.iterate(found)
+
+
+class Travelling:
+    """A reader as it comes to an executor: first of all the rest of its task is to come quickly."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        acknowledge_at_once()
+
+
+class KafkaReader(Travelling, DataSourceReader):
+    """Plans and reads a batch query."""
+
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+        self._options = options
+        self._schema = schema
+        self._narrowed = Narrowed()
+
+    def partitions(self) -> list[InputPartition]:
+        """Where everything begins and ends, as tasks."""
+        here = home()
+        client = here.client(self._options.kafka)
+        ranges = here.run(_planned(client, self._options, self._narrowed))
+        sizes = here.run(client.record_bytes(that_tell_sizes(ranges, self._options)))
+        ids = client.topic_ids({one.topic for one in ranges})
+        return [Task(each, ids) for each in tasks_of(ranges, self._options, sizes)]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Read one task's ranges."""
+        return read_task(partition, self._options, self._schema)
+
+
+class FilteringReader(KafkaReader):
+    """The same, where Spark hands filters down: where it does not, the method is an error."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Keep to what can be kept to; what is given back is applied by Spark."""
+        return list(self._narrowed.take(filters))
+
+
+async def _planned(client: Client, options: SourceOptions, narrowed: Narrowed) -> list[OffsetRange]:
+    partitions = await client.partitions(options.selection)
+    starts = await resolve(client, options.starting, partitions)
+    ends = await resolve(client, options.ending, partitions)
+    for one in sorted(starts):
+        if starts[one] > ends[one]:
+            raise ConfigError(
+                f"{one}: the starting offset {starts[one]} is behind the ending offset {ends[one]}"
+            )
+    ranges = narrowed.of(OffsetRange(*one, starts[one], ends[one]) for one in sorted(starts))
+    if narrowed.since_ms is None:
+        return ranges
+    places = [TopicPartition(one.topic, one.partition) for one in ranges]
+    since = await client.list_offsets(dict.fromkeys(places, narrowed.since_ms))
+    return [
+        one._replace(start=max(one.start, since[at]))
+        for one, at in zip(ranges, places, strict=True)
+        if 0 <= since[at] < one.end  # -1: nothing is as new
+    ]

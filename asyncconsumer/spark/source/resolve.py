@@ -1,0 +1,75 @@
+"""Limits such as "latest" or a moment, as the offsets that they are at present."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+from asyncconsumer.aio.concurrency import each
+from asyncconsumer.errors import ConfigError, UnknownTopicOrPartition
+from asyncconsumer.protocol.messages import LATEST
+from asyncconsumer.spark.options.selection import AtOffsets, AtTimes, Everywhere, Limit
+from asyncconsumer.spark.source.offsets import Offsets
+from asyncconsumer.types import TopicPartition
+
+
+class Log(Protocol):
+    """Whom to ask."""
+
+    async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Where each ends."""
+
+    async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> Offsets:
+        """The first offset at or after a time, or -1; or at EARLIEST or LATEST."""
+
+
+async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
+    """The offset of each partition that a limit stands for."""
+    match limit:
+        case Everywhere(place):
+            return await log.list_offsets(dict.fromkeys(partitions, place))
+        case AtOffsets(offsets, option):
+            _check_whole(option, offsets, partitions)
+            named = {one: place for one, place in offsets.items() if place < 0}
+            return {**offsets, **await log.list_offsets(named)}
+        case AtTimes(times, option, or_latest):
+            if isinstance(times, int):
+                times = dict.fromkeys(partitions, times)
+            _check_whole(option, times, partitions)
+            found = await log.list_offsets(times)
+            missing = sorted(one for one, offset in found.items() if offset < 0)
+            if missing and not or_latest:
+                raise ConfigError(
+                    f"{option}: no record of {missing[0]} is as new as {times[missing[0]]}. Take "
+                    "an earlier time, or set startingOffsetsByTimestampStrategy to latest"
+                )
+            return {**found, **await log.list_offsets(dict.fromkeys(missing, LATEST))}
+
+
+async def those_there(
+    ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
+    partitions: Collection[TopicPartition],
+) -> Offsets:
+    """What `ask` tells of partitions, without those that are gone: one fails it for all."""
+    try:
+        return await ask(partitions)
+    except UnknownTopicOrPartition:
+        found: Offsets = {}
+
+    async def ask_one(one: TopicPartition) -> None:
+        with contextlib.suppress(UnknownTopicOrPartition):
+            found.update(await ask([one]))
+
+    await each(partitions, ask_one)
+    return found
+
+
+def _check_whole(
+    option: str, given: Collection[TopicPartition], partitions: Collection[TopicPartition]
+) -> None:
+    if set(given) == set(partitions):
+        return
+    named, there = (", ".join(map(str, sorted(each))) for each in (given, partitions))
+    raise ConfigError(
+        f"{option} must name all partitions, and no others (-1 is latest, -2 is earliest). It "
+        f"names {named}; the topics have {there}"
+    )

@@ -1,0 +1,137 @@
+"""What a task does: ranges of offsets as Arrow batches."""
+
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from asyncconsumer.errors import (
+    ConsumerError,
+    DataLost,
+    OffsetNotThere,
+    TopicRecreated,
+    UnknownTopicOrPartition,
+)
+from asyncconsumer.spark.source.client import Client
+from asyncconsumer.spark.source.resolve import those_there
+from asyncconsumer.types import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from asyncconsumer.fetch.direct.partition_reader import PartitionReader
+    from asyncconsumer.records import decoding
+
+_log: Final = logging.getLogger(__name__)
+_MOST_AHEAD: Final = 8 * 2**20  # bytes that are asked for before their turn
+_GONE: Final = (OffsetNotThere, TopicRecreated, UnknownTopicOrPartition)
+
+
+class Batches(Protocol):
+    """Makes Arrow batches of records."""
+
+    def of(self, records: "decoding.Records") -> "pa.RecordBatch | None":
+        """The next rows; None when there are no more."""
+
+
+class _Ahead:
+    """Readers of ranges that come later: their first fetches are on their way already."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._readers: dict[OffsetRange, PartitionReader] = {}
+
+    async def ask(self, ranges: Iterable[OffsetRange]) -> None:
+        """Ask for the next ones, as many as there is room for."""
+        room = _MOST_AHEAD
+        for one in (wanted for wanted in ranges if wanted.start < wanted.end):
+            room -= self._client.fetch_bytes(one)
+            if room < 0 and self._readers:
+                return
+            if one not in self._readers:
+                reader = self._readers[one] = self._client.reader(one)
+                await reader.ask_ahead()
+
+    def take(self, wanted: OffsetRange) -> "PartitionReader":
+        """That of a range which is read now."""
+        return self._readers.pop(wanted, None) or self._client.reader(wanted)
+
+
+async def read(
+    client: Client,
+    ranges: Sequence[OffsetRange],
+    batches: Batches,
+    *,
+    fail_on_data_loss: bool,
+    topic_ids: Mapping[str, UUID] = MappingProxyType({}),
+) -> AsyncGenerator["pa.RecordBatch", None]:
+    """The rows of each range. Where some of it is gone: raise, or take what is left and say so.
+
+    `topic_ids` are those of the topics that the ranges were planned for, as far as they are known.
+    """
+    others = await client.recreated(topic_ids) if topic_ids else set()
+    for one in (wanted for wanted in ranges if wanted.topic in others):
+        error = TopicRecreated(one.topic, one.partition, one.start)
+        _tell(error, one, fail_on_data_loss=fail_on_data_loss)
+    ahead = _Ahead(client)
+    await ahead.ask(ranges)  # what comes is there when it is known where the logs end
+    waiting = deque(await _there(client, ranges, fail_on_data_loss=fail_on_data_loss))
+    while waiting:
+        left: OffsetRange | None = waiting.popleft()
+        while left is not None:
+            reader = ahead.take(left)
+            await ahead.ask(waiting)
+            try:
+                while (records := await reader.next()) is not None:
+                    while (batch := batches.of(records)) is not None:
+                        if batch.num_rows:
+                            yield batch
+                    records.close()
+                break
+            except _GONE as error:
+                _tell(error, left, fail_on_data_loss=fail_on_data_loss)
+                rest = left._replace(start=max(left.start, reader.position))
+                (left,) = await _what_is_left(client, [rest]) or (None,)
+
+
+async def _there(
+    client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
+) -> Sequence[OffsetRange]:
+    """Ranges that end where the log has an end: one that ends behind it would never end."""
+    ends = await those_there(client.latest, [_place(one) for one in ranges])
+    short = [one for one in ranges if ends.get(_place(one), -1) < one.end]
+    if not short:
+        return ranges
+    begins = await those_there(client.earliest, [_place(one) for one in short])
+    for one in short:
+        at = _place(one)
+        error: ConsumerError = UnknownTopicOrPartition(str(at))
+        if at in begins and at in ends:
+            error = OffsetNotThere(*at, one.end, begins[at], ends[at])
+        _tell(error, one, fail_on_data_loss=fail_on_data_loss)
+    return await _what_is_left(client, ranges)
+
+
+async def _what_is_left(client: Client, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    begins = await those_there(client.earliest, [_place(one) for one in ranges])
+    ends = await those_there(client.latest, list(begins))
+    found = [
+        one._replace(start=max(one.start, begins[at]), end=min(one.end, ends[at]))
+        for one in ranges
+        if (at := _place(one)) in ends
+    ]
+    return [one for one in found if one.start < one.end]
+
+
+def _place(wanted: OffsetRange) -> TopicPartition:
+    return TopicPartition(wanted.topic, wanted.partition)
+
+
+def _tell(error: ConsumerError, wanted: OffsetRange, *, fail_on_data_loss: bool) -> None:
+    details = f"offsets {wanted.start} to {wanted.end} of {_place(wanted)} cannot be read: {error}"
+    lost = DataLost("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)
+    if fail_on_data_loss:
+        raise lost from error
+    _log.warning("%s", lost)

@@ -1,0 +1,73 @@
+"""Which decoder the options ask for. Light: what decodes is imported when something is decoded."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from asyncconsumer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from asyncconsumer.spark.options.source import SourceOptions
+    from asyncconsumer.spark.source.task_reader import Batches
+    from asyncconsumer.spark.values.decoder import Decoder
+
+CORRUPT: Final = "_corrupt_record"
+"""The column that has the values that are not what they should be, as Spark's readers name it."""
+_MAY_BE_NULL: Final = ("key", "value", "headers", CORRUPT)
+
+
+def check_typed(declared: Sequence[tuple[str, str]], value_format: str) -> None:
+    """Raise unless the value has a type to be decoded to."""
+    kinds = dict(declared)
+    if not kinds.get("value", "").startswith("struct<"):
+        raise ConfigError(
+            f"valueFormat {value_format} needs a schema with the value's columns, e.g. "
+            '.schema("value struct<id: bigint, name: string>, offset bigint")'
+        )
+    if kinds.get(CORRUPT, "string") != "string":
+        raise ConfigError(f"column {CORRUPT} is string, not {kinds[CORRUPT]}")
+
+
+def check_nulls(schema: "StructType", value_format: str | None) -> None:
+    """Raise where NOT NULL is declared of what may be null: Spark would believe it, and fail."""
+    for field, nullable in zip(schema.fields, schema.toNullable().fields, strict=True):
+        is_json = field.name == "value" and value_format == "json"
+        is_strict = not field.nullable or (is_json and field.dataType != nullable.dataType)
+        if field.name in _MAY_BE_NULL and is_strict:
+            raise ConfigError(
+                f"column {field.name} may have nulls: leave NOT NULL out of its schema, with "
+                "schema.toNullable() if it was made elsewhere"
+            )
+
+
+def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
+    """For the values, if the options name a format."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    kind = to_arrow_type(schema["value"].dataType, timezone="UTC")
+    if options.value_format == "json":
+        from asyncconsumer.spark.values.json import JsonDecoder
+
+        return JsonDecoder(kind)
+    if options.protobuf is not None:
+        from asyncconsumer.spark.values.protobuf import ProtobufDecoder
+
+        return ProtobufDecoder(kind, options.protobuf)
+    from asyncconsumer.spark.values.avro import AvroDecoder
+
+    return AvroDecoder(kind, options.value_schema)
+
+
+def batches_of(options: "SourceOptions", schema: "StructType") -> "Batches":
+    """What makes Arrow batches of records, as the options and the schema want them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from asyncconsumer.spark.values.columns import Columns
+
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    if options.value_format is None:
+        return Columns(arrow)
+    from asyncconsumer.spark.values.decoder import TypedColumns
+
+    return TypedColumns(arrow, decoder_of(options, schema), options.value_format, options.mode)

@@ -1,0 +1,32 @@
+"""A fake Kafka cluster for virtual time, cheap enough for thousands of schedules.
+
+```python
+@simulated(seeds=range(1000))
+async def test_nothing_is_lost_when_leaders_move() -> None:
+    async with FakeCluster(Random(1)) as cluster:
+        cluster.add_topic("orders", 2)
+        cluster.append("orders", 0, 10)
+        async with Brokers(cluster.config(), randomness=Random(2), opener=cluster.open) as brokers:
+            cluster.kill(cluster.leader(TopicPartition("orders", 0)))
+```
+
+The production code runs on it unchanged, `Connection` included: only the socket is played. What it
+answers is compared with a real broker's by a test. Another group of APIs is another module with
+a Handler for each, given as `handlers={**HANDLERS, 11: JOIN_GROUP}`.
+"""
+
+from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Request, State
+from asyncconsumer.testing.fake_kafka.fake import HANDLERS, FakeCluster
+from asyncconsumer.testing.fake_kafka.log import Told
+from asyncconsumer.testing.fake_kafka.tables import handler
+
+__all__ = [
+    "HANDLERS",
+    "FakeBroker",
+    "FakeCluster",
+    "Handler",
+    "Request",
+    "State",
+    "Told",
+    "handler",
+]

@@ -1,0 +1,223 @@
+"""Fetch: reading logs, waiting for records, sessions."""
+
+import asyncio
+from typing import Final
+
+from asyncconsumer.protocol.messages import FETCH as API
+from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Request
+from asyncconsumer.testing.fake_kafka.codes import (
+    FENCED_LEADER_EPOCH,
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INCONSISTENT_TOPIC_ID,
+    INVALID_FETCH_SESSION_EPOCH,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from asyncconsumer.testing.fake_kafka.fetch_codec import Wanted, decode, encode
+from asyncconsumer.testing.fake_kafka.sessions import FIRST_WITH_IDS, Ask, Context, Key, Part
+from asyncconsumer.testing.fake_kafka.state import Partition, Place
+
+_FROM_FOLLOWERS: Final = 11  # the version from which on a replica that follows may be read
+_TELLS_LEADERS: Final = 16  # KIP-951
+_OF_THE_WHOLE: Final = (
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_FETCH_SESSION_EPOCH,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+def answer_fetch(request: Request) -> None:
+    """Answer at once, or when there is enough, or when the time is up."""
+    wanted = decode(request.asked.data, request.start, request.asked.version)
+    broker = request.broker
+    context = broker.sessions.context(
+        wanted.version, wanted.session, wanted.asks, wanted.forgotten, broker.view.names
+    )
+    if request.code in _OF_THE_WHOLE:
+        context = Context(request.code, {})
+    Fetch(request, wanted, context).begin()
+
+
+FETCH: Final = Handler(API.versions, API.flexible_since, answer_fetch)
+
+
+class Fetch:
+    """One fetch at one broker."""
+
+    def __init__(self, request: Request, wanted: Wanted, context: Context) -> None:
+        self._request = request
+        self._broker = request.broker
+        self._wanted = wanted
+        self._context = context
+        self._refused: dict[Key, Part] = {}
+        self._interesting: dict[Key, tuple[str, Ask]] = {}
+        self._watched: list[Partition] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Read, and answer if that is what the broker would do now."""
+        self._sort()
+        parts = self._read()
+        if self._wanted.max_wait <= 0 or not parts or self._enough(parts):
+            self._finish(parts)
+            return
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._wanted.max_wait, self._time_is_up)
+        for name, number in {(name, key[1]) for key, (name, _) in self._interesting.items()}:
+            partition = self._broker.view.find(name, number)
+            assert partition is not None
+            partition.watchers[self._look_again] = None
+            self._watched.append(partition)
+        self._request.wire.on_end(self._forget)
+
+    def _sort(self) -> None:
+        """What can be read, and what is refused before anything is read."""
+        for key, (name, ask) in self._context.wanted.items():
+            if self._request.code:
+                self._refused[key] = Part(self._request.code, aborted=[])
+            elif name is None:
+                self._refused[key] = Part(UNKNOWN_TOPIC_ID, aborted=[])
+            elif self._broker.view.find(name, key[1]) is None:
+                self._refused[key] = Part(UNKNOWN_TOPIC_OR_PARTITION, aborted=[])
+            else:
+                self._interesting[key] = name, ask
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def _enough(self, parts: dict[Key, Part]) -> bool:
+        size = 0
+        for part in parts.values():
+            if part.error or part.diverging or part.replica >= 0:
+                return True
+            size += len(part.data)
+        return size >= self._wanted.min_bytes
+
+    def _look_again(self) -> None:
+        self._broker.when_running(self._perhaps_finish)
+
+    def _perhaps_finish(self) -> None:
+        if self._timer is not None and self._enough(parts := self._read()):
+            self._forget()
+            self._finish(parts)
+
+    def _time_is_up(self) -> None:
+        self._broker.when_running(self._finish_late)
+
+    def _finish_late(self) -> None:
+        if self._timer is not None:
+            self._forget()
+            self._finish(self._read())
+
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self._watched:
+            partition.watchers.pop(self._look_again, None)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _read(self) -> dict[Key, Part]:
+        parts: dict[Key, Part] = {}
+        room, at_least_one = self._wanted.max_bytes, True
+        for key, (name, ask) in self._interesting.items():
+            part = parts[key] = self._read_one(key, name, ask, room, at_least_one=at_least_one)
+            if part.data:
+                at_least_one = False
+                room = max(0, room - len(part.data))
+        return parts
+
+    def _read_one(self, key: Key, name: str, ask: Ask, room: int, *, at_least_one: bool) -> Part:
+        node, view = self._broker.node_id, self._broker.view
+        partition = view.find(name, key[1])
+        if partition is None:
+            return Part(UNKNOWN_TOPIC_OR_PARTITION)
+        if isinstance(key[0], bytes) and view.topics[name].topic_id.bytes != key[0]:
+            return Part(INCONSISTENT_TOPIC_ID)
+        if code := self._no_access(partition, ask.epoch):
+            return Part(code, leader=(partition.leader, partition.epoch))
+        log = partition.log
+        replica = near_replica(self._broker, partition, self._wanted.rack)
+        if replica >= 0 and partition.leader == node and log.has(ask.offset):
+            return Part(NONE, log.high, log.high, log.start, replica=replica)
+        if ask.last_epoch >= 0:
+            epoch, end = log.end_of_epoch(ask.last_epoch)
+            if epoch < 0 or ask.offset < log.start:
+                return Part(OFFSET_OUT_OF_RANGE)
+            if epoch < ask.last_epoch or end < ask.offset:
+                return Part(NONE, log.high, log.high, log.start, diverging=(epoch, end))
+        if not log.has(ask.offset):
+            return Part(OFFSET_OUT_OF_RANGE)
+        data = log.read(ask.offset, min(ask.max_bytes, room), at_least_one=at_least_one)
+        aborted = None
+        if self._wanted.committed:
+            aborted = log.aborted_between(ask.offset, log.high) if data else []
+        return Part(NONE, log.high, log.high, log.start, aborted, data=data)
+
+    def _no_access(self, partition: Partition, epoch: int) -> int:
+        """The code that says why this broker does not serve a partition, or 0."""
+        node = self._broker.node_id
+        if node not in partition.replicas:
+            return NOT_LEADER_OR_FOLLOWER
+        only_leader = self._wanted.version < _FROM_FOLLOWERS
+        return epoch_trouble(partition, epoch) or (
+            NOT_LEADER_OR_FOLLOWER if only_leader and partition.leader != node else NONE
+        )
+
+    # --- answering -------------------------------------------------------------------------------
+
+    def _finish(self, parts: dict[Key, Part]) -> None:
+        broker, version = self._broker, self._wanted.version
+        if broker.throttled:
+            self._throttle(broker.throttled.pop(0))
+            return
+        every = {**parts, **self._refused}
+        error, session, told = broker.sessions.finish(
+            self._context, every, by_id=version >= FIRST_WITH_IDS
+        )
+        places: list[Place] = []
+        if any(part.leader for part in told.values()):
+            told, places = self._tell_leaders(told)
+        self._request.answer(encode(version, 0, (error, session), told, places))
+
+    def _throttle(self, seconds: float) -> None:
+        """An answer without records, and nothing more on this connection for a while."""
+        context = self._context._replace(wants_session=False)
+        error, session, _ = self._broker.sessions.finish(context, {}, by_id=False)
+        body = encode(self._wanted.version, int(seconds * 1000), (error, session), {}, [])
+        self._request.answer(body, pause=seconds)
+
+    def _tell_leaders(self, parts: dict[Key, Part]) -> tuple[dict[Key, Part], list[Place]]:
+        """The partitions with or, before KIP-951, without who leads them; and where those are."""
+        if self._wanted.version < _TELLS_LEADERS:
+            return {key: part._replace(leader=None) for key, part in parts.items()}, []
+        known, places = self._broker.view.places, {}
+        for key, part in parts.items():
+            if part.leader is None:
+                continue
+            if part.error not in (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH):
+                parts[key] = part._replace(leader=None)
+            elif part.leader[0] in known:
+                places[part.leader[0]] = known[part.leader[0]]
+        return parts, list(places.values())
+
+
+def epoch_trouble(partition: Partition, epoch: int) -> int:
+    """The code for a client whose epoch is another than the broker's, or 0."""
+    if epoch in (-1, partition.epoch):
+        return NONE
+    return FENCED_LEADER_EPOCH if epoch < partition.epoch else UNKNOWN_LEADER_EPOCH
+
+
+def near_replica(broker: FakeBroker, partition: Partition, rack: str) -> int:
+    """The replica in sync that a client in a rack had better read from; -1 for the leader."""
+    if not (rack and broker.rules.rack_aware):
+        return -1
+    places = broker.view.places
+    near = [node for node in partition.isr if node in places and places[node].rack == rack]
+    return -1 if not near or partition.leader in near else near[0]

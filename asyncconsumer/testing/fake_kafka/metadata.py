@@ -1,0 +1,78 @@
+"""Metadata: brokers, topics, leaders, as one broker knows them."""
+
+import re
+from typing import Any, Final
+
+from asyncconsumer.protocol.messages import METADATA as API
+from asyncconsumer.testing.fake_kafka.broker import Handler, Request
+from asyncconsumer.testing.fake_kafka.codes import (
+    INVALID_TOPIC_EXCEPTION,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from asyncconsumer.testing.fake_kafka.state import Partition, View
+from asyncconsumer.testing.fake_kafka.tables import handler
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NOT_ASKED_FOR: Final = -(2**31)  # of authorized operations
+
+
+def _values(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
+    view = request.broker.view
+    if wanted["topics"] is None:
+        names = list(view.topics)
+    else:
+        names = [_name(view, row) for row in wanted["topics"]]
+    return {
+        "throttle_time_ms": 0,
+        "brokers": [
+            {"node_id": node, "host": address.host, "port": address.port, "rack": rack}
+            for node, address, rack in view.places.values()
+        ],
+        "cluster_id": "fake",
+        "controller_id": min(view.places, default=-1),
+        "topics": [_topic(view, name, request.code) for name in names],
+        "cluster_authorized_operations": _NOT_ASKED_FOR,
+        "error_code": NONE,
+    }
+
+
+def _name(view: View, row: dict[str, Any]) -> str:
+    """The name asked about, or of the id asked about; an id that is unknown has none."""
+    return row["name"] if row["name"] is not None else view.names.get(row["topic_id"].bytes, "")
+
+
+def _topic(view: View, name: str, code: int) -> dict[str, Any]:
+    topic = view.topics.get(name)
+    if not name:
+        code = code or UNKNOWN_TOPIC_ID
+    if topic is None and not code:
+        code = UNKNOWN_TOPIC_OR_PARTITION if _LEGAL.fullmatch(name) else INVALID_TOPIC_EXCEPTION
+    there = topic is not None and not code
+    return {
+        "error_code": code,
+        "name": name or None,
+        "topic_id": topic.topic_id if topic is not None and there else None,
+        "is_internal": False,
+        "partitions": [_partition(view, one) for one in topic.partitions]
+        if topic is not None and there
+        else [],
+        "authorized_operations": _NOT_ASKED_FOR,
+    }
+
+
+def _partition(view: View, partition: Partition) -> dict[str, Any]:
+    return {
+        "error_code": LEADER_NOT_AVAILABLE if partition.leader < 0 else NONE,
+        "partition": partition.number,
+        "leader": partition.leader,
+        "leader_epoch": partition.epoch,
+        "replicas": partition.replicas,
+        "isr": partition.isr,
+        "offline_replicas": [node for node in partition.replicas if node not in view.places],
+    }
+
+
+METADATA: Final[Handler] = handler(API, _values)

@@ -1,0 +1,95 @@
+"""ListOffsets and OffsetForLeaderEpoch, which only a partition's leader answers."""
+
+from typing import Any, Final
+
+from asyncconsumer.protocol.messages import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    OFFSET_FOR_LEADER_EPOCH,
+)
+from asyncconsumer.protocol.messages import LIST_OFFSETS as LIST_OFFSETS_API
+from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Request
+from asyncconsumer.testing.fake_kafka.codes import (
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from asyncconsumer.testing.fake_kafka.fetching import epoch_trouble
+from asyncconsumer.testing.fake_kafka.state import Partition
+from asyncconsumer.testing.fake_kafka.tables import handler
+
+
+def _refusal(broker: FakeBroker, found: Partition | None, epoch: int) -> int:
+    """The code that says why this broker does not answer for a partition, or 0."""
+    if found is None:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    if broker.node_id not in found.replicas:
+        return NOT_LEADER_OR_FOLLOWER
+    not_leader = NOT_LEADER_OR_FOLLOWER if found.leader != broker.node_id else NONE
+    return epoch_trouble(found, epoch) or not_leader
+
+
+def _listed(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
+    topics = [
+        {
+            "name": topic["name"],
+            "partitions": [_offset(request, topic["name"], row) for row in topic["partitions"]],
+        }
+        for topic in wanted["topics"]
+    ]
+    return {"throttle_time_ms": 0, "topics": topics}
+
+
+def _offset(request: Request, name: str, row: dict[str, Any]) -> dict[str, Any]:
+    found = request.broker.view.find(name, row["partition"])
+    code = request.code or _refusal(request.broker, found, row.get("current_leader_epoch", -1))
+    offset = timestamp = epoch = -1
+    if found is not None and not code:
+        offset, timestamp, epoch = _look_up(found, row["timestamp"])
+    return {
+        "partition": row["partition"],
+        "error_code": code,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": epoch,
+    }
+
+
+def _look_up(partition: Partition, moment: int) -> tuple[int, int, int]:
+    """Offset, timestamp and epoch."""
+    log = partition.log
+    if moment == LATEST:
+        return log.high, -1, partition.epoch
+    if moment == EARLIEST:
+        return log.start, -1, log.epoch_at(log.start)
+    return log.newest() if moment == MAX_TIMESTAMP else log.at_time(moment)
+
+
+def _ended(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
+    topics = [
+        {
+            "topic": topic["topic"],
+            "partitions": [_end(request, topic["topic"], row) for row in topic["partitions"]],
+        }
+        for topic in wanted["topics"]
+    ]
+    return {"throttle_time_ms": 0, "topics": topics}
+
+
+def _end(request: Request, name: str, row: dict[str, Any]) -> dict[str, Any]:
+    found = request.broker.view.find(name, row["partition"])
+    code = request.code or _refusal(request.broker, found, row["current_leader_epoch"])
+    epoch = end = -1
+    if found is not None and not code:
+        epoch, end = found.log.end_of_epoch(row["leader_epoch"])
+    return {
+        "error_code": code,
+        "partition": row["partition"],
+        "leader_epoch": epoch,
+        "end_offset": end,
+    }
+
+
+LIST_OFFSETS: Final[Handler] = handler(LIST_OFFSETS_API, _listed)
+EPOCH_ENDS: Final[Handler] = handler(OFFSET_FOR_LEADER_EPOCH, _ended)

@@ -1,0 +1,187 @@
+"""Run asyncio code in virtual time, in the order of a seed, and fail on what it leaves behind.
+
+```python
+@simulated(seeds=range(100))
+async def test_a_fenced_member_rejoins() -> None: ...  # a hundred schedules, hours in no time
+
+
+assert run(main, seed=17, limit=3600) == 3  # like asyncio.run
+```
+"""
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, ParamSpec, TypeVar
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.testing.virtual_time.failures import (
+    Deadlock,
+    LeftoverTasks,
+    Livelock,
+    SimulationError,
+    UnhandledError,
+    VirtualTimeout,
+    describe,
+)
+from asyncconsumer.testing.virtual_time.simloop import SimLoop
+
+__all__ = [
+    "SEED_VARIABLE",
+    "Deadlock",
+    "LeftoverTasks",
+    "Livelock",
+    "SimLoop",
+    "SimulationError",
+    "UnhandledError",
+    "VirtualTimeout",
+    "run",
+    "simulated",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SEED_VARIABLE: Final = "ASYNCCONSUMER_SEED"
+# Virtual seconds that cancelled tasks get for their last words.
+_GRACE: Final = 24 * 3600.0
+
+
+def run(
+    main: Callable[[], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T],
+    *,
+    seed: int | None = 0,
+    limit: float | None = None,
+    lag: float = 0.0,
+) -> T:
+    """Like `asyncio.run`, on a `SimLoop`; what asyncio only logs is a failure here.
+
+    A task still running when `main` returns raises LeftoverTasks. An exception that nobody asked
+    for raises UnhandledError. If `main` itself fails, both become notes on its exception.
+    `limit`, in virtual seconds, raises VirtualTimeout. For `seed` and `lag` see SimLoop.
+    """
+    _refuse_to_nest(main)
+    loop = SimLoop(seed, limit=limit, lag=lag)
+    unhandled: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _loop, context: unhandled.append(context))
+    try:
+        try:
+            result = loop.run_until_complete(main() if callable(main) else main)
+        except (Deadlock, Livelock, VirtualTimeout) as error:
+            _annotate(error, _wind_down(loop, unhandled))  # these name the tasks themselves
+            raise
+        except BaseException as error:
+            _annotate(error, [*_leftovers(loop), *_wind_down(loop, unhandled)])
+            raise
+        if troubles := [*_leftovers(loop), *_wind_down(loop, unhandled)]:
+            _annotate(troubles[0], troubles[1:])
+            raise troubles[0]
+        return result
+    finally:
+        loop.close()
+
+
+def _refuse_to_nest(main: object) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if inspect.iscoroutine(main):
+        main.close()  # or Python warns that it was never awaited
+    raise SimulationError("run() inside a running event loop: call it from plain code")
+
+
+def _annotate(error: BaseException, troubles: list[AssertionError]) -> None:
+    for trouble in troubles:
+        error.add_note(f"{type(trouble).__name__}: {trouble}")
+
+
+def _started_by_the_code(task: "asyncio.Task[Any]") -> bool:
+    # an abandoned async generator is closed by a task of asyncio's own, which is no coroutine
+    return inspect.iscoroutine(task.get_coro())
+
+
+def _leftovers(loop: SimLoop) -> list[AssertionError]:
+    tasks = list(filter(_started_by_the_code, loop.pending_tasks()))
+    return [LeftoverTasks(f"still running at the end:\n{describe(tasks)}")] if tasks else []
+
+
+def _wind_down(loop: SimLoop, unhandled: list[dict[str, Any]]) -> list[AssertionError]:
+    """Cancel what still runs, close generators, and say what was amiss."""
+    troubles: list[AssertionError] = []
+    pending = loop.pending_tasks()
+    for task in filter(_started_by_the_code, pending):
+        task.cancel()
+    loop.limit = loop.time() + _GRACE
+    try:
+        if pending:
+            loop.run_until_complete(asyncio.wait(pending))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    except (Deadlock, Livelock, VirtualTimeout) as error:
+        troubles.append(type(error)(f"even after every task was cancelled: {error}"))
+    troubles += [_as_error(context) for context in unhandled]
+    troubles += [_as_error(_unseen(task)) for task in loop.unseen_failures()]
+    return troubles
+
+
+def _unseen(task: "asyncio.Task[Any]") -> dict[str, Any]:
+    return {"message": "nobody asked how it ended", "exception": task.exception(), "task": task}
+
+
+def _as_error(context: dict[str, Any]) -> UnhandledError:
+    """What the loop would have logged, as an exception."""
+    task = context.get("task") or context.get("future")
+    who = f"{task.get_name()!r}: " if isinstance(task, asyncio.Task) else ""
+    cause = context.get("exception")
+    what = context.get("message", "something went wrong")  # whoever calls the handler may omit it
+    error = UnhandledError(f"{who}{what}" + (f": {cause!r}" if cause else ""))
+    error.__cause__ = cause
+    return error
+
+
+def simulated(
+    seeds: Iterable[int | None] = range(100), *, limit: float | None = None, lag: float = 0.0
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """Make an `async def` test a plain one that runs once for each seed.
+
+    A failure carries a note with its seed; ASYNCCONSUMER_SEED=17 in the environment runs that one
+    alone. Fixtures are passed through, made once for all seeds: what a seed may change is best made
+    inside the test.
+    """
+    chosen = list(seeds)
+    if not chosen:
+        raise ConfigError("simulated(seeds=...) without a seed is a test that never runs")
+
+    def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+        if not inspect.iscoroutinefunction(test):
+            raise ConfigError(f"@simulated needs an `async def` test, and {test!r} is none")
+
+        @functools.wraps(test)
+        def run_each_seed(*args: P.args, **kwargs: P.kwargs) -> None:
+            for seed in _seed_asked_for() or chosen:
+                try:
+                    run(functools.partial(test, *args, **kwargs), seed=seed, limit=limit, lag=lag)
+                except BaseException as error:
+                    error.add_note(_how_to_replay(seed, test))
+                    raise
+
+        return run_each_seed
+
+    return decorate
+
+
+def _seed_asked_for() -> list[int]:
+    asked = os.environ.get(SEED_VARIABLE, "")
+    try:
+        return [int(asked)] if asked else []
+    except ValueError:
+        raise ConfigError(f"{SEED_VARIABLE}={asked}: a seed is a whole number") from None
+
+
+def _how_to_replay(seed: int | None, test: Callable[..., object]) -> str:
+    if seed is None:
+        return "This was the plain order of asyncio, without a seed."
+    where = os.environ.get("PYTEST_CURRENT_TEST", test.__qualname__).removesuffix(" (call)")
+    return f"This was seed {seed}. To replay it: {SEED_VARIABLE}={seed} pytest '{where}'"

@@ -1,0 +1,368 @@
+"""An asyncio event loop with virtual time, whose order of callbacks is drawn from a seed.
+
+Time stands still while callbacks run and jumps to the next timer when none is ready. There is no
+outside world: no socket, no thread, no signal. So nothing but the seed decides what happens
+next, and "nothing ready and no timer set" is a proof that nothing will ever happen: a deadlock.
+`order.py` says which orders a seed may choose.
+
+**What a seed cannot replay**: an order that the code takes from a set of strings or of objects
+hashed by address (tasks here are not: their hash is their number), from wall clock time, from
+another random source, or from the moment when the garbage collector runs a finalizer.
+"""
+
+import asyncio
+import collections
+import itertools
+import math
+import random
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.testing.virtual_time.failures import (
+    Deadlock,
+    Livelock,
+    SimulationError,
+    VirtualTimeout,
+    describe,
+    whereabouts,
+)
+from asyncconsumer.testing.virtual_time.handles import Call, Timer
+from asyncconsumer.testing.virtual_time.order import Timers, arrange
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Awaited = Generator[Any, None, T] | Coroutine[Any, Any, T]
+
+
+class _Task(asyncio.Task[T]):
+    """A task that is the same in every replay.
+
+    A TaskGroup cancels its children in the order of a set, and so by their hashes. By default
+    these are addresses, which no seed governs.
+    """
+
+    def __init__(
+        self, number: int, coro: Awaited[T], loop: "SimLoop", name: str, context: Context | None
+    ) -> None:
+        self._number = number  # first: asyncio hashes the task while it initialises it
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Roll:
+    """The tasks that are not over, or whose failure nobody has seen.
+
+    It holds them, where asyncio does not: a task that the garbage collector takes away while it
+    waits goes at a moment that no seed governs.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._numbers = itertools.count(1)
+        self._tidy_at = 64
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+    def add(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.append(task)
+        if len(self._tasks) >= self._tidy_at:
+            self._tasks = [task for task in self._tasks if not task.done() or self._unseen(task)]
+            self._tidy_at = 2 * len(self._tasks) + 64
+
+    def pending(self) -> list["asyncio.Task[Any]"]:
+        return [task for task in self._tasks if not task.done()]
+
+    def unseen(self) -> list["asyncio.Task[Any]"]:
+        return [task for task in self._tasks if self._unseen(task)]
+
+    def clear(self) -> None:
+        self._tasks.clear()
+
+    @staticmethod
+    def _unseen(task: "asyncio.Task[Any]") -> bool:
+        # what asyncio goes by when it logs "exception was never retrieved"
+        return bool(getattr(task, "_log_traceback", False))
+
+
+class _Patience:
+    """How many callbacks may still run before time moves, and who runs when none is left."""
+
+    _SAMPLE: Final = 1000
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.left = limit
+        self._ran: collections.Counter[str] = collections.Counter()
+        self._ran_at = 0.0
+
+    def spend(self, ready: list[asyncio.Handle], now: float) -> None:
+        """Count what is to run. Once past the limit, note it too, and give up on a fair sample."""
+        if self.left >= len(ready):
+            self.left -= len(ready)
+            return
+        if self._ran_at != now:
+            self._ran_at = now
+            self._ran.clear()
+        self._ran.update(_who(handle) for handle in ready)
+        if self._ran.total() >= self._SAMPLE:
+            self.left = self.limit
+            most = "\n".join(f"  {times} x {who}" for who, times in self._ran.most_common(5))
+            raise Livelock(
+                f"over {self.limit} callbacks ran while time stood at {now}. "
+                f"Among the last {self._ran.total()}:\n{most}"
+            )
+
+
+class _InOrder(weakref.WeakKeyDictionary[Any, None]):
+    """The part of a WeakSet that asyncio needs for its generators, in order of insertion."""
+
+    def add(self, item: object) -> None:
+        self[item] = None
+
+    def discard(self, item: object) -> None:
+        self.pop(item, None)
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Virtual time, seeded order, no outside world; see the top of this module.
+
+    `seed` None means the plain order of asyncio. `limit` is the virtual time that the clock
+    may not pass (it may be moved while the loop lives), `lag` how late a busy loop may be,
+    `patience` how many callbacks may run before time moves.
+    """
+
+    virtual_time: Final = True  # consumers read it: they then start no thread
+
+    # set by BaseEventLoop, and not in its type stubs
+    _closed: bool = True  # until it is made
+    _debug: bool
+    _stopping: bool
+    _thread_id: int | None
+    _check_closed: Callable[[], None]
+    _check_thread: Callable[[], None]
+    _check_callback: Callable[[object, str], None]
+
+    def __init__(
+        self,
+        seed: int | None = 0,
+        *,
+        limit: float | None = None,
+        lag: float = 0.0,
+        patience: int = 1_000_000,
+    ) -> None:
+        if lag and (lag < 0 or seed is None):
+            raise ConfigError(
+                f"lag={lag} with seed={seed}: lag is drawn from a seed, and never < 0"
+            )
+        super().__init__()
+        self.limit = math.inf if limit is None else limit
+        self._lag = lag
+        self._landed = 0.0  # where the last jump ended: lag counts from here
+        self._draw = None if seed is None else random.Random(seed).random  # noqa: S311 - for replay
+        self._patience = _Patience(patience)
+        self._timers = Timers()
+        self._roll = _Roll()
+        self._asyncgens = _InOrder()
+        self._ready: list[asyncio.Handle] = []  # the next round
+        self._ends: list[int] = []  # where in it one callback's share ends and another's begins
+        self._todo: list[asyncio.Handle] = []  # this round, last one first
+
+    def time(self) -> float:
+        """The virtual time, in seconds since the loop was made."""
+        return self._timers.now
+
+    def pending_tasks(self) -> list["asyncio.Task[Any]"]:
+        """The tasks that are not over, in the order of their creation."""
+        return self._roll.pending()
+
+    def unseen_failures(self) -> list["asyncio.Task[Any]"]:
+        """The tasks that failed and whose exception nobody has asked for, in that order."""
+        return self._roll.unseen()
+
+    def create_task(
+        self,
+        coro: Awaited[T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> "asyncio.Task[T]":
+        """Start a task; its default name counts from 1 in each loop, to be the same in a replay."""
+        task: asyncio.Task[T]
+        if self.get_task_factory() is not None:
+            task = super().create_task(coro, name=name, context=context)
+        else:
+            self._check_closed()
+            number = self._roll.next_number()
+            own_name = f"Task-{number}" if name is None else str(name)
+            task = _Task(number, coro, self, own_name, context)
+        self._roll.add(task)
+        return task
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call back at a virtual time; a time that has passed means the next round."""
+        timer: asyncio.TimerHandle
+        if self._debug or self._closed:
+            self._check(callback, "call_at")
+            timer = asyncio.TimerHandle(when, callback, args, self, context)
+        else:
+            timer = Timer(when, callback, args, self, context)
+        if when <= self._timers.now:
+            self._ready.append(timer)
+        else:
+            self._timers.add(when, timer)
+        return timer
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Call back in the next round."""
+        handle: asyncio.Handle
+        if self._debug or self._closed:
+            self._check(callback, "call_soon")
+            handle = asyncio.Handle(callback, args, self, context)
+        else:
+            handle = Call(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def _check(self, callback: object, method: str) -> None:
+        """What asyncio checks always, and what it checks in debug mode."""
+        self._check_closed()
+        self._check_thread()
+        self._check_callback(callback, method)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Told by a timer; ours are tidied up by their number alone."""
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Like `call_soon`, from the loop's own thread; no other may call."""
+        if self._thread_id not in {None, threading.get_ident()}:
+            raise SimulationError(
+                "call_soon_threadsafe from another thread: when a thread gets its turn, no seed "
+                "governs. Keep threads out of a simulation"
+            )
+        return self.call_soon(callback, *args, context=context)
+
+    def close(self) -> None:
+        """Close the loop and forget everything it held."""
+        super().close()
+        self._todo.clear()
+        self._timers.clear()
+        self._roll.clear()
+
+    def _run_once(self) -> None:
+        """Run round after round until `stop`."""
+        ready, ends, todo, patience = self._ready, self._ends, self._todo, self._patience
+        while True:
+            if ready:
+                if self._lag:
+                    self._be_late()
+            elif not todo:
+                if self._stopping:
+                    return
+                self._jump()
+            if len(ready) == 1 and patience.left > 0 and not todo:
+                patience.left -= 1  # far the most frequent round, and the hot path
+                handle = ready.pop()
+                ends.clear()
+                if not handle._cancelled:  # noqa: SLF001 - a loop's own business
+                    handle._run()  # noqa: SLF001
+            else:
+                self._run_round()
+            if self._stopping:
+                return
+
+    def _run_round(self) -> None:
+        """Run everything that is ready; first the rest of a round that was interrupted, if any."""
+        ready, ends, todo = self._ready, self._ends, self._todo
+        if not todo:
+            self._patience.spend(ready, self.time())
+            todo.extend(arrange(ready, ends, self._draw))
+            ready.clear()
+            ends.clear()
+        while todo:
+            if ready and (not ends or ends[-1] != len(ready)):
+                ends.append(len(ready))
+            handle = todo.pop()
+            if not handle._cancelled:  # noqa: SLF001 - as above
+                handle._run()  # noqa: SLF001
+
+    def _jump(self) -> None:
+        """Go to the next timer."""
+        when = self._timers.advance(self._ready, self._ends, self.limit)
+        if not self._ready:
+            self._give_up(when)
+        self._landed = when
+        self._patience.left = self._patience.limit
+
+    def _give_up(self, when: float) -> NoReturn:
+        tasks = describe(self.pending_tasks())
+        if when == math.inf:
+            raise Deadlock(
+                f"at {self.time()} virtual seconds everything waits and no timer is set:\n{tasks}"
+            )
+        raise VirtualTimeout(f"not over after {self.limit} virtual seconds:\n{tasks}")
+
+    def _be_late(self) -> None:
+        """Perhaps let the next timer come due while earlier work is still to be done."""
+        reach = min(self._landed + self._lag, self.limit)
+        if self._timers.within(reach) and self._draw is not None and self._draw() < 0.5:
+            self._timers.advance(self._ready, self._ends, reach)
+
+
+def _who(handle: asyncio.Handle) -> str:
+    """What a handle runs, in words."""
+    callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    task = getattr(callback, "__self__", None)
+    if isinstance(task, asyncio.Task):
+        return f"{task.get_name()!r}, which {whereabouts(task)}"
+    return f"{callback!r}"
+
+
+_ABSENT: Final = {
+    "threads": "run_in_executor set_default_executor",
+    "sockets": "create_connection create_server create_datagram_endpoint create_unix_connection "
+    "create_unix_server connect_accepted_socket start_tls sendfile getaddrinfo getnameinfo "
+    "sock_accept sock_connect sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into "
+    "sock_sendall sock_sendfile sock_sendto add_reader remove_reader add_writer remove_writer",
+    "pipes and subprocesses": "connect_read_pipe connect_write_pipe subprocess_exec "
+    "subprocess_shell",
+    "signals": "add_signal_handler remove_signal_handler",
+}
+
+
+def _refusal(method: str, what: str) -> Callable[..., NoReturn]:
+    def refuse(_: SimLoop, *_args: object, **_options: object) -> NoReturn:
+        raise SimulationError(
+            f"loop.{method}(): a simulation has no {what}. Hand the code a fake in its place, "
+            "or run it on a real loop"
+        )
+
+    refuse.__name__ = method
+    return refuse
+
+
+for _what, _methods in _ABSENT.items():
+    for _method in _methods.split():
+        setattr(SimLoop, _method, _refusal(_method, _what))

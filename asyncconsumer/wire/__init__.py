@@ -1,1 +1,0 @@
-"""Bytes and what they mean, without any I/O."""

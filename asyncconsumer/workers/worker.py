@@ -1,0 +1,141 @@
+"""A worker process: runs an app, tells its supervisor how it stands, and ends when asked.
+
+It is asked by its supervisor, by the end of it, or by a signal; again and again is asked once. A
+service manager may signal all processes at once, and to each of them that must not mean "hurry".
+"""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.errors import ConfigError, ConsumerError, brief
+from asyncconsumer.handlers.app import ConsumerApp
+from asyncconsumer.handlers.signals import signals
+from asyncconsumer.workers.control_pipe import Line, tell_at_once
+from asyncconsumer.workers.loading import load
+from asyncconsumer.workers.process import GRACE_OF_APP
+from asyncconsumer.workers.system_signals import ignore_hangup
+
+_log: Final = logging.getLogger(__name__)
+_SECONDS_BETWEEN_REPORTS: Final = 1.0
+DRAINED, FAILED, UNUSABLE = range(3)  # exit codes
+
+
+class Worker:
+    """An app, and the line to who supervises it."""
+
+    def __init__(self, app: ConsumerApp, line: Line, grace_ms: int | None) -> None:
+        self._app = app
+        self._line = line
+        self._grace_ms = app.shutdown_grace_ms if grace_ms is None else grace_ms
+        self._asked = asyncio.Event()
+        self._opening: asyncio.Task[object] | None = None  # to be given up when asked to end
+        self._opened = asyncio.Event()
+        self._scope = Scope("worker")
+
+    async def run(self) -> int:
+        """Until asked to end; the exit code. Who asks while it is being opened cancels it."""
+        self._opening = asyncio.current_task()
+        with signals(self._stop):
+            async with self._scope as scope:
+                scope.start(self._obey(), "obey")
+                async with self._app as app:
+                    self._opened.set()
+                    scope.start(self._report(), "report")
+                    await app.consumer.wait_joined()
+                    self._opening = None
+                    static = app.consumer.config.member.group_instance_id is not None
+                    self._line.tell(member=app.consumer.member_id)
+                    self._line.tell(up=True, static=static, grace=self._grace_ms / 1000)
+                    await self._asked.wait()
+                    drained = await app.drain(self._grace_ms)
+        if not drained:
+            self._line.tell(cut_short=str(drained))
+        return DRAINED if drained else FAILED
+
+    def _stop(self) -> None:
+        self._asked.set()
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+
+    async def _obey(self) -> None:
+        async for told in self._line.heard():
+            if "departed" in told:
+                self._scope.start(self._remove(str(told["departed"])), "remove a member")
+                continue
+            self._stop()
+            if "hurry" in told:
+                with suppress(ConsumerError):  # it is over already
+                    await self._app.drain(0)
+        self._stop()
+
+    async def _remove(self, member_id: str) -> None:
+        """Another worker has died: its partitions are not to wait for the end of its session."""
+        await self._opened.wait()
+        try:
+            await self._app.remove_member(member_id)
+        except ConsumerError as error:
+            _log.warning("member %s died, and stays in the group for now: %s", member_id, error)
+
+    async def _report(self) -> None:
+        while True:
+            if (member_id := self._app.consumer.member_id) is not None:
+                self._line.tell(member=member_id)
+            self._line.tell(standing=self._app.look()[""].as_dict())
+            await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
+
+
+async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> int:
+    line = await Line.on(end)
+    try:
+        return await Worker(app, line, grace_ms).run()
+    except ConfigError as error:
+        line.tell(unusable=str(error))
+        return UNUSABLE
+    except Exception as error:  # noqa: BLE001 - it is told, and this is the end
+        if not isinstance(error, ConsumerError):  # those say it all in their words
+            _log.exception("the worker ends")
+        line.tell(failed=brief(error))
+        return FAILED
+    finally:
+        await line.close()
+
+
+def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if wanted == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
+
+
+def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) -> int:
+    """The exit code; why it is not 0 was told to the supervisor."""
+    ignore_hangup()  # to reload is the supervisor's business
+    end = socket.socket(fileno=int(descriptor))
+    try:
+        app = load(target)
+        app.is_worker(int(number))
+    except ConfigError as error:
+        tell_at_once(end, unusable=str(error))
+        return UNUSABLE
+    words = f"%(asctime)s worker {number} %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.INFO, format=words)  # unless the module has done so
+    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+        try:
+            grace = None if grace_ms == GRACE_OF_APP else int(grace_ms)
+            return runner.run(_work(app, end, grace))
+        except asyncio.CancelledError:
+            return DRAINED  # there was nothing to drain yet
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

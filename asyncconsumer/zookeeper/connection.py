@@ -1,0 +1,199 @@
+"""One connection to one server: calls out, answers in, in order, with signs of life between."""
+
+import asyncio
+import struct
+from collections import deque
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final, Protocol, TypeVar
+
+from asyncconsumer.errors import (
+    AuthFailed,
+    ConnectionLoss,
+    ConsumerError,
+    ServerUnusable,
+    SessionExpired,
+    SessionMoved,
+    ZooKeeperError,
+)
+from asyncconsumer.types import Address
+from asyncconsumer.zookeeper import requests
+from asyncconsumer.zookeeper.ping import Due, Pulse
+from asyncconsumer.zookeeper.requests import Call, Event
+from asyncconsumer.zookeeper.transport import Body, Line
+
+T = TypeVar("T")
+
+_PING: Final = -2
+_AUTH: Final = -4
+
+
+class Listener(Protocol):
+    """Who is told, at once, what a connection does of its own accord."""
+
+    def happened(self, event: Event) -> None:
+        """A watch was triggered."""
+
+    def ended(self, connection: "Connection") -> None:
+        """It takes no more calls; whatever was pending has failed."""
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A call on its way. Its answer is dropped when nobody waits for it any more."""
+
+    xid: int
+    call: Call[Any]
+    answer: asyncio.Future[Any]
+    sent: float
+
+
+class Connection:
+    """A pipelined connection, from its handshake on; it ends once and for all.
+
+    Whatever ends it fails every pending call before anything else runs. A call that is cancelled
+    leaves it as it is.
+    """
+
+    def __init__(
+        self, address: Address, line: Line, listener: Listener, opened: float, last_zxid: int
+    ) -> None:
+        self.address = address
+        self.since = _now()
+        self.pulse = Pulse(line.welcome.timeout_ms / 1000, opened, self.since)
+        self.last_zxid = last_zxid
+        self.ending: ConsumerError | None = None
+        self._line = line
+        self._listener = listener
+        self._pending: deque[_Pending] = deque()
+        self._aside: list[_Pending] = []  # pings and auth, which have xids of their own
+        self._xid = 0
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(self.pulse.next_due(), self._tend)
+        line.listen(self)
+
+    def __repr__(self) -> str:
+        state = "open" if self.ending is None else f"ended ({self.ending})"
+        return f"<Connection to {self.address}, {state}, {len(self._pending)} calls on their way>"
+
+    def send(self, call: Call[T]) -> asyncio.Future[T]:
+        """Send a call now, without waiting for its answer."""
+        if self.ending is not None:
+            raise ConnectionLoss(call.path, str(self.ending), maybe_applied=False)
+        self._xid = self._xid % (2**31 - 1) + 1
+        pending = self._send(self._xid, call)
+        self._pending.append(pending)
+        return pending.answer
+
+    def authenticate(self, user_and_password: str) -> asyncio.Future[None]:
+        """Say who we are, in the digest scheme."""
+        pending = self._send(_AUTH, requests.digest_auth(user_and_password))
+        self._aside.append(pending)
+        return pending.answer
+
+    def close(self, reason: ConsumerError) -> None:
+        """End it now. Calls on their way fail."""
+        self._end(reason)
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket of an ended connection is closed."""
+        await self._line.wait_closed()
+
+    def _send(self, xid: int, call: Call[Any]) -> _Pending:
+        loop = asyncio.get_running_loop()
+        self._line.send(xid, call)
+        sent = self.pulse.spoke(loop.time())
+        return _Pending(xid, call, loop.create_future(), sent)
+
+    # --- what the line tells ---------------------------------------------------------------------
+
+    def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
+        """An answer came."""
+        pending = self._take(xid)
+        if pending is None:
+            self.lost(f"it answers request {xid}, which was not next")
+            return
+        self.pulse.answered(pending.sent, _now())
+        self.last_zxid = max(self.last_zxid, zxid)
+        if error:
+            self._refused(pending, ZooKeeperError.of(error, pending.call.path))
+            return
+        try:
+            result = self._line.read(pending.call, body)
+        except (ValueError, struct.error) as nonsense:  # UnicodeDecodeError is a ValueError
+            reason = f"its answer to {pending.call.name} makes no sense: {nonsense}"
+            _fail(pending, reason)
+            self.lost(reason)
+        except ZooKeeperError as refusal:
+            self._refused(pending, refusal)
+        else:
+            if not pending.answer.done():
+                pending.answer.set_result(result)
+
+    def notified(self, event: Event) -> None:
+        """A watch was triggered."""
+        self.pulse.listened(_now())
+        self._listener.happened(event)
+
+    def lost(self, reason: str) -> None:
+        """The line broke."""
+        self._end(ServerUnusable(self.address, reason))
+
+    def _take(self, xid: int) -> _Pending | None:
+        """The call that an answer is for: calls are answered in order, the others as they come."""
+        if xid > 0:
+            return (
+                self._pending.popleft() if self._pending and self._pending[0].xid == xid else None
+            )
+        aside = next((one for one in self._aside if one.xid == xid), None)
+        if aside is not None:
+            self._aside.remove(aside)
+        return aside
+
+    def _refused(self, pending: _Pending, error: ZooKeeperError) -> None:
+        if not pending.answer.done():
+            pending.answer.set_exception(error)
+            pending.answer.exception()  # asked for: a pipeline may drop the rest after its first
+        if isinstance(error, SessionExpired | SessionMoved | AuthFailed):
+            self._end(ServerUnusable(self.address, str(error)))  # the next handshake tells
+
+    # --- endings ---------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        """Ping, or give up, or wait until one of them is due."""
+        now = _now()
+        oldest = self._pending[0].sent if self._pending else inf
+        due = self.pulse.due(oldest, now)
+        if due is Due.SILENCE:
+            self.lost(f"nothing heard for {now - self.pulse.heard:.1f} s")
+        elif due is Due.UNANSWERED:
+            self.lost(f"no answer to {self._pending[0].call.name} in {now - oldest:.1f} s")
+        else:
+            if due is Due.PING:
+                self._aside.append(self._send(_PING, requests.ping()))
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self.pulse.next_due(oldest), self._tend)
+
+    def _end(self, reason: ConsumerError) -> None:
+        """Fail what is pending, drop the line, tell. The first reason is the one that is kept."""
+        if self.ending is not None:
+            return
+        self.ending = reason
+        self._timer.cancel()
+        pending = (*self._aside, *self._pending)
+        self._aside.clear()
+        self._pending.clear()
+        for one in pending:
+            _fail(one, str(reason))
+        self._line.drop()
+        self._listener.ended(self)
+
+
+def _fail(pending: _Pending, reason: str) -> None:
+    if not pending.answer.done():
+        pending.answer.set_exception(ConnectionLoss(pending.call.path, reason))
+        pending.answer.exception()  # asked for: nobody waits for a ping
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,86 @@
+"""Finding a server that will have us."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from random import Random
+from typing import Final, NamedTuple
+
+from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.config import ZooKeeperConfig
+from asyncconsumer.errors import ConsumerError, ServerUnusable
+from asyncconsumer.types import Address
+from asyncconsumer.zookeeper.transport import Hello, Line, Opener
+
+_LEAST_TO_OPEN: Final = 0.5  # seconds
+_STABLE_AFTER: Final = 1.0  # seconds that a connection lasts when all is well again
+
+
+class Found(NamedTuple):
+    """A line that is open, and when its opening began."""
+
+    address: Address
+    line: Line
+    began: float
+
+
+class Ensemble:
+    """The servers, tried in random order, again and again, until one answers.
+
+    A server that does not answer a hello in time, or hangs up on it, says nothing about our
+    session: it may be down, without a quorum, or behind what we have seen. The next one is tried.
+    """
+
+    def __init__(self, config: ZooKeeperConfig, randomness: Random, opener: Opener) -> None:
+        self.troubles: dict[Address, str] = {}  # why it did not work, the last time that it did not
+        self._config = config
+        self._randomness = randomness
+        self._opener = opener
+        self._waits = self._fresh_waits()
+        self._log = QuietLog(logging.getLogger(__name__))
+
+    def allowed(self, timeout_ms: int) -> float:
+        """Seconds for an opening: all servers can be tried in a third of the session's timeout."""
+        return max(_LEAST_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
+
+    async def find(self, hello: Hello) -> Found:
+        """The first line that opens."""
+        while True:
+            for address in self._shuffled():
+                began = asyncio.get_running_loop().time()
+                allowed = self.allowed(hello.timeout_ms)
+                try:
+                    async with asyncio.timeout(allowed):
+                        return Found(
+                            address, await self._opener(address, self._config, hello), began
+                        )
+                except TimeoutError:
+                    self.blame(address, f"no answer to our hello within {allowed:g} s")
+                except ServerUnusable as error:
+                    self.blame(address, error.reason)
+            await self.pause()
+
+    async def lost(self, address: Address, ending: ConsumerError, lasted: float) -> None:
+        """A connection ended: go on at once if it had lasted, else after a wait that grows."""
+        self.blame(address, ending.reason if isinstance(ending, ServerUnusable) else str(ending))
+        if lasted >= _STABLE_AFTER:
+            self._waits = self._fresh_waits()
+        else:
+            await self.pause()
+
+    def blame(self, address: Address, reason: str) -> None:
+        """Note, and log, what is wrong with a server."""
+        self.troubles[address] = reason
+        self._log.warning("ZooKeeper %s: %s", address, reason)
+
+    async def pause(self) -> None:
+        """The wait between two rounds."""
+        await asyncio.sleep(next(self._waits))
+
+    def _shuffled(self) -> list[Address]:
+        addresses = self._config.addresses
+        return self._randomness.sample(addresses, len(addresses))
+
+    def _fresh_waits(self) -> Iterator[float]:
+        return backoff(0.05, 1.0, self._randomness)

@@ -1,0 +1,199 @@
+"""The cluster as brokers describe it in ZooKeeper.
+
+Anybody with access may have written there. A node that makes no sense is left out and reported;
+it stops nobody. Unknown keys and versions are taken as they come.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from asyncconsumer.errors import BadZnode, NoNode
+from asyncconsumer.types import Address
+from asyncconsumer.zookeeper import paths
+from asyncconsumer.zookeeper.session import ZooKeeperSession
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MOST_OF_A_BROKER: Final = 64 * 2**10
+_MOST_OF_A_TOPIC: Final = 2**20
+_ENDPOINT: Final = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/@\s]*)):([0-9]{1,5})")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens, and how it is spoken to there."""
+
+    listener: str
+    security_protocol: str
+    address: Address
+
+
+class Broker(NamedTuple):
+    """A live broker."""
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+
+    def address(self, security_protocol: str = "PLAINTEXT") -> Address | None:
+        """Where it speaks a protocol; None if it does not."""
+        for endpoint in self.endpoints:
+            if endpoint.security_protocol == security_protocol:
+                return endpoint.address
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[K, V]):
+    """What was there, and what of it had to be left out."""
+
+    found: dict[K, V]
+    bad: tuple[BadZnode, ...] = ()
+
+
+async def read_brokers(session: ZooKeeperSession) -> Reading[int, Broker]:
+    """The live brokers, by id."""
+    try:
+        names = await session.children(paths.BROKER_IDS)
+    except NoNode:
+        return Reading({})
+    return await _read(session, paths.BROKER_IDS, names, parse_broker)
+
+
+async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> list[Address]:
+    """Where live brokers speak a protocol."""
+    brokers = (await read_brokers(session)).found.values()
+    addresses = (one.address(security_protocol) for one in brokers)
+    return [address for address in addresses if address is not None]
+
+
+async def read_topics(
+    session: ZooKeeperSession, names: Iterable[str] | None = None
+) -> Reading[str, tuple[int, ...]]:
+    """The partitions of topics, by default of all; one that is not there is left out."""
+    if names is None:
+        try:
+            names = await session.children(paths.TOPICS)
+        except NoNode:
+            return Reading({})
+    return await _read(session, paths.TOPICS, list(names), parse_topic)
+
+
+async def _read(
+    session: ZooKeeperSession,
+    parent: str,
+    names: Sequence[str],
+    parse: Callable[[str, bytes | None], tuple[K, V]],
+) -> Reading[K, V]:
+    found: dict[K, V] = {}
+    bad: list[BadZnode] = []
+    sound = []
+    for name in sorted(names):
+        if paths.is_legal(name):
+            sound.append(f"{parent}/{name}")
+        else:
+            bad.append(BadZnode(f"{parent}/{name[:100]!r}", "no such name is Kafka's"))
+    for path, node in zip(sound, await session.get_many(sound), strict=True):
+        if node is None:
+            continue  # it went meanwhile
+        try:
+            key, value = parse(path, node.data)
+            found[key] = value
+        except BadZnode as error:
+            bad.append(error)
+    return Reading(found, tuple(bad))
+
+
+def parse_broker(path: str, data: bytes | None) -> tuple[int, Broker]:
+    """A broker's registration, of any version."""
+    name = path.rpartition("/")[2]
+    if not _is_number(name):
+        raise BadZnode(path, "a broker's id is a number")
+    fields = parse_object(path, data, _MOST_OF_A_BROKER)
+    endpoints, trouble = _endpoints(fields)
+    if not endpoints:
+        raise BadZnode(path, trouble)
+    return int(name), Broker(int(name), endpoints)
+
+
+def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
+    """A topic's partitions, in order."""
+    partitions = parse_object(path, data, _MOST_OF_A_TOPIC).get("partitions")
+    if not isinstance(partitions, dict):
+        raise BadZnode(path, "it has no object of partitions")
+    for number in partitions:
+        if not _is_number(number):
+            raise BadZnode(path, f"{number[:40]!r} is no partition")
+    return path.rpartition("/")[2], tuple(sorted(map(int, partitions)))
+
+
+def parse_object(path: str, data: bytes | None, most: int) -> dict[str, Any]:
+    """The JSON object in a node, or BadZnode."""
+    text = text_of(path, data, most)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadZnode(path, f"it is no JSON: {text.encode()[:40]!r}") from None
+    if not isinstance(value, dict):
+        raise BadZnode(path, f"it is no JSON object, but a {type(value).__name__}")
+    return value
+
+
+def text_of(path: str, data: bytes | None, most: int) -> str:
+    """The text in a node, or BadZnode."""
+    if not data:
+        raise BadZnode(path, "it is empty")
+    if len(data) > most:
+        raise BadZnode(path, f"it has {len(data)} bytes, which is more than {most}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadZnode(path, "it is not UTF-8") from None
+
+
+def _endpoints(fields: dict[str, Any]) -> tuple[tuple[Endpoint, ...], str]:
+    """Where a broker listens, and what is wrong with the places that are not among them."""
+    protocols = fields.get("listener_security_protocol_map")
+    listed = fields.get("endpoints")
+    texts = listed if isinstance(listed, list) else ()
+    read = [_endpoint(text, protocols if isinstance(protocols, dict) else {}) for text in texts]
+    found = tuple(endpoint for endpoint in read if endpoint is not None)
+    if found:
+        return found, ""
+    host, port = fields.get("host"), fields.get("port")  # all that the first versions have
+    if _is_host(host) and _is_port(port):
+        return (Endpoint("PLAINTEXT", "PLAINTEXT", Address(str(host), int(str(port)))),), ""
+    if texts:
+        return (), f"{str(texts[0])[:80]!r} is no endpoint"
+    return (), f"host {str(host)[:80]!r} and port {str(port)[:20]!r} lead nowhere"
+
+
+def _endpoint(text: object, protocols: dict[str, Any]) -> Endpoint | None:
+    match = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    listener, host, port = match[1], match[2] or match[3], int(match[4])
+    protocol = protocols.get(listener, listener)  # the first versions name them alike
+    if not (_is_host(host) and _is_port(port) and isinstance(protocol, str)):
+        return None
+    return Endpoint(listener, protocol, Address(host, port))
+
+
+def _is_host(host: object) -> bool:
+    return (
+        isinstance(host, str)
+        and 0 < len(host) <= 255
+        and host.isprintable()
+        and not any(c in "/@[] " for c in host)
+    )
+
+
+def _is_port(port: object) -> bool:
+    return isinstance(port, int) and not isinstance(port, bool) and 0 < port < 2**16
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and int(text) < 2**31

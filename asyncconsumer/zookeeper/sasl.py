@@ -1,0 +1,71 @@
+"""A SASL login with DIGEST-MD5 (RFC 2831), the mechanism that ZooKeeper offers besides Kerberos."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from asyncconsumer.errors import AuthFailed
+from asyncconsumer.zookeeper import requests
+from asyncconsumer.zookeeper.requests import Call
+
+_FIELD: Final = re.compile(r'([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^",]*))(?:,\s*|$)')
+_URI: Final = "zookeeper/zk-sasl-md5"  # what ZooKeeper's own clients name it
+
+
+async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_password: str) -> None:
+    """Prove that we know the password, and have the server prove that it does, too."""
+    user, _, password = user_and_password.partition(":")
+    challenge = _fields(await send(requests.sasl(b"")))
+    if "nonce" not in challenge:
+        raise AuthFailed("/", "the server's challenge is no DIGEST-MD5")
+    proof = Proof(user, password, challenge, secrets.token_hex(16))
+    answer = _fields(await send(requests.sasl(proof.response())))
+    if not secrets.compare_digest(answer.get("rspauth", ""), proof.digest("")):
+        raise AuthFailed("/", "the server does not know the password of SASL user " + repr(user))
+
+
+class Proof:
+    """What DIGEST-MD5 makes of a password and a challenge."""
+
+    def __init__(self, user: str, password: str, challenge: dict[str, str], cnonce: str) -> None:
+        self._user = user
+        self._realm = challenge.get("realm", "")
+        self._nonce = challenge["nonce"]
+        self._cnonce = cnonce
+        secret = _md5(f"{user}:{self._realm}:{password}".encode()).digest()
+        self._key = _md5(secret + f":{self._nonce}:{cnonce}".encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<Proof for {self._user}>"
+
+    def digest(self, who: str) -> str:
+        """Ours (`AUTHENTICATE`), or what the server must answer (nothing)."""
+        about = _md5(f"{who}:{_URI}".encode()).hexdigest()
+        text = f"{self._key}:{self._nonce}:00000001:{self._cnonce}:auth:{about}"
+        return _md5(text.encode()).hexdigest()
+
+    def response(self) -> bytes:
+        """What we send."""
+        return (
+            f"charset=utf-8,username={_quoted(self._user)},realm={_quoted(self._realm)},"
+            f"nonce={_quoted(self._nonce)},nc=00000001,cnonce={_quoted(self._cnonce)},"
+            f'digest-uri="{_URI}",response={self.digest("AUTHENTICATE")},qop=auth'
+        ).encode()
+
+
+def _fields(token: bytes) -> dict[str, str]:
+    text = token.decode()
+    return {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain
+        for name, quoted, plain in _FIELD.findall(text)
+    }
+
+
+def _quoted(text: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _md5(data: bytes) -> "hashlib._Hash":
+    return hashlib.md5(data, usedforsecurity=False)  # what the mechanism asks for

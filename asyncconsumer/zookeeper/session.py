@@ -1,0 +1,164 @@
+"""A ZooKeeper session, and all that can be asked in it."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from asyncconsumer.errors import BadArguments, NoNode
+from asyncconsumer.zookeeper import requests
+from asyncconsumer.zookeeper.requests import ANY_VERSION, Acl, Node, Operation, Stat
+from asyncconsumer.zookeeper.session_keeper import Lifeline
+from asyncconsumer.zookeeper.watch import Kind, Watch
+
+_NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, '.', '..', controls
+
+
+class ZooKeeperSession(Lifeline):
+    """One session after the other, for as long as its ``async with`` block lasts.
+
+    `epoch` counts them. What was claimed in one epoch is gone with it, so a write may name the
+    epoch that it belongs to, and fails with SessionExpired in any later one. A call waits for a
+    connection if there is none, and is then sent once. A read is repeated when its connection
+    breaks; a write never is, for it may have been done: that is ConnectionLoss.
+    """
+
+    # --- reads: repeated when a connection breaks ------------------------------------------------
+
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        """A node's data and stat."""
+        return await self.read(requests.get(self._full(path), watch=watch))
+
+    async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
+        """A node's stat, or None if there is no such node."""
+        try:
+            return await self.read(requests.exists(self._full(path), watch=watch))
+        except NoNode:
+            return None
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """The names of a node's children, in no order."""
+        return await self.read(requests.children(self._full(path), watch=watch))
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """Many nodes, all asked for at once; None for each that is not there."""
+        return await self.read_many([requests.get(self._full(path)) for path in paths])
+
+    async def children_of_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """The children of many nodes, all asked for at once; None for each that is not there."""
+        return await self.read_many([requests.children(self._full(path)) for path in paths])
+
+    async def sync(self, path: str = "/") -> None:
+        """Have our server catch up with the leader: reads after it see what was written before."""
+        await self.read(requests.sync(self._full(path)))
+
+    # --- writes: sent once -----------------------------------------------------------------------
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None = None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        acl: Acl | None = None,
+        epoch: int | None = None,
+    ) -> str:
+        """Create a node; returns its path, which differs if it is sequential."""
+        call = requests.create(
+            self._full(path),
+            data,
+            acl=self._acl if acl is None else acl,
+            ephemeral=ephemeral,
+            sequential=sequential,
+        )
+        return (await self.call(call, epoch)).removeprefix(self.config.chroot)
+
+    async def set(
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        version: int = ANY_VERSION,
+        epoch: int | None = None,
+    ) -> Stat:
+        """Replace a node's data."""
+        return await self.call(requests.set_data(self._full(path), data, version), epoch)
+
+    async def delete(
+        self, path: str, *, version: int = ANY_VERSION, epoch: int | None = None
+    ) -> None:
+        """Delete a node."""
+        await self.call(requests.delete(self._full(path), version), epoch)
+
+    async def write_many(
+        self, operations: Sequence[Operation], *, epoch: int | None = None
+    ) -> list[Any]:
+        """Each on its own, all sent at once. In place of each result may be its ZooKeeperError."""
+        parts = [requests.operation(one, self._full(one.path), self._acl) for one in operations]
+        return await self.call_many(parts, epoch)
+
+    async def multi(
+        self, operations: Sequence[Operation], *, epoch: int | None = None
+    ) -> list[Any]:
+        """All of them or none. Each result is what the operation alone would have given."""
+        parts = [requests.operation(one, self._full(one.path), self._acl) for one in operations]
+        return await self.call(requests.transaction(parts), epoch)
+
+    # --- watches ---------------------------------------------------------------------------------
+
+    def watch_data(self, path: str, bell: asyncio.Event | None = None) -> Watch[Node | None]:
+        """Watch a node's data; it reads as None while there is no such node."""
+
+        async def read(path: str) -> Node | None:
+            while True:
+                with suppress(NoNode):
+                    return await self.get(path, watch=True)
+                if await self.exists(path, watch=True) is None:
+                    return None
+
+        return Watch(self.watches, path, Kind.DATA, read, bell)
+
+    def watch_children(
+        self, path: str, bell: asyncio.Event | None = None
+    ) -> Watch[list[str] | None]:
+        """Watch the names of a node's children; None while there is no such node."""
+
+        async def read(path: str) -> list[str] | None:
+            while True:
+                with suppress(NoNode):
+                    return await self.children(path, watch=True)
+                if await self.exists(path, watch=True) is None:
+                    return None
+
+        return Watch(self.watches, path, Kind.CHILDREN, read, bell)
+
+    def watch_exists(self, path: str, bell: asyncio.Event | None = None) -> Watch[Stat | None]:
+        """Watch whether a node is there."""
+
+        async def read(path: str) -> Stat | None:
+            return await self.exists(path, watch=True)
+
+        return Watch(self.watches, path, Kind.EXISTS, read, bell)
+
+    # --- paths -----------------------------------------------------------------------------------
+
+    @property
+    def _acl(self) -> Acl:
+        return requests.CREATOR_ALL if self.config.zookeeper_set_acl else requests.WORLD
+
+    def _full(self, path: str) -> str:
+        """The path as the server knows it. The server takes '..' for a name like any other."""
+        if path == "/":
+            return self.config.chroot or "/"
+        if not path.startswith("/") or _NO_PART.search(path) or not _encodes(path):
+            raise BadArguments(path, f"{path!r} is no path")
+        return self.config.chroot + path
+
+
+def _encodes(path: str) -> bool:
+    try:
+        return path.isascii() or bool(path.encode())
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,372 @@
+"""What keeps a session alive across connections, and says when it is over."""
+
+import asyncio
+import copy
+import logging
+from collections.abc import Awaitable, Sequence
+from math import inf
+from random import Random
+from types import TracebackType
+from typing import Final, NoReturn, Self, TypeVar
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.config import ZooKeeperConfig
+from asyncconsumer.errors import (
+    AuthFailed,
+    ClosedError,
+    ConnectionLoss,
+    ConsumerError,
+    NoNode,
+    NoZooKeeper,
+    ServerUnusable,
+    SessionExpired,
+    SessionMoved,
+    ZooKeeperError,
+)
+from asyncconsumer.zookeeper import requests, sasl
+from asyncconsumer.zookeeper.connection import Connection
+from asyncconsumer.zookeeper.ensemble import Ensemble, Found
+from asyncconsumer.zookeeper.requests import Call, Event
+from asyncconsumer.zookeeper.transport import Hello, Opener, Welcome, open_line
+from asyncconsumer.zookeeper.watch import Watches
+
+T = TypeVar("T")
+
+_NO_SESSION: Final = Welcome(0, bytes(16), 0)
+_GRACE: Final = 2.0  # seconds that a farewell may take
+_IN_FLIGHT: Final = 1000  # reads at once; a server takes no more from all its clients by default
+
+_BROKEN: Final = (ConnectionLoss, SessionExpired, SessionMoved)  # a read may be sent again
+
+_log = logging.getLogger(__name__)
+
+
+class _Timed:
+    """Counts time as a server does, with the time in which the machine was suspended."""
+
+    def __init__(self, suspensions: Suspensions) -> None:
+        self._suspensions = suspensions
+
+
+class Lifeline(_Timed):
+    """One session after the other, for as long as its ``async with`` block lasts.
+
+    One task finds servers and waits for connections to end; it never waits for anything that only
+    it can bring about. Only a server's word, the session id 0, ends a session.
+    """
+
+    def __init__(
+        self,
+        config: ZooKeeperConfig,
+        *,
+        randomness: Random,
+        opener: Opener = open_line,
+        suspensions: Suspensions | None = None,
+    ) -> None:
+        super().__init__(suspensions or Suspensions())
+        self.config: Final = config
+        self.connected: Final = asyncio.Event()
+        self.epoch = 0
+        self.requests = 0  # sent so far, without pings
+        self.former_ids: frozenset[int] = frozenset()  # of our sessions that are over
+        self._ensemble = Ensemble(config, randomness, opener)
+        self._identity = _NO_SESSION
+        self._connection: Connection | None = None  # the last one, perhaps ended
+        self.watches: Final = Watches()
+        self._changed = asyncio.Event()  # replaced whenever it is set
+        self._refusal: ConsumerError | None = None  # why we are not let in, while that is so
+        self._scope = Scope("ZooKeeper session")
+
+    def __repr__(self) -> str:
+        state = "connected" if self.connected.is_set() else "not connected"
+        return f"<{type(self).__name__} 0x{self.session_id:x}, epoch {self.epoch}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        self._scope.start(self._stay_connected(), "ZooKeeper session")
+        try:
+            await self._wait_for_first_connection()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        try:
+            await self._scope.__aexit__(kind, error, where)
+        finally:
+            self._announce()  # to those who wait: it is closed
+            await self._say_farewell()
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> int:
+        """The server's name for the session; 0 while there is none."""
+        return self._identity.session_id
+
+    @property
+    def password(self) -> bytes:
+        """What it takes, with the id, to go on with the session."""
+        return self._identity.password
+
+    @property
+    def timeout(self) -> float:
+        """Seconds without a sign of life after which the server ends it, as it told us."""
+        return self._identity.timeout_ms / 1000
+
+    @property
+    def last_answer(self) -> float:
+        """When the server certainly knew of us, by the loop's clock.
+
+        It is the moment when the last request that has its answer was sent.
+        """
+        if self._connection is None or self._identity is _NO_SESSION:
+            return -inf
+        return self._connection.pulse.last_answer
+
+    @property
+    def certain_until(self) -> float:
+        """Until when the session is certainly ours, if we hear no more: a third of it to spare."""
+        skipped = self._suspensions.since(self.last_answer)
+        return self.last_answer + self.timeout * 2 / 3 - skipped
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the server has been silent for so long that the session may not survive."""
+        return _now() > self.certain_until
+
+    @property
+    def lost_by_own_clock(self) -> bool:
+        """Whether the server may have ended the session by now, though it did not say so yet."""
+        skipped = self._suspensions.since(self.last_answer)
+        return _now() + skipped - self.last_answer > self.timeout
+
+    def holds(self, epoch: int) -> bool:
+        """Whether what was claimed in an epoch is certainly still ours."""
+        return not self.is_over(epoch) and not self.lost_by_own_clock
+
+    def is_over(self, epoch: int) -> bool:
+        """Whether the session of an epoch is known to have ended."""
+        return epoch != self.epoch or self._identity is _NO_SESSION
+
+    async def wait_expired(self, epoch: int) -> None:
+        """Return once the session of an epoch is over."""
+        while not self.is_over(epoch):
+            self._scope.check_open()
+            await self._changed.wait()
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    async def call(self, call: Call[T], epoch: int | None = None) -> T:
+        """Send a call once, when there is a connection; in the session of `epoch`, if given."""
+        connection = await self._usable(call.path, epoch)
+        self.requests += 1
+        return await connection.send(call)
+
+    async def read(self, call: Call[T]) -> T:
+        """Send a call, and send it again if its connection breaks."""
+        give_up = inf
+        while True:
+            try:
+                return await self.call(call)
+            except _BROKEN:
+                give_up = min(give_up, _now() + self.config.connection_timeout_ms / 1000)
+                if _now() >= give_up:
+                    raise
+
+    async def read_many(self, wanted: Sequence[Call[T]]) -> list[T | None]:
+        """Send many calls at once; None for each whose node is not there."""
+        results: list[T | None] = []
+        give_up = inf
+        while len(results) < len(wanted):
+            batch = wanted[len(results) : len(results) + _IN_FLIGHT]
+            connection = await self._usable(batch[0].path, None)
+            self.requests += len(batch)
+            try:
+                answers = [connection.send(call) for call in batch]
+                for answer in answers:  # one by one: those that came are kept when the rest fails
+                    results.append(await _unless_missing(answer))  # noqa: PERF401
+            except _BROKEN:
+                give_up = min(give_up, _now() + self.config.connection_timeout_ms / 1000)
+                if _now() >= give_up:
+                    raise
+        return results
+
+    async def call_many(
+        self, wanted: Sequence[Call[T]], epoch: int | None = None
+    ) -> list[T | ZooKeeperError]:
+        """Send many calls at once, each of them once; in place of each result may be its error."""
+        results: list[T | ZooKeeperError] = []
+        while len(results) < len(wanted):
+            batch = wanted[len(results) : len(results) + _IN_FLIGHT]
+            try:
+                connection = await self._usable(batch[0].path, epoch)
+            except ZooKeeperError as error:
+                return results + [error] * (len(wanted) - len(results))
+            self.requests += len(batch)
+            for answer in [connection.send(call) for call in batch]:
+                results.append(await _or_error(answer))  # noqa: PERF401
+        return results
+
+    async def _usable(self, path: str, epoch: int | None) -> Connection:
+        """The connection, as soon as there is one. Between here and its use nothing is awaited."""
+        if (connection := self._checked(path, epoch)) is not None:
+            return connection
+        allowed = self.config.connection_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(allowed):
+                while (connection := self._checked(path, epoch)) is None:
+                    await self._changed.wait()
+        except TimeoutError:
+            reason = f"no connection to ZooKeeper within {allowed:g} s"
+            raise ConnectionLoss(path, reason, maybe_applied=False) from None
+        return connection
+
+    def _checked(self, path: str, epoch: int | None) -> Connection | None:
+        self._scope.check_open()
+        if epoch is not None and self.is_over(epoch):
+            raise SessionExpired(path, f"the session of epoch {epoch} is over")
+        return self._connection if self.connected.is_set() else None
+
+    # --- what the connection tells ---------------------------------------------------------------
+
+    def happened(self, event: Event) -> None:
+        """A watch was triggered."""
+        inside = event.path.removeprefix(self.config.chroot) or "/"
+        self.watches.happened(event._replace(path=inside))
+
+    def ended(self, connection: Connection) -> None:
+        """A connection ended."""
+        if connection is self._connection:
+            self.connected.clear()
+            self._announce()
+
+    # --- the one task ----------------------------------------------------------------------------
+
+    async def _stay_connected(self) -> NoReturn:
+        while True:
+            found = await self._ensemble.find(self._hello())
+            if not self._recognised(found):
+                found.line.drop()
+                await found.line.wait_closed()
+                continue
+            zxid = 0 if self._connection is None else self._connection.last_zxid
+            connection = Connection(found.address, found.line, self, found.began, zxid)
+            self._connection = connection
+            await self._log_in(connection)
+            if connection.ending is None:
+                self._refusal = None
+                self.connected.set()
+                self.watches.set_all()
+                self._announce()
+            while connection.ending is None:
+                await self._changed.wait()
+            await connection.wait_closed()
+            lasted = _now() - connection.since
+            await self._ensemble.lost(found.address, connection.ending, lasted)
+
+    def _hello(self) -> Hello:
+        zxid = 0 if self._connection is None else self._connection.last_zxid
+        known = self._identity
+        timeout_ms = known.timeout_ms or self.config.session_timeout_ms
+        return Hello(known.session_id, known.password, timeout_ms, zxid)
+
+    def _recognised(self, found: Found) -> bool:
+        """Take a server's word about our session; False if there is none in it."""
+        welcome, known = found.line.welcome, self._identity
+        if known is not _NO_SESSION and welcome.session_id != known.session_id:
+            self._expire()
+        elif welcome.session_id == 0 or welcome.timeout_ms <= 0:
+            self._ensemble.blame(found.address, f"a session that makes no sense: {welcome}")
+        if welcome.session_id == 0 or welcome.timeout_ms <= 0:
+            return False
+        if self._identity is _NO_SESSION:
+            self.epoch += 1
+        self._identity = welcome
+        return True
+
+    def _expire(self) -> None:
+        _log.warning(
+            "ZooKeeper session 0x%x has expired, and with it epoch %d", self.session_id, self.epoch
+        )
+        self.former_ids |= {self.session_id}
+        self._identity = _NO_SESSION
+        self._announce()
+
+    async def _log_in(self, connection: Connection) -> None:
+        """Say who we are, anew on each connection; one that does not let us in is ended."""
+        address = connection.address
+        try:
+            async with asyncio.timeout(self._ensemble.allowed(self._identity.timeout_ms)):
+                if self.config.sasl is not None:
+                    await sasl.login(connection.send, self.config.sasl)
+                if self.config.auth is not None:
+                    await connection.authenticate(self.config.auth)
+        except TimeoutError:
+            connection.close(ServerUnusable(address, "no answer to our login"))
+        except ZooKeeperError as error:
+            if isinstance(error, AuthFailed):
+                self._refusal = error
+                self._announce()
+            connection.close(ServerUnusable(address, str(error)))
+
+    # --- beginning and end -----------------------------------------------------------------------
+
+    async def _wait_for_first_connection(self) -> None:
+        allowed = self.config.connection_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(allowed):
+                while not self.connected.is_set():
+                    if self._refusal is not None:
+                        raise copy.copy(self._refusal)
+                    await self._changed.wait()
+        except TimeoutError:
+            reasons = tuple(f"{who}: {why}" for who, why in self._ensemble.troubles.items())
+            raise NoZooKeeper(self.config.zookeeper_connect, allowed, reasons) from None
+
+    async def _say_farewell(self) -> None:
+        """End the session on the server, so that its ephemeral nodes go at once."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            if connection.ending is None:
+                async with asyncio.timeout(_GRACE):
+                    await connection.send(requests.close_session())
+        except (TimeoutError, ZooKeeperError):
+            left = "ZooKeeper did not hear that we leave: what is ours there stays for up to %.1f s"
+            _log.warning(left, self.timeout)
+        finally:
+            connection.close(ClosedError("the ZooKeeper session was closed"))
+            self._identity = _NO_SESSION
+        await connection.wait_closed()
+
+    def _announce(self) -> None:
+        """Wake all who wait for something to change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+async def _unless_missing(answer: Awaitable[T]) -> T | None:
+    try:
+        return await answer
+    except NoNode:
+        return None
+
+
+async def _or_error(answer: Awaitable[T]) -> T | ZooKeeperError:
+    try:
+        return await answer
+    except ZooKeeperError as error:
+        return error
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

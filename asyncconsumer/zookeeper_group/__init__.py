@@ -1,1 +1,0 @@
-"""What it takes to be a member of a group that ZooKeeper coordinates, for whoever has streams."""
