@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import re
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ class Rebalanced(NamedTuple):
         return f"a rebalance of {self.seconds:.2f} s: {', '.join(told)}"
 
 
-class Poisoned(NamedTuple):
+class RecordUnreadable(NamedTuple):
     """What is at this place cannot be read, and was left out."""
 
     partition: TopicPartition
@@ -122,7 +123,7 @@ class Retried(NamedTuple):
         )
 
 
-class GivenUp(NamedTuple):
+class RecordAbandoned(NamedTuple):
     """A handler could not deal with a record, and goes on without it."""
 
     partition: TopicPartition
@@ -146,12 +147,12 @@ Event: TypeAlias = (
     | Stalled
     | Recovered
     | Rebalanced
-    | Poisoned
+    | RecordUnreadable
     | Retried
-    | GivenUp
+    | RecordAbandoned
 )
 
-_OFTEN: Final = (Poisoned, Retried, GivenUp)  # as often as there are records
+_OFTEN: Final = (RecordUnreadable, Retried, RecordAbandoned)  # as often as there are records
 _QUIET: Final = (Recovered,)  # as it should be
 
 
@@ -161,7 +162,7 @@ def _listed(partitions: frozenset[TopicPartition]) -> str:
     return f"{named} and {more} more" if more > 0 else named
 
 
-class Heard:
+class EventStream:
     """``async for event in heard``: what happens from when it was made, until it is dropped.
 
     Who does not keep up loses the oldest; nobody waits for it.
@@ -195,20 +196,24 @@ class Heard:
         return self._unread.popleft()
 
 
-class Events:
+def _snake_case(name: str) -> str:
+    return "_".join(re.findall("[A-Z][a-z]*", name)).lower()
+
+
+class EventBus:
     """Counts events, logs them, and hands them to whoever listens."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()  # by the name of the kind, in lower case
-        self._heed: Callable[[Event], None] = lambda event: None
-        self._listeners: weakref.WeakSet[Heard] = weakref.WeakSet()
-        self._quiet_logs: dict[type, QuietLog] = {
-            kind: QuietLog(_log) for kind in (*_OFTEN, Rebalanced)
+        self.counts: Counter[str] = Counter()  # by the name of the kind, in snake case
+        self._on_event: Callable[[Event], None] = lambda event: None
+        self._listeners: weakref.WeakSet[EventStream] = weakref.WeakSet()
+        self._quiet_logs: dict[type, RateLimitedLogger] = {
+            kind: RateLimitedLogger(_log) for kind in (*_OFTEN, Rebalanced)
         }
 
-    def tell(self, event: Event) -> None:
-        """It happened."""
-        self.counts[type(event).__name__.lower()] += 1
+    def publish(self, event: Event) -> None:
+        """Count and log an event, and pass it to all subscribers."""
+        self.counts[_snake_case(type(event).__name__)] += 1
         if isinstance(event, _OFTEN):
             self._quiet_logs[type(event)].warning("%s", event)
         elif isinstance(event, Rebalanced):  # a coordinator may have one follow the other
@@ -216,17 +221,17 @@ class Events:
         else:
             level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
             _log.log(level, "%s", event)
-        self._heed(event)
+        self._on_event(event)
         for one in list(self._listeners):
             one.hear(event)
 
-    def heeded_by(self, heed: Callable[[Event], None]) -> None:
+    def on_event(self, heed: Callable[[Event], None]) -> None:
         """Have this one act on what happens before anything else does."""
-        self._heed = heed
+        self._on_event = heed
 
-    def listen(self, heard: Heard | None = None) -> Heard:
+    def listen(self, heard: EventStream | None = None) -> EventStream:
         """What happens from now on; or have it heard by one that hears of other things, too."""
-        heard = heard or Heard()
+        heard = heard or EventStream()
         self._listeners.add(heard)
         return heard
 

@@ -86,7 +86,7 @@ class Offset(int):
         return self
 
 
-class Identity(NamedTuple):
+class MemberIdentity(NamedTuple):
     """As whom a member speaks to its group's coordinator."""
 
     member_id: str
@@ -94,5 +94,5 @@ class Identity(NamedTuple):
     instance_id: str | None = None  # of a static member
 
 
-OUTSIDER: Final = Identity("", -1)
+OUTSIDER: Final = MemberIdentity("", -1)
 """Who commits without being a member; a group that has members refuses."""

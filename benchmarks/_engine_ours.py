@@ -11,8 +11,8 @@ from typing import Final
 from asyncconsumer import Consumer as Member
 from asyncconsumer import SimpleConsumer, TopicPartition
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
@@ -28,7 +28,7 @@ async def engine(servers: str, budget_mb: int = _BUDGET_MB) -> AsyncIterator[Fet
     config = EngineConfig(max_buffered_bytes=budget_mb * 2**20)
     connections = ConnectionConfig(bootstrap_servers=servers)
     async with (
-        Session(connections, patience_ms=60_000) as session,
+        KafkaClient(connections, patience_ms=60_000) as session,
         FetchManager(
             session.brokers, session.cluster, FetchConfig(), config, randomness=Random()
         ) as manager,
@@ -40,7 +40,7 @@ def stream(manager: FetchManager, topic: str, partitions: int) -> Stream:
     """All partitions of a topic from their beginning, as one stream."""
     channel = manager.channel()
     manager.reconcile(
-        {TopicPartition(topic, one): Wanted(channel, EARLIEST) for one in range(partitions)}
+        {TopicPartition(topic, one): FetchTarget(channel, EARLIEST) for one in range(partitions)}
     )
     return Stream(channel)
 
@@ -147,7 +147,7 @@ async def streams(
         channels = [manager.channel() for _ in range(there)]
         manager.reconcile(
             {
-                TopicPartition(topic, number): Wanted(channels[number // partitions], EARLIEST)
+                TopicPartition(topic, number): FetchTarget(channels[number // partitions], EARLIEST)
                 for number in range(there * partitions)
             }
         )

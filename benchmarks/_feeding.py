@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
 from asyncconsumer.spark.sinks.delta import DeltaSink
 from asyncconsumer.spark.sinks.landing import LandingFolder
@@ -67,16 +67,16 @@ class Keep:
     apart: Final = False
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[FeedBatch] = []
 
     def open(self) -> None: ...
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         return dict.fromkeys(partitions)
 
-    def prepare(self, batch: Batch) -> None: ...
+    def prepare(self, batch: FeedBatch) -> None: ...
 
-    def publish(self, batch: Batch, prepared: object) -> tuple[()]:
+    def publish(self, batch: FeedBatch, prepared: object) -> tuple[()]:
         self.batches.append(batch)
         return ()
 
@@ -157,7 +157,7 @@ async def create_and_append(servers: str, topic: str, count: int, each: int) -> 
     keep, batches = Keep(), max(1, count // 8 // each)
     with spark_session(config=THOROUGH) as spark, folder() as path:
 
-        def append(batch: Batch, to: str) -> None:
+        def append(batch: FeedBatch, to: str) -> None:
             spark.createDataFrame(batch.table).write.mode("append").parquet(to)
 
         async with feeder(servers, topic, each, keep) as one:

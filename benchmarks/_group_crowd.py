@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range
+from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo, by_range
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.zookeeper import paths
 from asyncconsumer.zookeeper.paths import GroupPaths
@@ -75,8 +75,8 @@ class Crowd:
         """Wait until everybody has its share; when the last one was claimed, in ms."""
         streams = dict.fromkeys(self._topics, 1)
         partitions = {topic: range(size) for topic, size in self._topics.items()}
-        members = [Member(f"{self._group}_{name}", streams) for name in names]
-        expected = by_range(Group(members, partitions))
+        members = [GroupMemberInfo(f"{self._group}_{name}", streams) for name in names]
+        expected = by_range(GroupInfo(members, partitions))
         every = [TopicPartition(topic, one) for topic, of in partitions.items() for one in of]
         where = [GroupPaths(self._group).owner(one) for one in every]
         async with asyncio.timeout(300):

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.group.zookeeper.filters import Subscription
-from asyncconsumer.group.zookeeper.membership import MemberConfig, ZooKeeperMembership
+from asyncconsumer.group.zookeeper.filters import StreamSubscription
+from asyncconsumer.group.zookeeper.membership import ZooKeeperMemberConfig, ZooKeeperMembership
 from asyncconsumer.group.zookeeper.topic_source import ZooKeeperTopics
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
@@ -30,7 +30,7 @@ class Joined(NamedTuple):
 
 
 async def join(
-    stack: AsyncExitStack, connect: str, group: str, subscription: Subscription, name: str
+    stack: AsyncExitStack, connect: str, group: str, subscription: StreamSubscription, name: str
 ) -> Joined:
     """A member that is not followed yet.
 
@@ -43,7 +43,7 @@ async def join(
     await stack.enter_async_context(session)
     bell = asyncio.Event()
     topics = ZooKeeperTopics(session, bell)
-    wanted = MemberConfig(
+    wanted = ZooKeeperMemberConfig(
         group_id=group, consumer_id=f"{group}_{name}", subscription=subscription, registered_ms=0
     )
     return Joined(session, ZooKeeperMembership(session, topics, wanted, bell))
@@ -71,7 +71,7 @@ async def tell(members: Sequence[Joined]) -> None:
 
 
 async def run(connect: str, group: str, subscription: str, *names: str) -> None:
-    wanted = Subscription(MappingProxyType(json.loads(subscription)))
+    wanted = StreamSubscription(MappingProxyType(json.loads(subscription)))
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         members = [await join(stack, connect, group, wanted, name) for name in names]
         settled = [asyncio.Event() for _ in members]

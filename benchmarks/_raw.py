@@ -4,18 +4,22 @@ import socket
 import time
 
 from asyncconsumer.config import ConnectionConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.fetch_request import Ask, request
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.fetch_request import PartitionFetch, request
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.records import decoding
 from asyncconsumer.types import TopicPartition
 from benchmarks._peers import tell
 
 
-async def _learn(servers: str, at: TopicPartition) -> tuple[dict[int, tuple[int, int]], Ask]:
-    async with Session(ConnectionConfig(bootstrap_servers=servers), patience_ms=5_000) as session:
+async def _learn(
+    servers: str, at: TopicPartition
+) -> tuple[dict[int, tuple[int, int]], PartitionFetch]:
+    async with KafkaClient(
+        ConnectionConfig(bootstrap_servers=servers), patience_ms=5_000
+    ) as session:
         connection, place = await session.leaders.connect(at, Traffic.FETCH)
-        return connection.versions, Ask(0, 2**20, place.leader_epoch, place.topic_id)
+        return connection.versions, PartitionFetch(0, 2**20, place.leader_epoch, place.topic_id)
 
 
 async def read_and_drop(servers: str, topic: str, count: int) -> None:

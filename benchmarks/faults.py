@@ -23,8 +23,8 @@ from aiokafka import TopicPartition as TheirPartition
 from aiokafka.errors import KafkaError
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
@@ -220,13 +220,13 @@ async def write(servers: str, topic: str, pulse: Pulse) -> None:
 
 
 async def read_ours(servers: str, topic: str, pulse: Pulse) -> None:
-    async with Session(ConnectionConfig(bootstrap_servers=servers), patience_ms=0) as session:
+    async with KafkaClient(ConnectionConfig(bootstrap_servers=servers), patience_ms=0) as session:
         manager = FetchManager(
             session.brokers, session.cluster, FetchConfig(), EngineConfig(), randomness=Random()
         )
         async with manager:
             channel = manager.channel()
-            wanted = Wanted(channel, EARLIEST)
+            wanted = FetchTarget(channel, EARLIEST)
             manager.reconcile({TopicPartition(topic, one): wanted for one in range(PARTITIONS)})
             async for record in Stream(channel):
                 pulse.beat(record.partition)

@@ -29,11 +29,11 @@ from typing import Final, NamedTuple, TypeAlias
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range
+from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo, by_range
 from asyncconsumer.testing.servers import LAST_WITH_ZOOKEEPER, Kafka, ScalaConsumer, ZooKeeper
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.zookeeper.paths import GroupPaths
-from asyncconsumer.zookeeper.requests import Node
+from asyncconsumer.zookeeper.requests import ZnodeData
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 from benchmarks import _group_crowd
 from benchmarks._child import Figures
@@ -90,7 +90,9 @@ class Scene(NamedTuple):
             self.zookeeper.connect, group, {topic: 1}, name=name, properties=properties
         )
 
-    async def owners(self, group: str, partitions: Sequence[TopicPartition]) -> dict[str, Node]:
+    async def owners(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> dict[str, ZnodeData]:
         """The owner nodes that there are, by path."""
         paths = [GroupPaths(group).owner(one) for one in partitions]
         nodes = await self.session.get_many(paths)
@@ -102,8 +104,8 @@ class Scene(NamedTuple):
         """When each partition was claimed, in ms, once it is owned as it should be."""
         topic = partitions[0].topic
         expected = by_range(
-            Group(
-                [Member(one.consumer_id, {topic: 1}) for one in members],
+            GroupInfo(
+                [GroupMemberInfo(one.consumer_id, {topic: 1}) for one in members],
                 {topic: range(len(partitions))},
             )
         )

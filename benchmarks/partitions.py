@@ -29,7 +29,7 @@ from random import Random
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from asyncconsumer import Consumer
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.testing.fake_kafka import HANDLERS
 from asyncconsumer.testing.fake_kafka.broker import Handler
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
@@ -90,7 +90,7 @@ def consumer(
     stop_at: Literal["end"] | None = None,
     assignor: str = "range",
 ) -> Consumer[Any, Any]:
-    outside = Outside(
+    outside = Environment(
         open_broker=cluster.open,
         clock=asyncio.get_running_loop().time,
         randomness=Random(seed),

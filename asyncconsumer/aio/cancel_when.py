@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from asyncconsumer.aio.interruptible import breakable
+from asyncconsumer.aio.interruptible import interruptible
 
 
 @asynccontextmanager
@@ -14,7 +14,7 @@ async def unless(better: Callable[[], bool], *, every: float) -> AsyncIterator[N
     The first time after as many: what is done by then is not given up.
     """
     loop = asyncio.get_running_loop()
-    async with breakable() as running:
+    async with interruptible() as running:
         looks: list[asyncio.TimerHandle] = []
 
         def look() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
-async def breakable() -> AsyncIterator[asyncio.Timeout]:
+async def interruptible() -> AsyncIterator[asyncio.Timeout]:
     """Run the block, which simply ends when what it is given is rescheduled to now."""
     running = asyncio.timeout(None)
     try:

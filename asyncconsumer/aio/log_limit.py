@@ -9,7 +9,7 @@ _LINES: Final = 10
 _SECONDS: Final = 60.0
 
 
-class QuietLog:
+class RateLimitedLogger:
     """At most ten lines in any minute; those left out are counted on the next one."""
 
     def __init__(self, logger: logging.Logger) -> None:

@@ -7,7 +7,7 @@ from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.errors import ConsumerError
 
 
-class Patience:
+class RetryDeadline:
     """Waits between tries that grow, for so many milliseconds in all. Make one for each thing."""
 
     def __init__(self, milliseconds: float, randomness: Random) -> None:

@@ -13,7 +13,7 @@ from asyncconsumer.errors import ClosedError, ConsumerError
 T = TypeVar("T")
 
 
-class _State(enum.Enum):
+class _ScopeState(enum.Enum):
     NEW = "not open yet: enter its `async with` block first"
     OPEN = "open"
     CLOSED = "closed: its `async with` block is over"
@@ -28,15 +28,15 @@ class Scope:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._state = _State.NEW
+        self._state = _ScopeState.NEW
         self._tasks: set[asyncio.Task[Any]] = set()
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
-        if self._state is not _State.NEW:
+        if self._state is not _ScopeState.NEW:
             raise ClosedError(f"{self._owner}: opened once already; make a new one")
         await self._group.__aenter__()
-        self._state = _State.OPEN
+        self._state = _ScopeState.OPEN
         return self
 
     async def __aexit__(
@@ -45,7 +45,7 @@ class Scope:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self._state = _State.CLOSED
+        self._state = _ScopeState.CLOSED
         for task in self._tasks:
             task.cancel()
         # the group would wrap the block's own error; only a cancellation is its business
@@ -55,16 +55,16 @@ class Scope:
     @property
     def is_open(self) -> bool:
         """Whether the block is running."""
-        return self._state is _State.OPEN
+        return self._state is _ScopeState.OPEN
 
     @property
     def is_over(self) -> bool:
         """Whether the block has come to its end."""
-        return self._state is _State.CLOSED
+        return self._state is _ScopeState.CLOSED
 
     def check_open(self) -> None:
         """Raise ClosedError outside of the block."""
-        if self._state is not _State.OPEN:
+        if self._state is not _ScopeState.OPEN:
             raise ClosedError(f"{self._owner}: {self._state.value}")
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:

@@ -15,23 +15,23 @@ _LEAST: Final = 0.1  # seconds; less is how clocks are slowly corrected
 _MOST_KEPT: Final = 64
 
 
-class Offsets(NamedTuple):
+class ClockOffsets(NamedTuple):
     """How far two clocks are ahead of the monotonic one, in seconds."""
 
     boottime: float
     wall: float
 
 
-def system_offsets() -> Offsets:
+def system_offsets() -> ClockOffsets:
     """Those of the system's clocks now."""
     monotonic = time.monotonic()
     wall = datetime.now(UTC).timestamp() - monotonic
     if (clock := getattr(time, "CLOCK_BOOTTIME", None)) is None:
-        return Offsets(0.0, wall)
-    return Offsets(time.clock_gettime(clock) - monotonic, wall)
+        return ClockOffsets(0.0, wall)
+    return ClockOffsets(time.clock_gettime(clock) - monotonic, wall)
 
 
-class _Jump(NamedTuple):
+class _ClockJump(NamedTuple):
     at: float  # when it was noticed, by the loop's clock
     boottime: float
     most: float
@@ -44,10 +44,10 @@ class Suspensions:
     alone must be harmless: delivery waits for the next heartbeat, and nothing is given up.
     """
 
-    def __init__(self, offsets: Callable[[], Offsets] = system_offsets) -> None:
+    def __init__(self, offsets: Callable[[], ClockOffsets] = system_offsets) -> None:
         self._offsets = offsets
         self._last = offsets()
-        self._jumps: deque[_Jump] = deque(maxlen=_MOST_KEPT)
+        self._jumps: deque[_ClockJump] = deque(maxlen=_MOST_KEPT)
 
     def look(self) -> None:
         """Compare the clocks. Whoever begins to count time looks first."""
@@ -56,7 +56,7 @@ class Suspensions:
         most = max(boottime, self._last.wall - before.wall)
         if most >= _LEAST:
             now = asyncio.get_running_loop().time()
-            self._jumps.append(_Jump(now, max(boottime, 0.0), most))
+            self._jumps.append(_ClockJump(now, max(boottime, 0.0), most))
 
     def since(self, when: float, *, certain: bool = False) -> float:
         """Seconds that passed unseen by the loop's clock since that moment of it.

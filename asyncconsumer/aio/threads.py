@@ -11,7 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Job(NamedTuple):
+class _ThreadJob(NamedTuple):
     future: Future[Any]
     work: Callable[[], Any]
 
@@ -38,7 +38,7 @@ class DaemonThreads:
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_ThreadJob | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
         self._closed = False
@@ -49,7 +49,7 @@ class DaemonThreads:
         """Have it called; what it returns is in the future."""
         if self._closed:
             raise RuntimeError(f"the threads {self._name} are closed")
-        job = _Job(Future(), lambda: function(*arguments, **named))
+        job = _ThreadJob(Future(), lambda: function(*arguments, **named))
         self._jobs.put(job)
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
             name = f"{self._name}_{len(self._threads)}"

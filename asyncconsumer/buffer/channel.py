@@ -10,8 +10,8 @@ from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ClosedError, ConsumerError
 from asyncconsumer.types import TopicPartition
 
-_BYTES_BETWEEN_BREATHS: Final = 256 * 2**10
-_POPS_BETWEEN_BREATHS: Final = 64
+_BYTES_PER_YIELD: Final = 256 * 2**10
+_POPS_PER_YIELD: Final = 64
 
 
 class _Finished(ClosedError):
@@ -46,12 +46,12 @@ class Channel:
         self._budget = budget
         self._waiting: dict[TopicPartition, deque[Chunk | ConsumerError]] = {}
         # those with something, and not held; many may be held at once, each quickly
-        self._turns: OrderedDict[TopicPartition, None] = OrderedDict()
+        self._ready: OrderedDict[TopicPartition, None] = OrderedDict()
         self._held = _Held()
         self._in_hand: dict[Chunk, bool] = {}  # and whether it is still wanted
         self._readable = asyncio.Event()
         self._ending: ConsumerError | None = None
-        self._since_breath = 0
+        self._since_yield = 0
         self._interruption: ConsumerError | None = None
 
     # --- for fetchers ----------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Channel:
         dropped = self._waiting.pop(partition, None)
         if dropped is None:
             return 0  # nearly always: most of thousands of partitions have nothing waiting
-        self._turns.pop(partition, None)
+        self._ready.pop(partition, None)
         chunks = [one for one in dropped if isinstance(one, Chunk)]
         self._give_back(chunks)
         return len(chunks)
@@ -101,7 +101,7 @@ class Channel:
             self._held.add(partition)
             self._held.count(self._waiting_bytes(partition))
             if partition in self._waiting:
-                del self._turns[partition]
+                del self._ready[partition]
                 self._budget.wake()  # for others there may be room now
 
     def release(self, partition: TopicPartition) -> None:
@@ -144,13 +144,13 @@ class Channel:
         if self._interruption is not None:
             error, self._interruption = self._interruption, None
             raise error
-        if not self._turns:
+        if not self._ready:
             return None
-        partition, _ = self._turns.popitem(last=False)
+        partition, _ = self._ready.popitem(last=False)
         waiting = self._waiting[partition]
         item = waiting.popleft()
         if waiting:
-            self._turns[partition] = None
+            self._ready[partition] = None
         else:
             del self._waiting[partition]
         self.pops += 1
@@ -164,27 +164,27 @@ class Channel:
 
         Data that keeps coming must not starve the other tasks, so it lets them run now and then.
         """
-        await self.breathe()
+        await self.yield_after_much()
         while True:
             if (chunk := self.pop_now()) is not None:
-                self._since_breath += chunk.size + _BYTES_BETWEEN_BREATHS // _POPS_BETWEEN_BREATHS
+                self._since_yield += chunk.size + _BYTES_PER_YIELD // _POPS_PER_YIELD
                 return chunk
             finished = isinstance(self._ending, _Finished)
-            if isinstance(self._ending, ClosedError) and not (finished and self._keeps_back()):
+            if isinstance(self._ending, ClosedError) and not (finished and self._has_held_data()):
                 return None
             if self._ending is not None and not finished:
                 raise copy.copy(self._ending) from self._ending.__cause__ or self._ending
             self._readable.clear()
             await self._readable.wait()
-            self._since_breath = 0
+            self._since_yield = 0
 
-    async def breathe(self) -> None:
+    async def yield_after_much(self) -> None:
         """Let other tasks run if much was popped since they last did."""
-        if self._since_breath >= _BYTES_BETWEEN_BREATHS:
-            self._since_breath = 0
+        if self._since_yield >= _BYTES_PER_YIELD:
+            self._since_yield = 0
             await asyncio.sleep(0)
 
-    def _keeps_back(self) -> bool:
+    def _has_held_data(self) -> bool:
         """Whether something of what is on hold waits: the end comes after it."""
         held = self._held
         return not held.isdisjoint(self._waiting) or any(
@@ -216,7 +216,7 @@ class Channel:
     @property
     def readable(self) -> bool:
         """Whether its reader could take something at once."""
-        return bool(self._turns)
+        return bool(self._ready)
 
     @property
     def is_due(self) -> bool:
@@ -224,7 +224,7 @@ class Channel:
         in_hand = (
             wanted and chunk.partition not in self._held for chunk, wanted in self._in_hand.items()
         )
-        return bool(self._turns) or any(in_hand)
+        return bool(self._ready) or any(in_hand)
 
     @property
     def motion(self) -> tuple[int, int]:
@@ -260,7 +260,7 @@ class Channel:
         return sum(item.size for item in waiting if isinstance(item, Chunk))
 
     def _turn(self, partition: TopicPartition) -> None:
-        self._turns[partition] = None
+        self._ready[partition] = None
         self._readable.set()
 
     def _give_back(self, chunks: list[Chunk]) -> None:

@@ -76,8 +76,8 @@ def spark_package(
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
     Console(soft_wrap=True).print(
-        f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {packaging.interpreter()}, {decoding.name} "
-        f"decoder\nspark-submit --py-files {made} job.py"
+        f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {packaging.interpreter()}, "
+        f"{decoding.name} decoder\nspark-submit --py-files {made} job.py"
     )
 
 
@@ -133,7 +133,7 @@ def up(
     """
     from asyncconsumer.cli import servers
 
-    wanted = servers.Wanted(
+    wanted = servers.ServerOptions(
         kafka=kafka if kafka or zookeeper else servers.DEFAULT_KAFKA,
         brokers=brokers,
         zookeeper=(zookeeper_version or servers.DEFAULT_ZOOKEEPER) if zookeeper else None,

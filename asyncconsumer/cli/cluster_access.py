@@ -8,9 +8,9 @@ from typing import Final
 from asyncconsumer.cli.signals import quiet_zookeeper
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.net.discovery import Growth
+from asyncconsumer.net.discovery import PartitionDiscovery
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.store import OffsetStore
@@ -21,10 +21,12 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 _PATIENCE_MS: Final = 10_000  # somebody sits in front of it
 
 
-class Reach:
+class ClusterAccess:
     """Both at once, and the stores of offsets in them."""
 
-    def __init__(self, zookeeper: ZooKeeperSession, kafka: Session, *, by_zookeeper: bool) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeperSession, kafka: KafkaClient, *, by_zookeeper: bool
+    ) -> None:
         self.zookeeper = zookeeper
         self.kafka = kafka
         self._by_zookeeper = by_zookeeper
@@ -40,7 +42,7 @@ class Reach:
         wanted = list(topics)
         if self._by_zookeeper:
             return (await read_topics(self.zookeeper, wanted)).found
-        return await Growth(self.kafka.cluster).ask(wanted)
+        return await PartitionDiscovery(self.kafka.cluster).ask(wanted)
 
     def store(self, group: str, kind: str) -> OffsetStore:
         """Where a group keeps its offsets: zookeeper, kafka, or dual, which is both."""
@@ -74,7 +76,9 @@ async def zookeeper_of(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]
 
 
 @asynccontextmanager
-async def reach_of(config: ClassicConfig, zookeeper: ZooKeeperSession) -> AsyncIterator[Reach]:
+async def reach_of(
+    config: ClassicConfig, zookeeper: ZooKeeperSession
+) -> AsyncIterator[ClusterAccess]:
     """The brokers as well, as told, or as ZooKeeper tells."""
     seeds: list[str] = []
     if not config.bootstrap_servers:
@@ -85,5 +89,5 @@ async def reach_of(config: ClassicConfig, zookeeper: ZooKeeperSession) -> AsyncI
                 f"ZooKeeper at {config.zookeeper_connect} names no broker that speaks {protocol}: "
                 "start one, check the chroot, or give --bootstrap-servers"
             )
-    async with Session(config.connection(seeds), patience_ms=_PATIENCE_MS) as kafka:
-        yield Reach(zookeeper, kafka, by_zookeeper=bool(seeds))
+    async with KafkaClient(config.connection(seeds), patience_ms=_PATIENCE_MS) as kafka:
+        yield ClusterAccess(zookeeper, kafka, by_zookeeper=bool(seeds))

@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 
 from asyncconsumer.cli import text
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.web.http_server import serving
 from asyncconsumer.workers import system_signals
 from asyncconsumer.workers.loading import check_name
-from asyncconsumer.workers.process import Job
+from asyncconsumer.workers.process import WorkerSpec
 from asyncconsumer.workers.supervisor import Supervisor
 from asyncconsumer.workers.worker import UNUSABLE
 
@@ -65,7 +65,7 @@ def run_command(
     """
     try:
         check_name(target)
-        job = Job(target=target, grace=grace, uvloop=_with_uvloop(uvloop))
+        job = WorkerSpec(target=target, grace=grace, uvloop=_with_uvloop(uvloop))
         code = asyncio.run(_supervise(job, workers, host, port))
     except ConfigError as error:
         text.say(f"error: {error}", "red")
@@ -73,8 +73,8 @@ def run_command(
     raise typer.Exit(code)
 
 
-async def _supervise(job: Job, workers: int, host: str, port: int | None) -> int:
-    supervisor = Supervisor(job, workers, text.say, Outside().randomness)
+async def _supervise(job: WorkerSpec, workers: int, host: str, port: int | None) -> int:
+    supervisor = Supervisor(job, workers, text.say, Environment().randomness)
     for number in (signal.SIGINT, signal.SIGTERM):
         system_signals.handle(number, supervisor.stop)
     if (hangup := system_signals.hangup()) is not None:

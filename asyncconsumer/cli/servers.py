@@ -22,11 +22,18 @@ from asyncconsumer.testing.servers import (
 )
 from asyncconsumer.testing.servers.listeners import PASSWORDS
 
-__all__ = ["DEFAULT_KAFKA", "DEFAULT_ZOOKEEPER", "LAST_WITH_ZOOKEEPER", "Wanted", "fetch", "up"]
+__all__ = [
+    "DEFAULT_KAFKA",
+    "DEFAULT_ZOOKEEPER",
+    "LAST_WITH_ZOOKEEPER",
+    "ServerOptions",
+    "fetch",
+    "up",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ServerOptions:
     """Which servers to start; None for a version means: none of these."""
 
     kafka: str | None
@@ -38,7 +45,7 @@ class Wanted:
     acls: bool
 
 
-async def up(wanted: Wanted, *, as_json: bool) -> None:
+async def up(wanted: ServerOptions, *, as_json: bool) -> None:
     """Start the servers, say where they are, wait to be cancelled, end them."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     async with AsyncExitStack() as stack:
@@ -54,7 +61,7 @@ async def up(wanted: Wanted, *, as_json: bool) -> None:
             console.print("stopping ...", style="yellow")
 
 
-async def _start(wanted: Wanted, stack: AsyncExitStack, console: Console) -> dict[str, str]:
+async def _start(wanted: ServerOptions, stack: AsyncExitStack, console: Console) -> dict[str, str]:
     if not wanted.kafka and (wanted.secure or wanted.acls):
         raise ConfigError("--secure and --acls are for Kafka: give --kafka as well")
     addresses = {}
@@ -86,7 +93,9 @@ async def _start(wanted: Wanted, stack: AsyncExitStack, console: Console) -> dic
     return addresses
 
 
-def _kafka(wanted: Wanted, version: str, zookeeper: str | None, progress: maven.Progress) -> Kafka:
+def _kafka(
+    wanted: ServerOptions, version: str, zookeeper: str | None, progress: maven.Progress
+) -> Kafka:
     return Kafka(
         version,
         brokers=wanted.brokers,

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together
-from asyncconsumer.config.text_values import truth_of, whole_of
+from asyncconsumer.config.text_values import parse_bool, parse_int
 from asyncconsumer.config.tls_options import refuse_tls_options
 from asyncconsumer.config.tokens import TokenSource
 from asyncconsumer.config.validation import one_of, refuse_unknown, whole_number
@@ -317,5 +317,5 @@ def _read(name: str, value: object, kind: object) -> object:
         return value
     text = value.strip()
     if kind is bool and text:
-        return truth_of(name, text)
-    return whole_of(name, text) if kind is int and text else text
+        return parse_bool(name, text)
+    return parse_int(name, text) if kind is int and text else text

@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
-from asyncconsumer.config.delivery import ReadingConfig
+from asyncconsumer.config.delivery import DeliveryConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import check_together, given, take
 from asyncconsumer.config.tls_options import refuse_tls_options
@@ -82,7 +82,7 @@ _FROM_1: Final = (
     "auto_commit_interval_ms",
     "commit_timeout_ms",
     "listener_timeout_ms",
-    "max_blocked_ms",
+    "max_loop_blocked_ms",
 )
 
 
@@ -94,7 +94,7 @@ class MemberConfig:
     being given up: 10 s, or ``rebalance_timeout_ms`` if that is less. So a record that a task
     pulled and does not finish holds up a rebalance for that long. ``listener_timeout_ms`` is how
     long a listener may. With ``heartbeat_thread`` a
-    thread keeps the session while the event loop is blocked, for ``max_blocked_ms`` at the most.
+    thread keeps the session while the event loop is blocked, up to ``max_loop_blocked_ms``.
     ``commit_timeout_ms`` is how long offsets are tried to be committed or loaded.
 
     Work on a record may take as long as it likes. With ``max_poll_interval_ms``, which is off by
@@ -124,7 +124,7 @@ class MemberConfig:
     allow_auto_create_topics: bool = False
     consumer_timeout_ms: int | None = None
     heartbeat_thread: bool = True
-    max_blocked_ms: int = 300_000
+    max_loop_blocked_ms: int = 300_000
 
     def __post_init__(self) -> None:
         one_of("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
@@ -182,7 +182,7 @@ class ConsumerConfig:
     fetch: FetchConfig
     engine: EngineConfig
     member: MemberConfig
-    reading: ReadingConfig
+    reading: DeliveryConfig
     zookeeper: ClassicConfig | None = None  # of a group that it coordinates
 
     @classmethod
@@ -200,7 +200,7 @@ class ConsumerConfig:
         if left.get("group_protocol") == "consumer":
             _refuse_settings_of_brokers(left)
         connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
-        engine, reading = take(left, EngineConfig), take(left, ReadingConfig)
+        engine, reading = take(left, EngineConfig), take(left, DeliveryConfig)
         member = take(left, MemberConfig)
         zookeeper = _zookeeper(left, member, connection) if in_zookeeper else None
         check_together(connection, fetch)
@@ -226,7 +226,7 @@ def _check_names(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
             raise ConfigError(f"there is no {name}: {_NOT_NEEDED[name]}")
         if name in _IN_ZOOKEEPER and not in_zookeeper:
             raise ConfigError(f"{name} is for group_protocol='zookeeper'")
-    kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig, ReadingConfig
+    kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig, DeliveryConfig
     unknown = [name for name in options if name not in _NOT_NEEDED and name not in _IN_ZOOKEEPER]
     refuse_unknown(unknown, *kinds, also=_OF_CONSTRUCTOR)
 
@@ -269,7 +269,7 @@ def _zookeeper(
     )
 
 
-def _check_policy(member: MemberConfig, reading: ReadingConfig) -> None:
+def _check_policy(member: MemberConfig, reading: DeliveryConfig) -> None:
     policy = reading.commit_policy
     if policy == "at_most_once" and not member.enable_auto_commit:
         raise ConfigError(

@@ -13,7 +13,7 @@ POISON_POLICIES: Final = ("raise", "skip", "dead_letter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingConfig:
+class DeliveryConfig:
     """What is done with records besides handing them out.
 
     ``commit_policy``: "auto" commits a record when its user asks for the next one; "manual" what

@@ -15,7 +15,7 @@ class FetchConfig:
     """How much one fetch asks for, and what is checked of what comes. Names are Kafka's.
 
     A larger batch than ``max_partition_fetch_bytes`` still comes whole. A batch that inflates to
-    more than ``max_inflated_bytes`` is refused as corrupt: a few kilobytes can claim gigabytes.
+    more than ``max_decompressed_bytes`` is refused as corrupt: a few kilobytes can claim gigabytes.
     """
 
     fetch_min_bytes: int = 1
@@ -24,7 +24,7 @@ class FetchConfig:
     max_partition_fetch_bytes: int = 2**20
     isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
-    max_inflated_bytes: int = 64 * 2**20
+    max_decompressed_bytes: int = 64 * 2**20
     client_rack: str = ""
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ class FetchConfig:
             raise ConfigError(f"check_crcs must be True or False, got {self.check_crcs!r}")
         for name in ("fetch_min_bytes", "fetch_max_wait_ms"):
             whole_number(name, getattr(self, name), 0)
-        for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "max_inflated_bytes"):
+        for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "max_decompressed_bytes"):
             whole_number(name, getattr(self, name), 1)
         if self.fetch_min_bytes > self.fetch_max_bytes:
             raise ConfigError(

@@ -8,7 +8,7 @@ from asyncconsumer.errors import ConfigError
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")  # int() also takes underscores, other alphabets
 
 
-def whole_of(name: str, text: str, least: int | None = None) -> int:
+def parse_int(name: str, text: str, least: int | None = None) -> int:
     """The number that the text is."""
     number = int(text) if _WHOLE.fullmatch(text.strip()) else None
     if number is None or (least is not None and number < least):
@@ -17,7 +17,7 @@ def whole_of(name: str, text: str, least: int | None = None) -> int:
     return number
 
 
-def truth_of(name: str, text: str) -> bool:
+def parse_bool(name: str, text: str) -> bool:
     """Whether the text is true, in any case."""
     word = text.strip().lower()
     if word not in ("true", "false"):

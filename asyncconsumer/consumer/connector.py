@@ -13,21 +13,21 @@ from typing import Any, Final, Self
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.consumer.connector_listener import RebalanceListener
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
 from asyncconsumer.errors import ConfigError, StreamsExist
-from asyncconsumer.events import Heard, Stalled
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.events import EventStream, Stalled
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.group.zookeeper.filters import Subscription, TopicFilter
+from asyncconsumer.group.zookeeper.filters import StreamSubscription, TopicFilter
 from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalance import Listeners, Rebalancer
-from asyncconsumer.rebalance.runner import Following
-from asyncconsumer.streams.idle import Idle
+from asyncconsumer.rebalance.runner import MembershipRunner
+from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
-from asyncconsumer.streams.routes import Routes
+from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
@@ -48,21 +48,21 @@ class ConsumerConnector:
         config: ClassicConfig | None = None,
         *,
         listener: RebalanceListener | None = None,
-        outside: Outside | None = None,
+        outside: Environment | None = None,
         **options: Any,  # noqa: ANN401 - checked by the config
     ) -> None:
         if config is not None and options:
             raise ConfigError(f"give a config or options, not both: {', '.join(sorted(options))}")
         self.config: Final = config or ClassicConfig(**options)
         self._listener = listener or RebalanceListener()
-        outside = self._outside = outside or Outside()
+        outside = self._outside = outside or Environment()
         self._group = ZooKeeperGroup(self.config, outside)
         self._scope = Scope("connector")
         self._stack = AsyncExitStack()
-        self._kafka: Session  # these two from the beginning of the block on
+        self._kafka: KafkaClient  # these two from the beginning of the block on
         self._manager: FetchManager
         self._member: ZooKeeperMembership | None = None  # once there are streams
-        self._following: Following | None = None  # and until the shutdown
+        self._following: MembershipRunner | None = None  # and until the shutdown
 
     @classmethod
     def from_properties(
@@ -74,7 +74,7 @@ class ConsumerConnector:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._group)
-            self._kafka = Session(
+            self._kafka = KafkaClient(
                 self.config.connection(await self._group.brokers()),
                 patience_ms=30_000,
                 randomness=self._outside.randomness,
@@ -124,9 +124,9 @@ class ConsumerConnector:
             raise ConfigError("create_message_streams needs a topic, e.g. {'orders': 2}")
         for topic, count in topics.items():
             _check_count(count, f"topic {topic!r}")
-        membership = self._membership(Subscription(MappingProxyType(dict(topics))))
+        membership = self._membership(StreamSubscription(MappingProxyType(dict(topics))))
         streams = {topic: self._streams(membership, count) for topic, count in topics.items()}
-        await self._join(membership, Routes(streams))
+        await self._join(membership, TopicRoutes(streams))
         return {
             topic: [self._message_stream(one, key_decoder, value_decoder) for one in of_topic]
             for topic, of_topic in streams.items()
@@ -144,7 +144,7 @@ class ConsumerConnector:
         _check_count(num_streams, str(topics))
         membership = self._membership(topics.subscription(num_streams))
         streams = self._streams(membership, num_streams)
-        await self._join(membership, Routes(streams))
+        await self._join(membership, TopicRoutes(streams))
         return [self._message_stream(one, key_decoder, value_decoder) for one in streams]
 
     async def commit_offsets(
@@ -165,7 +165,7 @@ class ConsumerConnector:
             return None
         return self._member.consumer_id
 
-    def events(self) -> Heard:
+    def events(self) -> EventStream:
         """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""
         self._scope.check_open()
         return self._manager.events.listen()
@@ -199,7 +199,7 @@ class ConsumerConnector:
 
     # --- joining ---------------------------------------------------------------------------------
 
-    def _membership(self, subscription: Subscription) -> ZooKeeperMembership:
+    def _membership(self, subscription: StreamSubscription) -> ZooKeeperMembership:
         self._scope.check_open()
         if self._member is not None:
             raise StreamsExist(self.config.group_id)
@@ -212,7 +212,7 @@ class ConsumerConnector:
                 self._manager.channel(),
                 membership,  # what is not certainly ours is not handed out
                 self._outside.virtual_clock(),
-                None if timeout < 0 else Idle(timeout),
+                None if timeout < 0 else IdleTimeout(timeout),
             )
             for _ in range(count)
         ]
@@ -226,7 +226,7 @@ class ConsumerConnector:
         if self._following is not None:
             self._following.rebalancer.read_again(stream)
 
-    async def _join(self, membership: ZooKeeperMembership, routes: Routes) -> None:
+    async def _join(self, membership: ZooKeeperMembership, routes: TopicRoutes) -> None:
         config, listener = self.config, self._listener
         store = self._group.offsets(membership, self._kafka)
         committer = Committer(store, self._manager.events.counts)
@@ -249,7 +249,7 @@ class ConsumerConnector:
             ),
         )
         self._member = membership
-        following = self._following = Following(
+        following = self._following = MembershipRunner(
             f"group {config.group_id}", membership, committer, rebalancer
         )
         interval = config.auto_commit_interval_ms if config.auto_commit_enable else None

@@ -15,42 +15,42 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.weak_method import weakly
 from asyncconsumer.config import ConsumerConfig, whole_number
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, checked
 from asyncconsumer.consumer.membership_factory import assignors
-from asyncconsumer.consumer.offset_queries import Lookups
-from asyncconsumer.consumer.poison_policy import Poison
+from asyncconsumer.consumer.offset_queries import OffsetQueries
+from asyncconsumer.consumer.poison_policy import PoisonPolicy
 from asyncconsumer.consumer.progress_bar import check_terminal
-from asyncconsumer.consumer.refetch import Refetching
+from asyncconsumer.consumer.refetch import RefetchPolicy
 from asyncconsumer.consumer.resources import connect
-from asyncconsumer.consumer.stream import How, Limit, Reading
-from asyncconsumer.consumer.subscribe_operations import Subscribing
-from asyncconsumer.consumer.subscription import Given, S, StreamKind
-from asyncconsumer.consumer.subscription_spec import ManualPartitions, ToAssign, wish_of
+from asyncconsumer.consumer.stream import ConsumerStream, DeliveryPolicy, RecordLimit
+from asyncconsumer.consumer.subscribe_operations import SubscribeOperations
+from asyncconsumer.consumer.subscription import Collaborators, S, StreamKind
+from asyncconsumer.consumer.subscription_spec import ManualPartitions, ToAssign, parse_subscription
 from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.errors import ConfigError, brief
-from asyncconsumer.events import Heard, Stalled
+from asyncconsumer.events import EventStream, Stalled
 from asyncconsumer.fetch.manager import Progress
 from asyncconsumer.offsets.store import OffsetStore, check_store
 from asyncconsumer.rebalance import Streams
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps
-from asyncconsumer.serdes import Deserializable, deserializer_of
-from asyncconsumer.streams.batched import Batched
-from asyncconsumer.streams.cancel_safe import Taking
+from asyncconsumer.serdes import Deserializable, make_deserializer
+from asyncconsumer.streams.batched import BatchedStream
+from asyncconsumer.streams.cancel_safe import CancelSafeIterator
 from asyncconsumer.streams.messages import K, Message, V
-from asyncconsumer.streams.routes import PerPartition, Routes, Spread
+from asyncconsumer.streams.routes import PartitionRoutes, SharedRoutes, TopicRoutes
 from asyncconsumer.types import TopicPartition
-from asyncconsumer.web.mixin import Embedded
-from asyncconsumer.web.status import Standing
+from asyncconsumer.web.mixin import WebMixin
+from asyncconsumer.web.status import Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer(Subscribing, Embedded, Generic[K, V]):
+class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
     """Reads topics as a member of a group, or partitions by hand; ``async for`` within its block.
 
     A record is finished when the next one is asked for, and committed then and not before. Takes
@@ -67,7 +67,7 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         value_deserializer: Deserializable[V] | None = None,
         interceptors: Iterable[Interceptor] | None = None,
         offsets: OffsetStore | None = None,
-        outside: Outside | None = None,
+        outside: Environment | None = None,
         companions: Mapping[str, str] | None = None,
         **options: Any,  # noqa: ANN401 - checked by the configs
     ) -> None:
@@ -75,17 +75,26 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         if offsets is not None:
             check_store(offsets)
         config, intercepted = ConsumerConfig.of(options), Interceptors(interceptors or ())
-        given = Given(told, offsets, intercepted, outside or Outside(), companions or {})
+        given = Collaborators(
+            told, offsets, intercepted, outside or Environment(), companions or {}
+        )
         super().__init__(config, given)
-        self._wish = wish_of(topics, pattern, partitions)
+        self._wish = parse_subscription(topics, pattern, partitions)
         if self.config.zookeeper is None:
             assignors(self.config.member)  # what is wrong with them is told now
         if self.config.reading.progress:
             check_terminal()
-        self._deserializers = deserializer_of(key_deserializer), deserializer_of(value_deserializer)
+        self._deserializers = (
+            make_deserializer(key_deserializer),
+            make_deserializer(value_deserializer),
+        )
         self._stack = AsyncExitStack()
-        self._reading: Reading[K, V] | None = None  # of what is joined: a record may be in work
-        self._limit = None if (most := self.config.reading.max_records) is None else Limit(most)
+        self._reading: ConsumerStream[K, V] | None = (
+            None  # of what is joined: a record may be in work
+        )
+        self._limit = (
+            None if (most := self.config.reading.max_records) is None else RecordLimit(most)
+        )
         self._was_open = False
 
     async def __aenter__(self) -> Self:
@@ -190,7 +199,7 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
             copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
 
-    def streams(self, number: int) -> list[Reading[K, V]]:
+    def streams(self, number: int) -> list[ConsumerStream[K, V]]:
         """So many streams that divide what is ours, to be read by as many tasks.
 
         With `stop_at` those without any end with the last, for a rebalance may bring one.
@@ -199,27 +208,27 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         self.config.reading.refuse("streams()", "max_records", "idle_timeout_ms")
         there = self._there
         streams = [there.open_stream(there.kind) for _ in range(number)]
-        self._route(Spread(streams))
+        self._route(SharedRoutes(streams))
         if isinstance(there.wish, ManualPartitions) and self.config.reading.stop_at is not None:
             for without in streams[len(there.wish) :]:  # nothing more will come
                 without.channel.finish()
         return [self._reading_of(one) for one in streams]
 
-    def partitions(self) -> AsyncIterator[Reading[K, V]]:
+    def partitions(self) -> AsyncIterator[ConsumerStream[K, V]]:
         """A stream for each partition, as it becomes ours; it ends when it is ours no more."""
         self.config.reading.refuse("partitions()", "max_records", "idle_timeout_ms", "stop_at")
         opened = self.by_partition(self._there.kind).opened()
 
-        async def take() -> Reading[K, V] | None:
+        async def take() -> ConsumerStream[K, V] | None:
             found = await anext(opened, None)
             return None if found is None else self._reading_of(found[1], found[0])
 
-        return Taking(take)
+        return CancelSafeIterator(take)
 
-    def by_partition(self, kind: StreamKind[S]) -> PerPartition[S]:
+    def by_partition(self, kind: StreamKind[S]) -> PartitionRoutes[S]:
         """The same with a kind of streams of your own, for those who build on it."""
         there = self._there
-        streams = PerPartition(lambda: there.open_stream(kind))
+        streams = PartitionRoutes(lambda: there.open_stream(kind))
         self._route(streams)
         return streams
 
@@ -230,29 +239,29 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         self._rebalancer.route(streams)
 
     def _check_undivided(self) -> None:
-        if type(self._rebalancer.streams) is not Routes:
+        if type(self._rebalancer.streams) is not TopicRoutes:
             raise ConfigError(
                 "streams() or partitions() has divided what is read: go on with those"
             )
 
     @property
-    def _whole(self) -> Reading[K, V]:
+    def _whole(self) -> ConsumerStream[K, V]:
         self._check_undivided()
         assert self._reading is not None
         return self._reading
 
-    def _read_from(self, stream: Batched | None) -> None:
+    def _read_from(self, stream: BatchedStream | None) -> None:
         self._reading = None if stream is None else self._reading_of(stream)
 
     def _reading_of(
-        self, stream: Batched, partition: TopicPartition | None = None
-    ) -> Reading[K, V]:
+        self, stream: BatchedStream, partition: TopicPartition | None = None
+    ) -> ConsumerStream[K, V]:
         reading, skip_to = self.config.reading, weakly(self._skip_to)
-        aiter(stream).recover = Refetching(stream.position, skip_to).recover
-        how = How(
+        aiter(stream).recover = RefetchPolicy(stream.position, skip_to).recover
+        how = DeliveryPolicy(
             *self._deserializers,
             self._given.interceptors,
-            Poison(
+            PoisonPolicy(
                 reading.on_poison,
                 self._connected.manager.events,
                 skip_to,
@@ -264,7 +273,7 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
             read_again=weakly(self._read_again),
             select=weakly(self._select),
         )
-        return Reading(stream, how, partition)
+        return ConsumerStream(stream, how, partition)
 
     def _skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         ours = self.assignment
@@ -312,12 +321,12 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         found = health_of(self._joined.membership, self._rebalancer, self._connected.manager)
         return with_topics(found, self._joined.topics)
 
-    def standing(self) -> Standing:
+    def standing(self) -> Status:
         """The same as plain values: this is what the pages of `asgi` show."""
         counts = self.counts if self._scope.is_open else {}
         return standing_of(self.health(), counts, self.config.member.group_id)
 
-    def events(self) -> Heard:
+    def events(self) -> EventStream:
         """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""
         self._scope.check_open()
         return self._connected.manager.events.listen()
@@ -352,7 +361,7 @@ class Consumer(Subscribing, Embedded, Generic[K, V]):
         return found if found >= 0 else None
 
     @property
-    def _lookups(self) -> Lookups:
+    def _lookups(self) -> OffsetQueries:
         self._scope.check_open()
         committed_only = self.config.fetch.committed_only
-        return Lookups(self._connected.kafka.leaders, committed_only=committed_only)
+        return OffsetQueries(self._connected.kafka.leaders, committed_only=committed_only)

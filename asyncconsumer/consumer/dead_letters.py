@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.partition_writer import ProducerRecord
-from asyncconsumer.net.pool import Opener
+from asyncconsumer.net.pool import BrokerOpener
 from asyncconsumer.net.producer import Producer
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
@@ -41,7 +41,7 @@ class Failure:
 
 
 @dataclass(slots=True, eq=False)
-class _Letter:
+class _PendingDeadLetter:
     record: Record
     outgoing: ProducerRecord  # what is written in its place
     written: asyncio.Event = field(default_factory=asyncio.Event)
@@ -71,11 +71,11 @@ _Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
 """By what a record is known: a topic that was made anew has others at the same places."""
 
 
-class Foreign(Exception):
+class NotADeadLetter(Exception):
     """It does not tell which record it was: others wrote it there."""
 
 
-class DeadLetters:
+class DeadLetterProducer:
     """Writes records to a topic, with what went wrong. A producer is opened by the first one.
 
     A write that fails is tried again until it succeeds: whoever waits for it has not finished the
@@ -88,7 +88,7 @@ class DeadLetters:
         connection: ConnectionConfig,
         *,
         randomness: Random,
-        opener: Opener = open_connection,
+        opener: BrokerOpener = open_connection,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
         self.topic: Final = topic
@@ -99,11 +99,11 @@ class DeadLetters:
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
         # not written yet, or somebody waits for them: asked for again, they are not new ones
-        self._letters: dict[_Same, _Letter] = {}
+        self._letters: dict[_Same, _PendingDeadLetter] = {}
         self._to_check = False  # whether the topic is there
         self._asked = asyncio.Event()
         self._producer: Producer | None = None
-        self._log = QuietLog(_log)
+        self._log = RateLimitedLogger(_log)
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
@@ -152,9 +152,9 @@ class DeadLetters:
         same = _same(record)
         letter = self._letters.get(same)
         if letter is None:
-            headers = (*_kept(record.headers), *told_of(record, failure))
+            headers = (*_kept(record.headers), *failure_headers(record, failure))
             outgoing = ProducerRecord(self.topic, record.key, record.value, headers, partition)
-            letter = self._letters[same] = _Letter(record, outgoing)
+            letter = self._letters[same] = _PendingDeadLetter(record, outgoing)
             self._asked.set()
         try:
             await letter.heard()
@@ -162,7 +162,7 @@ class DeadLetters:
             self._tidy(letter)
         return letter.offset
 
-    def _tidy(self, letter: _Letter) -> None:
+    def _tidy(self, letter: _PendingDeadLetter) -> None:
         """Forget it, if it is written and nobody waits to hear so."""
         if letter.written.is_set() and not letter.waiting:
             self._letters.pop(_same(letter.record), None)
@@ -210,7 +210,7 @@ class DeadLetters:
         self._to_check, self.last_error = False, None
         return True
 
-    def _warn(self, failed: list[_Letter]) -> None:
+    def _warn(self, failed: list[_PendingDeadLetter]) -> None:
         self._log.warning(
             "%d dead letters were not written to %s, the first of them %s: %s. They are tried "
             "again, and not committed",
@@ -220,7 +220,7 @@ class DeadLetters:
             self.last_error,
         )
 
-    def _unwritten(self) -> list[_Letter]:
+    def _unwritten(self) -> list[_PendingDeadLetter]:
         """What is to be written. Not what was to wait for another try, if nobody waits any more.
 
         Its partition went to another, who may be done with it by now, and with what comes after it.
@@ -230,7 +230,9 @@ class DeadLetters:
         }
         return [one for one in self._letters.values() if not one.written.is_set()]
 
-    async def _write(self, producer: Producer, letters: list[_Letter]) -> list[_Letter]:
+    async def _write(
+        self, producer: Producer, letters: list[_PendingDeadLetter]
+    ) -> list[_PendingDeadLetter]:
         """Those that could not be written."""
         outcomes = await producer.send([letter.outgoing for letter in letters])
         failed = []
@@ -259,7 +261,7 @@ def _kept(headers: Headers) -> Headers:
     return tuple(one for one in headers if not one[0].startswith(PREFIX))
 
 
-def told_of(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
+def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
     """The headers that tell where a record was, and what went wrong."""
     error = failure.error
     told: dict[str, object] = {
@@ -286,8 +288,8 @@ def _message(error: BaseException) -> str:
     return str(error)
 
 
-def told_by(record: Record) -> dict[str, bytes]:
-    """What the headers tell that `told_of` has written, by name."""
+def parse_failure_headers(record: Record) -> dict[str, bytes]:
+    """What the headers tell that `failure_headers` has written, by name."""
     return {
         name.removeprefix(PREFIX): text or b""
         for name, text in record.headers
@@ -297,14 +299,14 @@ def told_by(record: Record) -> dict[str, bytes]:
 
 def original(record: Record) -> Record:
     """The record as it was before it was written here, or to a retry topic."""
-    told = told_by(record)
+    told = parse_failure_headers(record)
     try:
         partition, offset, timestamp = (
             int(told[name]) for name in ("partition", "offset", "timestamp")
         )
         topic = told["topic"].decode()
     except (KeyError, ValueError):
-        raise Foreign("its headers do not tell which record it was") from None
+        raise NotADeadLetter("its headers do not tell which record it was") from None
     return Record(
         topic,
         partition,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
 
-from asyncconsumer.aio.suspensions import Offsets, system_offsets
+from asyncconsumer.aio.suspensions import ClockOffsets, system_offsets
 from asyncconsumer.net.connect import open_connection
-from asyncconsumer.net.pool import Opener as BrokerOpener
-from asyncconsumer.zookeeper.transport import Opener as ZooKeeperOpener
+from asyncconsumer.net.pool import BrokerOpener as BrokerOpener
+from asyncconsumer.zookeeper.transport import TransportOpener as ZooKeeperOpener
 from asyncconsumer.zookeeper.transport import open_line
 
 
@@ -18,7 +18,7 @@ def _milliseconds() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Environment:
     """The real world, unless a simulation plays it."""
 
     open_broker: BrokerOpener = open_connection
@@ -26,7 +26,9 @@ class Outside:
     randomness: Random = field(default_factory=Random)  # for jitter and shuffling
     clock: Callable[[], float] | None = None  # where the loop's is not the system's
     now_ms: Callable[[], int] = _milliseconds
-    clock_offsets: Callable[[], Offsets] = system_offsets  # of clocks that count suspended time
+    clock_offsets: Callable[[], ClockOffsets] = (
+        system_offsets  # of clocks that count suspended time
+    )
 
     def virtual_clock(self) -> Callable[[], float] | None:
         """The clock to use instead of the system's; None if the running loop uses the system's.

@@ -9,13 +9,13 @@ from typing import Final, Protocol
 
 from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.errors import NoCommittedOffset
-from asyncconsumer.fetch.liveness import Vitals
+from asyncconsumer.fetch.liveness import Liveness
 from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.group.manual import GrouplessMembership
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.types import TopicPartition
-from asyncconsumer.web.status import Standing, lag_by_name
+from asyncconsumer.web.status import Status, lag_by_name
 
 _RECENT: Final = 5.0  # seconds in which something must have moved
 
@@ -56,15 +56,17 @@ class Health:
         return self.state is not HealthState.CLOSED
 
 
-class Member(Membership, Protocol):
+class ObservableMembership(Membership, Protocol):
     """One that can tell having no share from not knowing it."""
 
     @property
-    def waits_for_share(self) -> bool:
+    def awaiting_assignment(self) -> bool:
         """Whether what is its own is yet to be said, be it again."""
 
 
-def health_of(membership: Member, rebalancer: Rebalancer, manager: FetchManager) -> Health:
+def health_of(
+    membership: ObservableMembership, rebalancer: Rebalancer, manager: FetchManager
+) -> Health:
     """It all in one value."""
     now, progress = asyncio.get_running_loop().time(), manager.progress()
     lag = _lag(rebalancer, progress)
@@ -75,7 +77,7 @@ def health_of(membership: Member, rebalancer: Rebalancer, manager: FetchManager)
         reason=reason,
         assignment=frozenset(rebalancer.reading),
         lag=lag,
-        last_heartbeat=_ago(membership.last_sign, now),
+        last_heartbeat=_ago(membership.last_heartbeat, now),
         last_fetch=_ago(manager.last_heard, now),
         last_progress=_ago(manager.vitals.last_moved, now),
     )
@@ -93,7 +95,7 @@ def with_topics(health: Health, topics: TopicCheck) -> Health:
 
 
 def _state(
-    membership: Member,
+    membership: ObservableMembership,
     rebalancer: Rebalancer,
     manager: FetchManager,
     disconnected: str | None,
@@ -110,7 +112,7 @@ def _state(
         return HealthState.DISCONNECTED, disconnected
     if not rebalancer.idle.is_set():
         return HealthState.REBALANCING, "it changes from one share to another"
-    if not rebalancer.reading and membership.waits_for_share:
+    if not rebalancer.reading and membership.awaiting_assignment:
         return HealthState.REBALANCING, "it has given up its share and waits for another"
     if without := rebalancer.without_offset:
         return HealthState.STALLED, str(NoCommittedOffset(min(without)))
@@ -124,7 +126,7 @@ def _state(
     return HealthState.IDLE, None if rebalancer.reading else "no partition is its own"
 
 
-def _disconnected(vitals: Vitals, progress: Mapping[TopicPartition, Progress]) -> str | None:
+def _disconnected(vitals: Liveness, progress: Mapping[TopicPartition, Progress]) -> str | None:
     if vitals.asked and vitals.asked <= vitals.silent:
         return f"no answer from {', '.join(map(str, sorted(vitals.asked)))}"
     trouble = [one.trouble for one in progress.values() if one.node_id is None and one.trouble]
@@ -149,9 +151,9 @@ def _ago(moment: float, now: float) -> float | None:
     return None if isinf(moment) else max(0.0, now - moment)
 
 
-def standing_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Standing:
+def standing_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Status:
     """The same as plain values."""
-    return Standing(
+    return Status(
         live=health.live,
         ready=health.ready,
         state=health.state.value,

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from inspect import iscoroutinefunction
 from typing import Final
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConfigError, ConsumerError
-from asyncconsumer.offsets.store import OffsetStore, failed_by
+from asyncconsumer.offsets.store import OffsetStore, failed_partitions
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
@@ -32,7 +32,7 @@ class Interceptors:
         if not isinstance(each, Iterable):
             raise ConfigError(f"interceptors must be a list of them, got {each!r}")
         self._each = tuple(each)
-        self._log = QuietLog(_log)  # it may fail with every record
+        self._log = RateLimitedLogger(_log)  # it may fail with every record
         for one in self._each:
             if not (hasattr(one, "on_consume") and hasattr(one, "on_commit")):
                 raise ConfigError(f"{one!r} is no interceptor: derive it from Interceptor")
@@ -74,7 +74,7 @@ def _place(record: Record) -> tuple[str, int, int]:
     return record.topic, record.partition, record.offset
 
 
-class ToldStore:
+class InterceptedStore:
     """An offset store whose commits interceptors are told of."""
 
     def __init__(self, store: OffsetStore, interceptors: Interceptors) -> None:
@@ -90,7 +90,7 @@ class ToldStore:
         try:
             await self._store.commit(offsets)
         except ConsumerError as error:
-            failed = failed_by(offsets, error)
+            failed = failed_partitions(offsets, error)
             if kept := {one: at for one, at in offsets.items() if one not in failed}:
                 self._interceptors.on_commit(kept)
             raise

@@ -21,12 +21,12 @@ from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.fallback import FallbackMembership
 from asyncconsumer.group.kip848.config import ConsumerGroupConfig
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
-from asyncconsumer.group.subscription import Subscription, Topics
+from asyncconsumer.group.subscription import Subscription, TopicSubscription
 from asyncconsumer.group.zookeeper import filters
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.rebalance.runner import Leaving
-from asyncconsumer.types import Address, Identity
+from asyncconsumer.rebalance.runner import LeavableMembership
+from asyncconsumer.types import Address, MemberIdentity
 
 _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
     "range": RangeAssignor,
@@ -36,15 +36,15 @@ _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
 }
 
 
-class GroupMember(Leaving, Protocol):
+class GroupMember(LeavableMembership, Protocol):
     """A member of a group that Kafka coordinates."""
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> MemberIdentity | None:
         """As whom to commit."""
 
     @property
-    def waits_for_share(self) -> bool:
+    def awaiting_assignment(self) -> bool:
         """Whether what is its own is yet to be said."""
 
     @property
@@ -63,7 +63,7 @@ class GroupMember(Leaving, Protocol):
     def heartbeat(self) -> tuple[Address, Request] | None:
         """What another thread may send for it."""
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         """It did."""
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -100,10 +100,10 @@ def assignors(config: MemberConfig) -> list[Assignor]:
     return found
 
 
-def in_zookeeper(subscription: Subscription) -> filters.Subscription:
+def in_zookeeper(subscription: Subscription) -> filters.StreamSubscription:
     """The same, as it is registered in ZooKeeper: one stream, which divides what it gets itself."""
-    if isinstance(subscription, Topics):
-        return filters.Subscription(dict.fromkeys(sorted(subscription.names), 1))
+    if isinstance(subscription, TopicSubscription):
+        return filters.StreamSubscription(dict.fromkeys(sorted(subscription.names), 1))
     return filters.Whitelist(subscription.text).subscription(1)
 
 

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig
-from asyncconsumer.consumer.offset_queries import Lookups
-from asyncconsumer.consumer.subscription import Given
+from asyncconsumer.consumer.offset_queries import OffsetQueries
+from asyncconsumer.consumer.subscription import Collaborators
 from asyncconsumer.consumer.subscription_spec import partition_of, partitions_of
-from asyncconsumer.consumer.unsubscribed_offsets import DirectOffsets
+from asyncconsumer.consumer.unsubscribed_offsets import UnsubscribedOffsets
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.offsets.store import is_offset
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.rebalance import Rebalancer
-from asyncconsumer.rebalance.runner import Following
+from asyncconsumer.rebalance.runner import MembershipRunner
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
@@ -24,10 +24,10 @@ from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
 _SECONDS_BETWEEN_LOOKS: Final = 0.01
 
 
-class Steering(ABC):
+class OffsetOperations(ABC):
     """The part of a `Consumer` that speaks of offsets."""
 
-    def __init__(self, config: ConsumerConfig, given: Given) -> None:
+    def __init__(self, config: ConsumerConfig, given: Collaborators) -> None:
         self.config: Final = config
         self._given = given
 
@@ -38,15 +38,15 @@ class Steering(ABC):
 
     @property
     @abstractmethod
-    def _following(self) -> Following: ...
+    def _following(self) -> MembershipRunner: ...
 
     @property
     @abstractmethod
-    def _lookups(self) -> Lookups: ...
+    def _lookups(self) -> OffsetQueries: ...
 
     @property
     @abstractmethod
-    def _direct_offsets(self) -> DirectOffsets | None:
+    def _direct_offsets(self) -> UnsubscribedOffsets | None:
         """The offsets of the group, if nothing is subscribed."""
 
     @abstractmethod

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.fetch.leader_client import Leaders
+from asyncconsumer.fetch.leader_client import LeaderClient
 from asyncconsumer.fetch.offset_lookup import list_offsets, milliseconds
 from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
 
 
-class Lookups:
+class OffsetQueries:
     """Asks the leaders of partitions."""
 
-    def __init__(self, leaders: Leaders, *, committed_only: bool) -> None:
+    def __init__(self, leaders: LeaderClient, *, committed_only: bool) -> None:
         self._leaders = leaders
         self._committed_only = committed_only
 

@@ -3,22 +3,22 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias, cast
 
-from asyncconsumer.consumer.dead_letters import DeadLetters, Failure
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer, Failure
 from asyncconsumer.errors import CorruptRecords, DeserializationFailed
-from asyncconsumer.events import Events, Poisoned
+from asyncconsumer.events import EventBus, RecordUnreadable
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
 Unreadable: TypeAlias = CorruptRecords | DeserializationFailed
 
 
-class Poison(NamedTuple):
+class PoisonPolicy(NamedTuple):
     """One policy for all streams of a consumer."""
 
     policy: str
-    events: Events
+    events: EventBus
     seek: Callable[[Mapping[TopicPartition, int]], None]  # to get over a damaged batch
-    letters: DeadLetters | None = None
+    letters: DeadLetterProducer | None = None
     group: str = ""  # for the letters
 
     def raises(self, error: Unreadable) -> bool:
@@ -37,7 +37,7 @@ class Poison(NamedTuple):
         partition = TopicPartition(record.topic, record.partition)
         if self.letters is not None:
             await self.letters.write(record, Failure(error, group=self.group))
-        self.events.tell(Poisoned(partition, record.offset, self.policy, str(error)))
+        self.events.publish(RecordUnreadable(partition, record.offset, self.policy, str(error)))
         if isinstance(error, CorruptRecords) and error.resume is not None and is_there():
             self.seek({partition: error.resume})
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import PollIntervalExceeded
-from asyncconsumer.rebalance.runner import Following
+from asyncconsumer.rebalance.runner import MembershipRunner
 
 
 async def leave_when_exceeded(
-    following: Following, group_id: str, max_poll_interval_ms: int
+    following: MembershipRunner, group_id: str, max_poll_interval_ms: int
 ) -> None:
     """Leave the group once a reader did not ask for so long; it gets PollIntervalExceeded.
 

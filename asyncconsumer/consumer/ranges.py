@@ -13,9 +13,9 @@ from typing import Any, Final, Self
 
 from asyncconsumer.aio.concurrency import each
 from asyncconsumer.config import EngineConfig, check_names, split
-from asyncconsumer.errors import ConfigError, OffsetNotThere
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.errors import ConfigError, OffsetUnavailable
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPolicy
 from asyncconsumer.fetch.direct.partition_stream import PartitionStream
 from asyncconsumer.fetch.manager import FetchManager
@@ -56,7 +56,7 @@ class RangeReader:
             max_buffered_bytes=max_buffered_bytes,
         )
         connection, self._fetch_config = split(options, _OWN_OPTIONS)
-        self._session = Session(
+        self._session = KafkaClient(
             connection, patience_ms=retry_timeout_ms, max_body_bytes=max_buffered_bytes
         )
 
@@ -78,7 +78,7 @@ class RangeReader:
         latest = (await list_offset(leaders, at, LATEST, committed_only=committed)).offset
         if end > latest:
             earliest = (await list_offset(leaders, at, EARLIEST)).offset
-            raise OffsetNotThere(*at, end, earliest, latest)
+            raise OffsetUnavailable(*at, end, earliest, latest)
 
     @asynccontextmanager
     async def read_all(self, wanted: Iterable[OffsetRange]) -> AsyncIterator[Stream]:
@@ -107,7 +107,7 @@ class RangeReader:
         async with manager:
             channel = manager.channel()
             manager.reconcile(
-                {at: Wanted(channel, one.start, end=one.end) for at, one in ranges.items()}
+                {at: FetchTarget(channel, one.start, end=one.end) for at, one in ranges.items()}
             )
             if not ranges:
                 channel.close()

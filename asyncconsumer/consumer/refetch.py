@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.types import TopicPartition
 
@@ -12,7 +12,7 @@ _log: Final = logging.getLogger(__name__)
 _MOST_FETCHES: Final = 3  # besides the first
 
 
-class Refetching:
+class RefetchPolicy:
     """Counts how often the same place was fetched again, for one stream."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Refetching:
         self._position = position
         self._seek = seek
         self._tries: dict[TopicPartition, tuple[int, int]] = {}  # the offset, and how often
-        self._log = QuietLog(_log)
+        self._log = RateLimitedLogger(_log)
 
     def recover(self, error: Exception) -> bool:
         """Fetch damaged records again; False if that was done often enough, or it is another error.

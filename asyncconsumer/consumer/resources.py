@@ -5,32 +5,32 @@ from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
 from asyncconsumer.config import ConsumerConfig
-from asyncconsumer.consumer.dead_letters import DeadLetters
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Connected(NamedTuple):
+class Resources(NamedTuple):
     """All that is open."""
 
-    kafka: Session
+    kafka: KafkaClient
     manager: FetchManager
     zookeeper: ZooKeeperGroup | None
-    letters: DeadLetters | None  # for what cannot be read
+    letters: DeadLetterProducer | None  # for what cannot be read
 
 
-async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outside) -> Connected:
+async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Environment) -> Resources:
     """Open what the options say; the stack closes it."""
     zookeeper, found = None, tuple[str, ...]()
     if config.zookeeper is not None:
         zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, outside))
         found = tuple(await zookeeper.brokers())
     kafka = await stack.enter_async_context(
-        Session(
+        KafkaClient(
             config.connection_to(found),
             patience_ms=config.member.commit_timeout_ms,
             randomness=outside.randomness,
@@ -45,7 +45,7 @@ async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outsid
     letters = None
     if (topic := config.reading.dead_letter_topic) is not None:
         connection = config.connection_to(found)
-        letters = DeadLetters(
+        letters = DeadLetterProducer(
             topic,
             connection,
             randomness=outside.randomness,
@@ -53,4 +53,4 @@ async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Outsid
             now_ms=outside.now_ms,
         )
         await stack.enter_async_context(letters)
-    return Connected(kafka, manager, zookeeper, letters)
+    return Resources(kafka, manager, zookeeper, letters)

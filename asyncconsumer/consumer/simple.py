@@ -26,10 +26,10 @@ from asyncconsumer.errors import (
     LeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPolicy, Skipped
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPolicy, SkippedRange
 from asyncconsumer.fetch.direct.partition_stream import PartitionStream
-from asyncconsumer.fetch.fetch_request import Ask, Fetched, request, understand
+from asyncconsumer.fetch.fetch_request import PartitionFetch, PartitionResponse, request, understand
 from asyncconsumer.fetch.offset_lookup import list_offset, milliseconds
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.metadata import Leader
@@ -80,7 +80,7 @@ class SimpleConsumer:
         bootstrap_servers: str | Sequence[str],
         *,
         auto_offset_reset: str = "none",
-        on_skip: Callable[[Skipped], None] | None = None,
+        on_skip: Callable[[SkippedRange], None] | None = None,
         retry_timeout_ms: int = 60_000,
         **options: Any,  # noqa: ANN401 - checked by the configs that take them
     ) -> None:
@@ -91,7 +91,7 @@ class SimpleConsumer:
         options["bootstrap_servers"] = bootstrap_servers
         connection, self._fetch_config = split(options, _OWN_OPTIONS)
         self._retry_timeout_ms = retry_timeout_ms
-        self._session = Session(connection, patience_ms=retry_timeout_ms)
+        self._session = KafkaClient(connection, patience_ms=retry_timeout_ms)
         self._policy = ReadPolicy(
             auto_offset_reset=auto_offset_reset, on_skip=on_skip, bodies=self._session.bodies
         )
@@ -168,7 +168,7 @@ class SimpleConsumer:
         for at, offset in wanted.items():
             _check_offset(at, offset, 0, "a fetch needs one from 0")
         results: dict[TopicPartition, FetchResult] = {}
-        at_leaders: dict[Address, dict[TopicPartition, Ask]] = {}
+        at_leaders: dict[Address, dict[TopicPartition, PartitionFetch]] = {}
         for (topic, number), offset in wanted.items():
             at = TopicPartition(topic, number)
             try:
@@ -177,7 +177,7 @@ class SimpleConsumer:
                 results[at] = self._result(_refused(at, offset, error))
                 continue
             size = config.max_partition_fetch_bytes
-            ask = Ask(offset, size, place.leader_epoch, place.topic_id)
+            ask = PartitionFetch(offset, size, place.leader_epoch, place.topic_id)
             at_leaders.setdefault(place.address, {})[at] = ask
         for fetched in await self._fetch_all(at_leaders, config):
             results[fetched.partition] = self._result(fetched)
@@ -198,8 +198,10 @@ class SimpleConsumer:
         return config
 
     async def _fetch_all(
-        self, at_leaders: Mapping[Address, Mapping[TopicPartition, Ask]], config: FetchConfig
-    ) -> list[Fetched]:
+        self,
+        at_leaders: Mapping[Address, Mapping[TopicPartition, PartitionFetch]],
+        config: FetchConfig,
+    ) -> list[PartitionResponse]:
         """Ask the leaders side by side; an error of one is an error of the call."""
         lane = self._free_lanes.pop() if self._free_lanes else self._session.brokers.new_lane()
         try:
@@ -215,8 +217,12 @@ class SimpleConsumer:
         return [fetched for task in asked for fetched in task.result()]
 
     async def _fetch_at(
-        self, address: Address, lane: int, asks: Mapping[TopicPartition, Ask], config: FetchConfig
-    ) -> list[Fetched]:
+        self,
+        address: Address,
+        lane: int,
+        asks: Mapping[TopicPartition, PartitionFetch],
+        config: FetchConfig,
+    ) -> list[PartitionResponse]:
         message, brokers = request(asks, config), self._session.brokers
         for last_try in (False, True):
             try:
@@ -230,7 +236,7 @@ class SimpleConsumer:
                     raise
         raise AssertionError("unreachable")
 
-    def _result(self, fetched: Fetched) -> FetchResult:
+    def _result(self, fetched: PartitionResponse) -> FetchResult:
         if fetched.error is not None:
             self._session.leaders.doubt(fetched.partition)
         return FetchResult(
@@ -319,6 +325,6 @@ def _check_offset(at: tuple[str, int], offset: object, least: int, advice: str) 
         raise ConfigError(f"offset {offset!r} of {TopicPartition(*at)}: {advice}")
 
 
-def _refused(at: TopicPartition, offset: int, error: BrokerError) -> Fetched:
+def _refused(at: TopicPartition, offset: int, error: BrokerError) -> PartitionResponse:
     """What a broker would have answered, had we known one to ask."""
-    return Fetched(at, offset, error, -1, -1, -1, None, -1, memoryview(b""))
+    return PartitionResponse(at, offset, error, -1, -1, -1, None, -1, memoryview(b""))

@@ -3,16 +3,16 @@
 from collections.abc import Collection, Mapping
 
 from asyncconsumer.config import ConsumerConfig
-from asyncconsumer.consumer.offset_queries import Lookups
+from asyncconsumer.consumer.offset_queries import OffsetQueries
 from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.group.subscription import Topics
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.group.subscription import TopicSubscription
 from asyncconsumer.protocol.messages import LATEST
 from asyncconsumer.rebalance.ports import Ends, endless
 from asyncconsumer.types import TopicPartition
 
 
-async def ends_of(config: ConsumerConfig, wish: Wish, kafka: Session) -> Ends:
+async def ends_of(config: ConsumerConfig, wish: Wish, kafka: KafkaClient) -> Ends:
     """By the option `stop_at`. For its "end", logs are looked at now.
 
     What comes to a member later, because another one left, ends where it would have there; only
@@ -22,7 +22,7 @@ async def ends_of(config: ConsumerConfig, wish: Wish, kafka: Session) -> Ends:
     stop = config.reading.stop_at
     if stop is None:
         return endless
-    lookups = Lookups(kafka.leaders, committed_only=config.fetch.committed_only)
+    lookups = OffsetQueries(kafka.leaders, committed_only=config.fetch.committed_only)
     known: dict[TopicPartition, int]
     known = {} if isinstance(stop, str) else dict(stop)
 
@@ -34,7 +34,7 @@ async def ends_of(config: ConsumerConfig, wish: Wish, kafka: Session) -> Ends:
 
     if isinstance(wish, ManualPartitions):
         await ends(wish)
-    elif isinstance(wish, Topics):
+    elif isinstance(wish, TopicSubscription):
         topics = (await kafka.cluster.refresh(wish.names)).topics
         there = {name: topic.partitions for name, topic in topics.items()}
         await ends([TopicPartition(name, n) for name, numbers in there.items() for n in numbers])

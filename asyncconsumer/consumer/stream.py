@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, ca
 
 from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
-from asyncconsumer.consumer.poison_policy import Poison
+from asyncconsumer.consumer.poison_policy import PoisonPolicy
 from asyncconsumer.errors import (
     ClosedError,
     ConfigError,
@@ -18,8 +18,8 @@ from asyncconsumer.errors import (
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps
 from asyncconsumer.serdes import Deserializer
-from asyncconsumer.streams.batched import Batched, Waits, first_offsets
-from asyncconsumer.streams.cancel_safe import Taking
+from asyncconsumer.streams.batched import BatchedStream, BatchWaits, first_offsets
+from asyncconsumer.streams.cancel_safe import CancelSafeIterator
 from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.stream import LoopSource
 from asyncconsumer.types import TopicPartition
@@ -33,12 +33,12 @@ Way = Literal["records", "batches", "calls", "chunks", "arrow"]
 """What a loop iterates over; "calls" are those of `getmany`."""
 
 
-class _Messages(Generic[K, V]):
-    """The messages of a `Reading`, for its loops."""
+class _MessageSource(Generic[K, V]):
+    """The messages of a `ConsumerStream`, for its loops."""
 
     __slots__ = ("_reading",)
 
-    def __init__(self, reading: "Reading[K, V]") -> None:
+    def __init__(self, reading: "ConsumerStream[K, V]") -> None:
         self._reading = reading
 
     @property
@@ -50,42 +50,42 @@ class _Messages(Generic[K, V]):
         return self._reading.next_message()
 
 
-class _Returned:
+class _ReturnedBatch:
     """What `getmany` returned last, as the source of an iteration."""
 
     in_hand = False
 
 
-class InWork(NamedTuple):
+class PendingRecord(NamedTuple):
     """A record whose deserializers may need more time."""
 
     record: decoding.Record
     part_of: object
 
 
-class Bad(NamedTuple):
+class UnreadableItem(NamedTuple):
     """Something unreadable, and what it is part of."""
 
     error: DeserializationFailed | CorruptRecords
     part_of: object
 
 
-class Limit:
+class RecordLimit:
     """How many records may still be handed out, by all streams of a consumer."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
 
-class How(NamedTuple):
+class DeliveryPolicy(NamedTuple):
     """What is done to records before they are handed out; nothing, if it can be."""
 
     key: Deserializer[Any]
     value: Deserializer[Any]
     interceptors: Interceptors
-    poison: Poison
+    poison: PoisonPolicy
     commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # what a message's does
-    limit: Limit | None
+    limit: RecordLimit | None
     read_again: Callable[[Mapping[TopicPartition, int]], None]  # from there on
     select: Callable[[Collection[TopicPartition] | None], bool]  # what to hand out; if it changed
 
@@ -106,32 +106,34 @@ class How(NamedTuple):
         return self.as_it_is and not special and self.poison.policy == "raise"
 
 
-class Reading(Generic[K, V]):
+class ConsumerStream(Generic[K, V]):
     """``async for message in reading``, or `batches()`, `chunks()`, `arrow()`: choose one.
 
     What was handed out is finished when the next is asked for. Giving up waiting loses nothing.
     """
 
-    def __init__(self, stream: Batched, how: How, partition: TopicPartition | None = None) -> None:
+    def __init__(
+        self, stream: BatchedStream, how: DeliveryPolicy, partition: TopicPartition | None = None
+    ) -> None:
         self.partition = partition  # of a stream that has only that one
         self._stream = stream
         self._how = how
         self._readers = how.key.reader("key"), how.value.reader("value")
         self._as_it_is, self._waits = how.as_it_is, how.waits  # asked for each record
-        self._in_work: InWork | None = None  # taken from the stream, not handed out yet
+        self._in_work: PendingRecord | None = None  # taken from the stream, not handed out yet
         self._left: list[decoding.Record] = []  # the same, of a batch
         self.in_hand = False  # a message was handed out, and none asked for since
-        self._bad: Bad | None = None  # not dealt with yet
-        stream.keep_back(self._not_handed_out)
+        self._bad: UnreadableItem | None = None  # not dealt with yet
+        stream.set_pending_source(self._not_handed_out)
         self._by_hand = stream.iteration(self, self._prepare)
-        self._returned = _Returned()
+        self._returned = _ReturnedBatch()
         self._calls = stream.iteration(self._returned, partial(self._prepare, way="calls"))
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         if self._how.nothing:
             records = self._loop(aiter(self._stream), self._prepare)
             return cast("AsyncIterator[Message[K, V]]", records)
-        return self._loop(_Messages(self), self._prepare)
+        return self._loop(_MessageSource(self), self._prepare)
 
     async def __anext__(self) -> Message[K, V]:
         """Return the next message. It acknowledges the one before.
@@ -153,7 +155,7 @@ class Reading(Generic[K, V]):
                     await self._deal_with(self._bad)
                 message = await self._next()
             except (CorruptRecords, DeserializationFailed) as error:
-                await self._deal_with(Bad(error, self._stream.in_hand))
+                await self._deal_with(UnreadableItem(error, self._stream.in_hand))
                 continue
             if message is None:
                 continue
@@ -162,7 +164,7 @@ class Reading(Generic[K, V]):
             self.in_hand = True
             return message
 
-    async def _deal_with(self, bad: Bad) -> None:
+    async def _deal_with(self, bad: UnreadableItem) -> None:
         """With poison. Who gives up waiting for that has it dealt with the next time."""
         if self._how.poison.raises(bad.error):
             if not bad.error.retriable:
@@ -172,7 +174,7 @@ class Reading(Generic[K, V]):
         await self._met(bad)
         self._bad = self._in_work = None
 
-    async def _met(self, bad: Bad) -> None:
+    async def _met(self, bad: UnreadableItem) -> None:
         await self._how.poison.met(bad.error, lambda: self._stream.in_hand is bad.part_of)
 
     def _not_handed_out(self) -> list[decoding.Record]:
@@ -185,11 +187,11 @@ class Reading(Generic[K, V]):
             record = self._how.interceptors.on_consume(await anext(aiter(self._stream)))
             if not self._waits:
                 return self._made(record)
-            self._in_work = InWork(record, self._stream.in_hand)
+            self._in_work = PendingRecord(record, self._stream.in_hand)
         in_work = self._in_work
         with self._stream.waiting():
             message = await self._waited(in_work.record)
-            lost = not await self._stream.still_has(in_work.part_of)
+            lost = not await self._stream.still_owns(in_work.part_of)
         self._in_work = None
         return None if lost else message
 
@@ -202,9 +204,9 @@ class Reading(Generic[K, V]):
         """
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
-        waits = Waits(None, max_wait_ms / 1000)
+        waits = BatchWaits(None, max_wait_ms / 1000)
         take = partial(self._next_batch, max_records, lambda: waits)
-        return self._loop(Taking(take), partial(self._prepare, way="batches"))
+        return self._loop(CancelSafeIterator(take), partial(self._prepare, way="batches"))
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
@@ -238,8 +240,8 @@ class Reading(Generic[K, V]):
         now = asyncio.get_running_loop().time
         deadline = None if seconds is None else now() + seconds
 
-        def waits() -> Waits:
-            return Waits(None if deadline is None else max(0.0, deadline - now()), 0.0)
+        def waits() -> BatchWaits:
+            return BatchWaits(None if deadline is None else max(0.0, deadline - now()), 0.0)
 
         self._returned.in_hand = False
         found = await self._next_batch(max_records, waits)
@@ -249,7 +251,7 @@ class Reading(Generic[K, V]):
         return found or []
 
     async def _next_batch(
-        self, max_records: int, waits: Callable[[], Waits]
+        self, max_records: int, waits: Callable[[], BatchWaits]
     ) -> list[Message[K, V]] | None:
         limit = self._how.limit
         while self._left or not self._is_used_up():
@@ -257,7 +259,7 @@ class Reading(Generic[K, V]):
             try:
                 self._left = self._left or await self._take(most, waits())
             except CorruptRecords as error:
-                await self._met(Bad(error, self._stream.in_hand))
+                await self._met(UnreadableItem(error, self._stream.in_hand))
                 continue
             if not self._left:
                 return None
@@ -269,7 +271,7 @@ class Reading(Generic[K, V]):
                 return made
         return None
 
-    async def _take(self, most: int, waits: Waits) -> list[decoding.Record]:
+    async def _take(self, most: int, waits: BatchWaits) -> list[decoding.Record]:
         batch = await self._stream.next_batch(most, waits)
         interceptors = self._how.interceptors
         return [interceptors.on_consume(one) for one in batch] if interceptors else batch
@@ -365,7 +367,7 @@ class Reading(Generic[K, V]):
             except DeserializationFailed as error:
                 if not poison.raises(error):
                     waited = True
-                    await self._met(Bad(error, self._stream.in_hand))
+                    await self._met(UnreadableItem(error, self._stream.in_hand))
                     continue
                 left = at if made or error.retriable else at + 1
                 if not made:

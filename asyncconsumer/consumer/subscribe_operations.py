@@ -9,43 +9,48 @@ from typing import TYPE_CHECKING, Final
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.listener import checked
-from asyncconsumer.consumer.offset_operations import Steering
-from asyncconsumer.consumer.subscription import Given, Joined, join, store_without_members
-from asyncconsumer.consumer.subscription_lock import Changes
+from asyncconsumer.consumer.offset_operations import OffsetOperations
+from asyncconsumer.consumer.subscription import (
+    ActiveSubscription,
+    Collaborators,
+    join,
+    store_without_members,
+)
+from asyncconsumer.consumer.subscription_lock import SubscriptionLock
 from asyncconsumer.consumer.subscription_spec import (
     ManualPartitions,
     ToAssign,
     Wish,
     manual_partitions,
-    wish_of,
+    parse_subscription,
 )
 from asyncconsumer.consumer.topic_check import TopicCheck
-from asyncconsumer.consumer.unsubscribed_offsets import DirectOffsets
+from asyncconsumer.consumer.unsubscribed_offsets import UnsubscribedOffsets
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.manual import GrouplessMembership
-from asyncconsumer.group.subscription import Topics
-from asyncconsumer.rebalance.runner import Following
-from asyncconsumer.streams.batched import Batched
+from asyncconsumer.group.subscription import TopicSubscription
+from asyncconsumer.rebalance.runner import MembershipRunner
+from asyncconsumer.streams.batched import BatchedStream
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from asyncconsumer.consumer.resources import Connected
+    from asyncconsumer.consumer.resources import Resources
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.01
 
 
-class Subscribing(Steering):
+class SubscribeOperations(OffsetOperations):
     """The part of a `Consumer` that says what is read."""
 
-    def __init__(self, config: ConsumerConfig, given: Given) -> None:
+    def __init__(self, config: ConsumerConfig, given: Collaborators) -> None:
         super().__init__(config, given)
         self._scope = Scope("consumer")
-        self._connected: Connected  # within the block
-        self._joined: Joined | None = None
-        self._changes = Changes()
+        self._connected: Resources  # within the block
+        self._joined: ActiveSubscription | None = None
+        self._changes = SubscriptionLock()
 
     @abstractmethod
-    def _read_from(self, stream: Batched | None) -> None:
+    def _read_from(self, stream: BatchedStream | None) -> None:
         """From now on records come from this stream."""
 
     async def subscribe(
@@ -60,7 +65,7 @@ class Subscribing(Steering):
         `wait_assigned` waits for the partitions. Without a group_id all partitions are assigned
         when this returns.
         """
-        wish = wish_of(topics, pattern, None)
+        wish = parse_subscription(topics, pattern, None)
         if wish is None:
             raise ConfigError("subscribe() needs topics, or a pattern; `unsubscribe` ends it")
         if listener is not None:
@@ -98,7 +103,11 @@ class Subscribing(Steering):
         there = self._joined
         if there is None:
             return frozenset()
-        return there.wish.names if isinstance(there.wish, Topics) else there.membership.topics
+        return (
+            there.wish.names
+            if isinstance(there.wish, TopicSubscription)
+            else there.membership.topics
+        )
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -141,13 +150,15 @@ class Subscribing(Steering):
         self._scope.check_open()
         return frozenset(await self._connected.kafka.cluster.topic_names())
 
-    def _is_subscribed(self, there: Joined, partitions: Iterable[TopicPartition]) -> bool:
+    def _is_subscribed(
+        self, there: ActiveSubscription, partitions: Iterable[TopicPartition]
+    ) -> bool:
         """Whether all of these are of the current subscription, and not of one before it."""
         wish = there.wish
         if isinstance(wish, ManualPartitions):
             return wish.issuperset(partitions)
         topics = {one.topic for one in partitions}.difference(self._given.companions.values())
-        if isinstance(wish, Topics):
+        if isinstance(wish, TopicSubscription):
             return topics <= wish.names
         return topics == wish.matching(topics, exclude_internal=False)
 
@@ -195,19 +206,19 @@ class Subscribing(Steering):
             self._read_from(None)
 
     @property
-    def _direct_offsets(self) -> DirectOffsets | None:
+    def _direct_offsets(self) -> UnsubscribedOffsets | None:
         if self._joined is not None or self.config.zookeeper is not None:
             return None
         self._scope.check_open()
-        return DirectOffsets(store_without_members(self.config, self._given, self._connected))
+        return UnsubscribedOffsets(store_without_members(self.config, self._given, self._connected))
 
     @property
-    def _there(self) -> Joined:
+    def _there(self) -> ActiveSubscription:
         self._scope.check_open()
         if self._joined is None:
             raise ConfigError("nothing is subscribed: give topics, or `await consumer.subscribe()`")
         return self._joined
 
     @property
-    def _following(self) -> Following:
+    def _following(self) -> MembershipRunner:
         return self._there.following

@@ -10,14 +10,14 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import ConsumerConfig
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.health import HealthState, health_of
-from asyncconsumer.consumer.interceptors import Interceptors, ToldStore
+from asyncconsumer.consumer.interceptors import InterceptedStore, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, listeners
 from asyncconsumer.consumer.membership_factory import GroupMember, in_zookeeper, member
 from asyncconsumer.consumer.poll_interval import leave_when_exceeded
 from asyncconsumer.consumer.progress_bar import Bar
-from asyncconsumer.consumer.resources import Connected
+from asyncconsumer.consumer.resources import Resources
 from asyncconsumer.consumer.stop_offsets import ends_of
 from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish, named
 from asyncconsumer.consumer.topic_check import TopicCheck
@@ -25,23 +25,23 @@ from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
 from asyncconsumer.errors import SubscriptionConflict
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.group.co_assignment import WithCompanions
+from asyncconsumer.group.co_assignment import CoAssignedMembership
 from asyncconsumer.group.manual import GrouplessMembership, ManualMembership, TopicsMembership
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
-from asyncconsumer.offsets.null import Nowhere
+from asyncconsumer.offsets.null import NullOffsetStore
 from asyncconsumer.offsets.store import OffsetStore
-from asyncconsumer.offsets.user import OwnStore
+from asyncconsumer.offsets.user import UserOffsetStore
 from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.rebalance.ports import Ends
-from asyncconsumer.rebalance.runner import Following
-from asyncconsumer.streams.at_most_once import AtMostOnce
-from asyncconsumer.streams.batched import Batched
-from asyncconsumer.streams.idle import Idle
-from asyncconsumer.streams.routes import Routes
+from asyncconsumer.rebalance.runner import MembershipRunner
+from asyncconsumer.streams.at_most_once import AtMostOnceStream, Commit
+from asyncconsumer.streams.batched import BatchedStream
+from asyncconsumer.streams.idle import IdleTimeout
+from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import TopicPartition
 
@@ -49,7 +49,7 @@ _AT_REST: Final = (HealthState.IDLE, HealthState.CONSUMING, HealthState.HANDLER_
 Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership | TopicsMembership
 S = TypeVar("S", bound=Stream)
 StreamKind: TypeAlias = Callable[
-    [Channel, Fence | None, Callable[[], float] | None, Idle | None], S
+    [Channel, Fence | None, Callable[[], float] | None, IdleTimeout | None], S
 ]
 """A class of streams, or what makes them in the same way."""
 
@@ -61,18 +61,18 @@ class OpenStream(Protocol):
         """A new one."""
 
 
-class Given(NamedTuple):
+class Collaborators(NamedTuple):
     """What the user gave besides options."""
 
     listeners: ListenerList
     offsets: OffsetStore | None
     interceptors: Interceptors
-    outside: Outside
+    outside: Environment
     companions: Mapping[str, str] = {}
 
     def following(self, membership: Member) -> Membership:
         """What the rebalancer follows: with partitions that come along, if there are any."""
-        return WithCompanions(membership, self.companions) if self.companions else membership
+        return CoAssignedMembership(membership, self.companions) if self.companions else membership
 
     def commits(self, config: ConsumerConfig) -> bool:
         """Whether there is a place to keep offsets."""
@@ -88,16 +88,16 @@ class Given(NamedTuple):
         return self.offsets is None and config.member.group_id is not None and in_kafka
 
 
-class Joined(NamedTuple):
+class ActiveSubscription(NamedTuple):
     """A wish that is being fulfilled."""
 
     wish: Wish
     membership: Member
-    stream: Batched
-    following: Following
+    stream: BatchedStream
+    following: MembershipRunner
     transactions: Transactions
     open_stream: OpenStream
-    kind: StreamKind[Batched]  # of its streams, by how they are committed
+    kind: StreamKind[BatchedStream]  # of its streams, by how they are committed
     topics: TopicCheck
     onlookers: list[asyncio.Task[None]]  # they only look, and end first
     stack: AsyncExitStack  # of what must be closed in the end
@@ -108,7 +108,7 @@ class Joined(NamedTuple):
             raise SubscriptionConflict(named(self.wish), named(wish))
         return not isinstance(self.membership, ZooKeeperMembership)
 
-    def wanting(self, wish: Wish) -> "Joined":
+    def wanting(self, wish: Wish) -> "ActiveSubscription":
         """The same, with another wish that it takes."""
         membership = self.membership
         if isinstance(membership, GrouplessMembership):
@@ -139,9 +139,17 @@ class Joined(NamedTuple):
             await self.stack.aclose()
 
 
+def _stream_kind(config: ConsumerConfig, commit: Commit) -> StreamKind[BatchedStream]:
+    return partial(AtMostOnceStream, commit=commit) if _early(config) else BatchedStream
+
+
 async def join(
-    topics: TopicCheck, config: ConsumerConfig, given: Given, connected: Connected, scope: Scope
-) -> Joined:
+    topics: TopicCheck,
+    config: ConsumerConfig,
+    given: Collaborators,
+    connected: Resources,
+    scope: Scope,
+) -> ActiveSubscription:
     """Begin to read what is wished for, with tasks of that scope."""
     wish, kafka, manager = topics.wish, connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
@@ -158,13 +166,13 @@ async def join(
     async def commit(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return await following.commit(offsets, rewind=False)
 
-    kind: StreamKind[Batched] = partial(AtMostOnce, commit=commit) if _early(config) else Batched
+    kind = _stream_kind(config, commit)
     stream = open_stream(kind)
     rebalancer = _rebalancer(
         config, given, membership, manager, committer, stream, await ends_of(config, wish, kafka)
     )
     who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
-    following: Following = Following(who, membership, committer, rebalancer)
+    following: MembershipRunner = MembershipRunner(who, membership, committer, rebalancer)
     commits = config.auto_commit and given.commits(config)
     async with AsyncExitStack() as stack:
         await _enter(stack, config, given, membership)
@@ -174,7 +182,7 @@ async def join(
             for name, work in _onlookers(config, topics, membership, following, manager)
         ]
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
-        return Joined(
+        return ActiveSubscription(
             wish,
             membership,
             stream,
@@ -189,7 +197,7 @@ async def join(
 
 
 async def _enter(
-    stack: AsyncExitStack, config: ConsumerConfig, given: Given, membership: Member
+    stack: AsyncExitStack, config: ConsumerConfig, given: Collaborators, membership: Member
 ) -> None:
     """Open a member of a group that Kafka coordinates, and the thread that keeps its session."""
     if isinstance(membership, GrouplessMembership | ZooKeeperMembership):
@@ -204,7 +212,7 @@ def _onlookers(
     config: ConsumerConfig,
     topics: TopicCheck,
     membership: Member,
-    following: Following,
+    following: MembershipRunner,
     manager: FetchManager,
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """What looks at a consumer while it reads, by the names of the tasks."""
@@ -218,7 +226,7 @@ def _onlookers(
 
 
 def store_without_members(
-    config: ConsumerConfig, given: Given, connected: Connected
+    config: ConsumerConfig, given: Collaborators, connected: Resources
 ) -> OffsetStore:
     """Where the offsets of the group are, for who is no member of it."""
     kafka = connected.kafka
@@ -232,7 +240,7 @@ def _early(config: ConsumerConfig) -> bool:
 
 def _rebalancer(
     config: ConsumerConfig,
-    given: Given,
+    given: Collaborators,
     membership: Member,
     manager: FetchManager,
     committer: Committer,
@@ -243,7 +251,7 @@ def _rebalancer(
         given.following(membership),
         manager,
         committer,
-        Routes([stream]),
+        TopicRoutes([stream]),
         auto_offset_reset=config.engine.auto_offset_reset,
         auto_commit=(config.auto_commit or _early(config)) and given.commits(config),
         listeners=listeners(given.listeners, config.member.listener_timeout_ms),
@@ -255,13 +263,13 @@ def _rebalancer(
 
 def _opener(
     config: ConsumerConfig,
-    given: Given,
-    connected: Connected,
+    given: Collaborators,
+    connected: Resources,
     membership: Member,
     may_end: Callable[[], bool],
 ) -> OpenStream:
     ends, raises = config.reading.idle_timeout_ms, config.member.consumer_timeout_ms
-    idle = Idle(ends, may_end) if ends else Idle(raises) if raises else None
+    idle = IdleTimeout(ends, may_end) if ends else IdleTimeout(raises) if raises else None
     # what is not certainly ours is not handed out; by hand nobody takes it away
     fence = None if isinstance(membership, GrouplessMembership) else membership
 
@@ -274,9 +282,9 @@ def _opener(
 def _membership(
     wish: Wish,
     config: ConsumerConfig,
-    given: Given,
+    given: Collaborators,
     coordinator: Coordinator,
-    connected: Connected,
+    connected: Resources,
     scope: Scope,
 ) -> Member:
     if isinstance(wish, ManualPartitions):
@@ -304,31 +312,33 @@ def _membership(
 
 def _told_store(
     config: ConsumerConfig,
-    given: Given,
+    given: Collaborators,
     coordinator: Coordinator,
     membership: Member,
-    connected: Connected,
+    connected: Resources,
 ) -> OffsetStore:
     """The store, with interceptors that are told of its commits."""
     store = _store(config, given, coordinator, membership, connected)
-    return ToldStore(store, given.interceptors) if given.interceptors else store
+    return InterceptedStore(store, given.interceptors) if given.interceptors else store
 
 
 def _store(
     config: ConsumerConfig,
-    given: Given,
+    given: Collaborators,
     coordinator: Coordinator,
     membership: Member,
-    connected: Connected,
+    connected: Resources,
 ) -> OffsetStore:
     if given.offsets is not None:
         patience_ms = config.member.commit_timeout_ms
-        return OwnStore(given.offsets, membership, coordinator.group_id, patience_ms=patience_ms)
+        return UserOffsetStore(
+            given.offsets, membership, coordinator.group_id, patience_ms=patience_ms
+        )
     if isinstance(membership, ZooKeeperMembership):
         assert connected.zookeeper is not None
         return connected.zookeeper.offsets(membership, connected.kafka)
     if config.member.group_id is None:
-        return Nowhere()
+        return NullOffsetStore()
     return KafkaOffsets(
         coordinator,
         patience_ms=config.member.commit_timeout_ms,
@@ -344,7 +354,7 @@ def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:
         membership,
         config.connection,
         interval=config.member.heartbeat_interval_ms / 1000,
-        most=config.member.max_blocked_ms / 1000,
+        most=config.member.max_loop_blocked_ms / 1000,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 _SECONDS_TO_CHANGE: Final = 5.0  # for a subscription to come about, when all is to end
 
 
-class Changes:
+class SubscriptionLock:
     """Who changes something now, and who leaves."""
 
     def __init__(self) -> None:

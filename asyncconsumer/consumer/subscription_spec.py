@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Self, TypeAlias
 
 from asyncconsumer.errors import ConfigError, SubscriptionConflict
-from asyncconsumer.group.subscription import Pattern, Subscription, Topics
+from asyncconsumer.group.subscription import PatternSubscription, Subscription, TopicSubscription
 from asyncconsumer.offsets.store import is_offset
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
@@ -29,7 +29,7 @@ class ManualPartitions(frozenset[TopicPartition]):
 Wish: TypeAlias = Subscription | ManualPartitions
 
 
-def wish_of(
+def parse_subscription(
     topics: Collection[str],
     pattern: str | re.Pattern[str] | None,
     partitions: ToAssign | None,
@@ -38,9 +38,9 @@ def wish_of(
     given: list[Wish] = []
     if topics:
         check_names(topics)
-        given.append(Topics(topics))
+        given.append(TopicSubscription(topics))
     if pattern is not None:
-        given.append(Pattern(pattern))
+        given.append(PatternSubscription(pattern))
     if partitions is not None:
         given.append(manual_partitions(partitions))
     if len(given) > 1:
@@ -89,4 +89,4 @@ def named(wish: Wish) -> str:
     """What to call it in an error."""
     if isinstance(wish, frozenset):
         return f"{len(wish)} partitions assigned by hand"
-    return f"a pattern ({wish})" if isinstance(wish, Pattern) else f"topics ({wish})"
+    return f"a pattern ({wish})" if isinstance(wish, PatternSubscription) else f"topics ({wish})"

@@ -9,7 +9,7 @@ from typing import Final
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
-from asyncconsumer.group.subscription import Pattern, Topics
+from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.protocol.messages import MetadataRequest
 
@@ -46,7 +46,7 @@ class TopicCheck:
         A wish takes the place of the one before.
         """
         wish = self.wish if wish is None else wish
-        if isinstance(wish, Topics):
+        if isinstance(wish, TopicSubscription):
             await self._look_for(wish.names, raises=True)
         else:
             try:
@@ -69,8 +69,8 @@ class TopicCheck:
                 except ConsumerError as error:
                     _log.debug("no metadata of topics: %s", error)
 
-    async def _look_at(self, wish: Pattern | ManualPartitions) -> None:
-        if isinstance(wish, Pattern):
+    async def _look_at(self, wish: PatternSubscription | ManualPartitions) -> None:
+        if isinstance(wish, PatternSubscription):
             await self._look_for_matches(wish)
         else:
             await self._look_for({one.topic for one in wish}, raises=False)
@@ -89,7 +89,7 @@ class TopicCheck:
         if self.missing and self._creates:
             await self._cluster.ask_any(MetadataRequest(sorted(self.missing), create=True))
 
-    async def _look_for_matches(self, pattern: Pattern) -> None:
+    async def _look_for_matches(self, pattern: PatternSubscription) -> None:
         every = await self._cluster.topic_names()
         self.missing = frozenset()
         self.unmatched = None
@@ -104,7 +104,7 @@ class TopicCheck:
             _log.warning("%s", reason)
 
 
-def _why_unmatched(pattern: Pattern, every: list[str]) -> str:
+def _why_unmatched(pattern: PatternSubscription, every: list[str]) -> str:
     text = pattern.expression.pattern
     near = next(filter(pattern.expression.match, every), None)
     if near is None:

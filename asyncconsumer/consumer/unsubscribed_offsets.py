@@ -10,7 +10,7 @@ from asyncconsumer.streams.messages import Message
 from asyncconsumer.types import TopicPartition
 
 
-class DirectOffsets:
+class UnsubscribedOffsets:
     """Passes offsets on to a store. Kafka refuses commits while the group has members."""
 
     def __init__(self, store: OffsetStore) -> None:

@@ -16,7 +16,7 @@ from aiokafka.protocol.api import Request
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, RebalanceInProgress
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.types import Address
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Heartbeating(Protocol):
     def heartbeat(self) -> tuple[Address, Request] | None:
         """What to send, and where to; None while there is no session to keep."""
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         """It was answered well."""
 
 
@@ -62,7 +62,7 @@ class Watchdog:
         self._seen = time.monotonic()
         started: Future[None] = Future()
         ended: Future[None] = Future()
-        watched = _Watched(asyncio.get_running_loop(), threading.get_ident(), started, ended)
+        watched = _WatchedMember(asyncio.get_running_loop(), threading.get_ident(), started, ended)
         self._thread = threading.Thread(
             target=self._run, args=(watched,), name="asyncconsumer watchdog", daemon=True
         )
@@ -91,7 +91,7 @@ class Watchdog:
 
     # --- in the thread ---------------------------------------------------------------------------
 
-    def _run(self, watched: "_Watched") -> None:
+    def _run(self, watched: "_WatchedMember") -> None:
         try:
             asyncio.run(self._watch(watched))
         except BaseException as error:
@@ -101,7 +101,7 @@ class Watchdog:
         finally:
             watched.ended.set_result(None)
 
-    async def _watch(self, watched: "_Watched") -> None:
+    async def _watch(self, watched: "_WatchedMember") -> None:
         own, stop = asyncio.get_running_loop(), asyncio.Event()
 
         def stop_soon() -> None:
@@ -111,7 +111,7 @@ class Watchdog:
         self._stop = stop_soon
         watched.started.set_result(None)
         randomness, due, named = Random(), 0.0, False  # noqa: S311 - for jitter
-        async with Brokers(self._config, randomness=randomness) as brokers:
+        async with BrokerPool(self._config, randomness=randomness) as brokers:
             while not stop.is_set():
                 try:
                     watched.loop.call_soon_threadsafe(self._at_work)
@@ -135,7 +135,7 @@ class Watchdog:
                     due = own.time() + self._interval
                     await self._beat(brokers)
 
-    async def _beat(self, brokers: Brokers) -> None:
+    async def _beat(self, brokers: BrokerPool) -> None:
         """One heartbeat for a member that cannot send it itself."""
         if (heartbeat := self._member.heartbeat) is None:
             return
@@ -147,12 +147,12 @@ class Watchdog:
             code = answer.to_object()["error_code"]
             if code not in (0, RebalanceInProgress.code):
                 raise BrokerError.of(code, "a heartbeat while the event loop is blocked")
-            self._member.sign_of_life(sent_at)
+            self._member.heartbeat_from_thread(sent_at)
         except ConsumerError as error:
             _log.warning("the event loop is blocked, and the session may end: %s", error)
 
 
-class _Watched(NamedTuple):
+class _WatchedMember(NamedTuple):
     """The loop that is watched, and how its thread is told of ours."""
 
     loop: asyncio.AbstractEventLoop

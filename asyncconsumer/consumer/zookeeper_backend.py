@@ -10,12 +10,12 @@ from typing import Self
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.config import ClassicConfig
-from asyncconsumer.consumer.environment import Outside
-from asyncconsumer.consumer.zookeeper_brokers import Seeds
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.group.zookeeper.filters import Subscription
-from asyncconsumer.group.zookeeper.membership import MemberConfig, ZooKeeperMembership
-from asyncconsumer.group.zookeeper.topic_source import KafkaTopics, Topics, ZooKeeperTopics
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.consumer.zookeeper_brokers import ZooKeeperBrokers
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.group.zookeeper.filters import StreamSubscription
+from asyncconsumer.group.zookeeper.membership import ZooKeeperMemberConfig, ZooKeeperMembership
+from asyncconsumer.group.zookeeper.topic_source import KafkaTopics, TopicSource, ZooKeeperTopics
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -28,7 +28,7 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 class ZooKeeperGroup:
     """A group, seen from one process; within its ``async with`` block there is a session."""
 
-    def __init__(self, config: ClassicConfig, outside: Outside) -> None:
+    def __init__(self, config: ClassicConfig, outside: Environment) -> None:
         self._config = config
         self._outside = outside
         self.session = ZooKeeperSession(
@@ -37,7 +37,7 @@ class ZooKeeperGroup:
             opener=outside.open_zookeeper,
             suspensions=Suspensions(outside.clock_offsets),
         )
-        self._seeds = Seeds(self.session, config.security_protocol)
+        self._seeds = ZooKeeperBrokers(self.session, config.security_protocol)
 
     async def __aenter__(self) -> Self:
         await self.session.__aenter__()
@@ -57,19 +57,19 @@ class ZooKeeperGroup:
             return ()
         return [str(address) for address in await self._seeds.first()]
 
-    def follow_brokers(self, kafka: Session, scope: Scope) -> None:
+    def follow_brokers(self, kafka: KafkaClient, scope: Scope) -> None:
         """Tell the cluster of brokers that come, with a task of that scope."""
         if not self._config.bootstrap_servers:
             scope.start(self._seeds.follow(kafka.cluster), "follow brokers")
 
     def member(
-        self, subscription: Subscription, kafka: Session, scope: Scope
+        self, subscription: StreamSubscription, kafka: KafkaClient, scope: Scope
     ) -> ZooKeeperMembership:
         """A new member; what it must watch is watched by a task of that scope."""
         config, bell = self._config, asyncio.Event()
         now_ms = self._outside.now_ms()
         who = config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
-        topics: Topics = (
+        topics: TopicSource = (
             KafkaTopics(kafka.cluster, bell, config.engine().metadata_refresh_ms)
             if config.bootstrap_servers
             else ZooKeeperTopics(self.session, bell)
@@ -78,7 +78,7 @@ class ZooKeeperGroup:
         return ZooKeeperMembership(
             self.session,
             topics,
-            MemberConfig(
+            ZooKeeperMemberConfig(
                 group_id=config.group_id,
                 consumer_id=f"{config.group_id}_{who}",
                 subscription=subscription,
@@ -91,7 +91,7 @@ class ZooKeeperGroup:
             bell,
         )
 
-    def offsets(self, membership: ZooKeeperMembership, kafka: Session) -> OffsetStore:
+    def offsets(self, membership: ZooKeeperMembership, kafka: KafkaClient) -> OffsetStore:
         """Where its members keep offsets."""
         config, loop = self._config, asyncio.get_running_loop()
         in_zookeeper = ZooKeeperOffsets(

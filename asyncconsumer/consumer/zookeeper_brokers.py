@@ -21,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
-class Seeds:
+class ZooKeeperBrokers:
     """The addresses of live brokers that speak a security protocol."""
 
     def __init__(self, session: ZooKeeperSession, security_protocol: str) -> None:
@@ -45,7 +45,7 @@ class Seeds:
             try:
                 async for found in self._whenever_they_change():
                     if found:
-                        cluster.learn_seeds(found)
+                        cluster.set_bootstrap(found)
             except ZooKeeperError as error:
                 _log.info("no news of brokers: %s", error)
                 await asyncio.sleep(_SECONDS_BETWEEN_TRIES)

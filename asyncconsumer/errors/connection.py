@@ -5,7 +5,7 @@ from typing import ClassVar
 from asyncconsumer.errors.base import ConsumerError
 
 
-class ConnectionTrouble(ConsumerError):
+class BrokerConnectionError(ConsumerError):
     """Something between us and one broker. ``address`` says which, ``reason`` what happened."""
 
     advice: ClassVar[str] = ""
@@ -19,28 +19,28 @@ class ConnectionTrouble(ConsumerError):
         return f"{self.address}: {self.reason}. {self.advice}".rstrip(" ")
 
 
-class ConnectFailed(ConnectionTrouble):
+class ConnectFailed(BrokerConnectionError):
     """No connection came about: refused, unreachable, unknown host, too slow, or cut."""
 
     retriable = True
     advice = "Check that a broker listens there and that nothing blocks the way"
 
 
-class ConnectionLost(ConnectionTrouble):
+class ConnectionLost(BrokerConnectionError):
     """The connection ended while requests were on their way; whether they took effect is open."""
 
     retriable = True
     advice = "Ask again on a new connection"
 
 
-class RequestTimedOut(ConnectionTrouble):
+class RequestTimedOut(BrokerConnectionError):
     """No answer within the time allowed. The connection is closed: its answers have an order."""
 
     retriable = True
     advice = "Ask again, or allow more with request_timeout_ms"
 
 
-class HostNotAllowed(ConnectionTrouble):
+class HostNotAllowed(BrokerConnectionError):
     """We were sent to a host that ``allowed_hosts`` does not name, and did not go there."""
 
     advice = "If it is one of your brokers, add it to allowed_hosts; if not, who named it is not"
@@ -60,7 +60,7 @@ class NoBrokerAnswered(ConsumerError):
         return f"no broker answered: {reasons or 'none is known'}"
 
 
-class FrameTooLarge(ConnectionTrouble):
+class FrameTooLarge(BrokerConnectionError):
     """What came instead of a response, or a response larger than allowed; nothing was read."""
 
     advice = (
@@ -69,13 +69,13 @@ class FrameTooLarge(ConnectionTrouble):
     )
 
 
-class UnsupportedBroker(ConnectionTrouble):
+class UnsupportedBroker(BrokerConnectionError):
     """The broker speaks no version of a request that we speak."""
 
     advice = "Brokers from Kafka 1.0 on are supported; leave out options that need a newer one"
 
 
-class AuthenticationFailed(ConnectionTrouble):
+class AuthenticationFailed(BrokerConnectionError):
     """The broker would not have us, or we would not have the broker. Trying again changes nothing.
 
     Also raised itself, for refusals that none of its kinds describes.

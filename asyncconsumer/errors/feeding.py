@@ -23,7 +23,7 @@ class SinkFailed(ConsumerError):
         )
 
 
-class SinkAhead(ConsumerError):
+class SinkOffsetConflict(ConsumerError):
     """A sink holds more of a partition than there was to read: the log is another one by now."""
 
     def __init__(self, sink: str, partition: object, recorded: int, found: int) -> None:
@@ -46,7 +46,7 @@ class SinkAhead(ConsumerError):
         )
 
 
-class RecordsGone(ConsumerError):
+class RecordsDeleted(ConsumerError):
     """Records were deleted from the log before they were fed, by retention or by hand.
 
     The sink has all up to ``recorded``.

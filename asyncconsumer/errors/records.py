@@ -33,7 +33,7 @@ class CorruptRecords(ConsumerError):
         )
 
 
-class OffsetNotThere(ConsumerError):
+class OffsetUnavailable(ConsumerError):
     """The partition does not have the offset asked for. ``earliest`` and ``latest`` are its ends.
 
     Records up to ``earliest`` are gone for good, deleted by retention or by hand; an offset beyond

@@ -5,7 +5,7 @@ from typing import ClassVar
 from asyncconsumer.errors.base import ConsumerError
 
 
-class RegistryTrouble(ConsumerError):
+class SchemaRegistryError(ConsumerError):
     """Something between us and a schema registry. ``registry`` says which, ``reason`` what."""
 
     advice: ClassVar[str] = ""
@@ -19,20 +19,20 @@ class RegistryTrouble(ConsumerError):
         return f"schema registry {self.registry}: {self.reason}. {self.advice}".rstrip(" ")
 
 
-class RegistryUnavailable(RegistryTrouble):
+class RegistryUnavailable(SchemaRegistryError):
     """It cannot be reached, does not answer in time, or is not able to answer now."""
 
     retriable = True
     advice = "Check that it runs there, and that nothing blocks the way"
 
 
-class RegistryRefused(RegistryTrouble):
+class RegistryRefused(SchemaRegistryError):
     """It does not answer what we ask: an access right is missing, or it is no schema registry."""
 
     advice = "Check its address, the credentials, and what they allow"
 
 
-class UnknownSchema(RegistryTrouble):
+class UnknownSchema(SchemaRegistryError):
     """The registry has no schema with the id that is in the record."""
 
     advice = "Is it the registry that the producer uses?"

@@ -3,7 +3,7 @@
 from asyncconsumer.errors.base import ConsumerError
 
 
-class DataLost(ConsumerError):
+class DataLoss(ConsumerError):
     """Records that a Spark query was to read are not there any more.
 
     ``reason`` is the name that Spark's own Kafka source has for it, `details` says what is gone.

@@ -161,7 +161,7 @@ class ServerUnusable(ConsumerError):
         return f"{self.address}: {self.reason}"
 
 
-class NoZooKeeper(ConsumerError):
+class ZooKeeperUnavailable(ConsumerError):
     """No server gave us a session in time. ``reasons`` has the last word of each."""
 
     retriable = True

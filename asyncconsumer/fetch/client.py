@@ -11,15 +11,15 @@ from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader
 from asyncconsumer.fetch.direct.partition_stream import PartitionStream
-from asyncconsumer.fetch.leader_client import Leaders
+from asyncconsumer.fetch.leader_client import LeaderClient
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
-from asyncconsumer.net.pool import Brokers, Opener
+from asyncconsumer.net.pool import BrokerOpener, BrokerPool
 
 _MAX_BODY_BYTES: Final = 32 * 2**20  # of all streams together, but for one larger body
 
 
-class Session:
+class KafkaClient:
     """The way to one cluster, for as long as its `async with` block lasts."""
 
     def __init__(
@@ -27,14 +27,14 @@ class Session:
         config: ConnectionConfig,
         *,
         patience_ms: int,
-        opener: Opener = open_connection,
+        opener: BrokerOpener = open_connection,
         randomness: Random | None = None,
         max_body_bytes: int = _MAX_BODY_BYTES,
     ) -> None:
         randomness = self.randomness = randomness or Random()  # noqa: S311 - jitter, shuffling
-        self.brokers = Brokers(config, randomness=randomness, opener=opener)
+        self.brokers = BrokerPool(config, randomness=randomness, opener=opener)
         self.cluster = Cluster(self.brokers, randomness=randomness)
-        self.leaders = Leaders(
+        self.leaders = LeaderClient(
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
         )
         self.bodies = BodyCache(max_body_bytes)  # what its streams decompress

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.fetch.fetch_request import Ask
+from asyncconsumer.fetch.fetch_request import PartitionFetch
 from asyncconsumer.types import Address, TopicPartition
 
 if TYPE_CHECKING:
     from asyncconsumer.fetch.fetcher import Fetcher
 
 
-class Wanted(NamedTuple):
+class FetchTarget(NamedTuple):
     """That a partition is to be read, from where, and into which channel.
 
     Who wants it from another place, or anew, tells another `epoch`: as long as channel and epoch
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
     leader_epoch: int = -1  # of the record before `offset`, if known: tells of a truncation
 
 
-class Place(NamedTuple):
+class ReplicaPlacement(NamedTuple):
     """A broker to read a partition from."""
 
     node_id: int
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     leader_epoch: int
 
 
-class Standing(enum.Enum):
+class OffsetState(enum.Enum):
     """How much is known of the offset of a cursor."""
 
     SYMBOLIC = "it is EARLIEST or LATEST, and must be looked up"
@@ -60,11 +60,11 @@ class Cursor:
     offset: int
     end: int | None
     read_epoch: int  # leader epoch of the last record fetched, or -1
-    standing: Standing
+    standing: OffsetState
     paused: bool = False
     version: int = 0
-    place: Place | None = None  # where it is, or was last
-    refused_at: Place | None = None  # by a broker which we then do not ask again at once
+    place: ReplicaPlacement | None = None  # where it is, or was last
+    refused_at: ReplicaPlacement | None = None  # by a broker which we then do not ask again at once
     trouble: ConsumerError | None = None  # the last one, until a broker answers well
     troubled_since: float | None = None
     strikes: int = 0  # damage found by the broker itself
@@ -77,7 +77,7 @@ class Cursor:
     fetcher: "Fetcher | None" = None  # that has it now
 
     @classmethod
-    def of(cls, partition: TopicPartition, wanted: Wanted) -> "Cursor":
+    def of(cls, partition: TopicPartition, wanted: FetchTarget) -> "Cursor":
         """A cursor for what is wanted, not paused yet."""
         return cls(
             partition,
@@ -86,7 +86,7 @@ class Cursor:
             wanted.offset,
             wanted.end,
             wanted.leader_epoch,
-            Standing.SURE if wanted.offset >= 0 else Standing.SYMBOLIC,
+            OffsetState.SURE if wanted.offset >= 0 else OffsetState.SYMBOLIC,
             begun=wanted.offset if wanted.offset >= 0 else None,
         )
 
@@ -95,10 +95,10 @@ class Cursor:
         """Whether everything up to its end was fetched."""
         return self.end is not None and 0 <= self.end <= self.offset
 
-    def ask(self, max_bytes: int) -> Ask:
+    def ask(self, max_bytes: int) -> PartitionFetch:
         """What to ask its broker for."""
         epoch = self.place.leader_epoch if self.place is not None else -1
-        return Ask(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
+        return PartitionFetch(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
 
     def leader_is_due(self, now: float) -> bool:
         """Whether to ask the leader again which replica is near."""
@@ -108,7 +108,7 @@ class Cursor:
         """From where it is: answers that are on their way do not matter any more."""
         self.version += 1
 
-    def learn_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
+    def set_log_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
         """Its broker told where the log ends, and where the first open transaction begins."""
         self.ends = high_watermark, last_stable_offset
 
@@ -130,11 +130,11 @@ class Cursor:
         """Go on somewhere else; EARLIEST and LATEST must be looked up before."""
         self.offset, self.read_epoch = offset, read_epoch
         self.begun = offset if offset >= 0 else None
-        self.standing = Standing.SURE if offset >= 0 else Standing.SYMBOLIC
+        self.standing = OffsetState.SURE if offset >= 0 else OffsetState.SYMBOLIC
 
     def doubt(self) -> None:
         """The broker says that its log does not have the offset."""
-        self.standing = Standing.REFUSED
+        self.standing = OffsetState.REFUSED
 
     def become(self, topic_id: UUID | None) -> None:
         """Belong to the new topic of the same name."""
@@ -142,13 +142,13 @@ class Cursor:
             self.former_ids |= {self.topic_id}
         self.topic_id, self.refused_at, self.replica = topic_id, None, None
 
-    def suffer(self, error: ConsumerError, now: float) -> float:
+    def note_error(self, error: ConsumerError, now: float) -> float:
         """Keep the trouble in mind; for how many seconds there has been some."""
         self.trouble = error
         if self.troubled_since is None:
             self.troubled_since = now
         return now - self.troubled_since
 
-    def fare_well(self) -> None:
+    def clear_error(self) -> None:
         """Its broker answers: whatever was wrong is over."""
         self.trouble = self.troubled_since = self.refused_at = None

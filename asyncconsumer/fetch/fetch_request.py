@@ -8,7 +8,7 @@ from uuid import UUID
 from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, CorruptRecords, MalformedResponse
-from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.protocol.messages import (
     NO_SESSION,
     READ_COMMITTED,
@@ -27,7 +27,7 @@ _ENTRY_HEAD: Final = Struct(">qi")  # offset and length, in every format
 MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
 
 
-class Ask(NamedTuple):
+class PartitionFetch(NamedTuple):
     """Where to read a partition, and how much of it at the most."""
 
     offset: int
@@ -37,7 +37,7 @@ class Ask(NamedTuple):
     read_epoch: int = -1  # of the last record read: the broker tells if its log parts from it
 
 
-class Fetched(NamedTuple):
+class PartitionResponse(NamedTuple):
     """What one fetch brought of one partition. The records are still in the answer's buffer."""
 
     partition: TopicPartition
@@ -78,7 +78,7 @@ class Fetched(NamedTuple):
             end=_NO_END if end is None else end,
             aborted=(self.aborted or ()) if config.committed_only else None,
             check_crc=config.check_crcs,
-            max_inflated=config.max_inflated_bytes,
+            max_inflated=config.max_decompressed_bytes,
             max_batch=max(len(self.data), _LARGE_BATCH),  # what came whole, max_frame_bytes allows
             bodies=bodies,
         )
@@ -99,7 +99,7 @@ class Fetched(NamedTuple):
 
 
 def request(
-    wanted: Mapping[TopicPartition, Ask],
+    wanted: Mapping[TopicPartition, PartitionFetch],
     config: FetchConfig,
     *,
     max_wait_ms: int | None = None,
@@ -132,7 +132,7 @@ def request(
     )
 
 
-def check_size(raw: RawAnswer, answer: decoding.FetchAnswer, asked: int) -> None:
+def check_size(raw: RawResponse, answer: decoding.FetchAnswer, asked: int) -> None:
     """Raise MalformedResponse for far more than the `asked` bytes of records.
 
     A broker may go beyond them by a batch that it sends whole. What is larger than that fills
@@ -158,8 +158,8 @@ def _first_batch(data: memoryview) -> int:
 
 
 def understand(
-    raw: RawAnswer, wanted: Mapping[TopicPartition, Ask], max_bytes: int = 2**31 - 1
-) -> list[Fetched]:
+    raw: RawResponse, wanted: Mapping[TopicPartition, PartitionFetch], max_bytes: int = 2**31 - 1
+) -> list[PartitionResponse]:
     """What the answer says of each partition asked for; raises if the broker refused it all.
 
     Of one that it does not name nothing came: a broker that throttles us names none at all.
@@ -170,7 +170,7 @@ def understand(
         raise BrokerError.of(answer.error_code, "a fetch")
     check_size(raw, answer, min(max_bytes, sum(ask.max_bytes for ask in wanted.values())))
     names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
-    found: dict[TopicPartition, Fetched] = {}
+    found: dict[TopicPartition, PartitionResponse] = {}
     for part in answer.partitions:
         one = understand_part(raw, part, wanted, names)
         if found.setdefault(one.partition, one) is not one:
@@ -183,16 +183,16 @@ def understand(
     ]
 
 
-def _nothing(partition: TopicPartition, ask: Ask) -> Fetched:
-    return Fetched(partition, ask.offset, None, -1, -1, -1, None, -1, memoryview(b""))
+def _nothing(partition: TopicPartition, ask: PartitionFetch) -> PartitionResponse:
+    return PartitionResponse(partition, ask.offset, None, -1, -1, -1, None, -1, memoryview(b""))
 
 
 def understand_part(
-    raw: RawAnswer,
+    raw: RawResponse,
     part: decoding.PartitionAnswer,
-    wanted: Mapping[TopicPartition, Ask],
+    wanted: Mapping[TopicPartition, PartitionFetch],
     names: Mapping[bytes, str],
-) -> Fetched:
+) -> PartitionResponse:
     """What the answer says of one partition. `names` has the topics by the bytes of their ids."""
     topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
     partition = TopicPartition(topic or "", part.partition)
@@ -200,7 +200,7 @@ def understand_part(
     if ask is None:
         reason = f"partition {part.partition} of topic {part.topic!r} was not asked for"
         raise MalformedResponse("Fetch", raw.version, part.start, reason)
-    return Fetched(
+    return PartitionResponse(
         partition,
         ask.offset,
         BrokerError.of(part.error_code, str(partition)) if part.error_code else None,

@@ -7,13 +7,13 @@ from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError
 from asyncconsumer.fetch.fetch_request import (
     MOST_THROTTLE,
-    Ask,
-    Fetched,
+    PartitionFetch,
+    PartitionResponse,
     check_size,
     request,
     understand_part,
 )
-from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.protocol.messages import FETCH, NO_SESSION, FetchRequest, FetchTopic
 from asyncconsumer.records import decoding
 from asyncconsumer.types import Address, TopicPartition
@@ -24,10 +24,10 @@ _FIRST_WAIT: Final = 0.05  # seconds, after the second session in a row that was
 _LONGEST_WAIT: Final = 1.0
 
 
-class Answer(NamedTuple):
+class FetchResponse(NamedTuple):
     """What came of one fetch."""
 
-    parts: list[Fetched]
+    parts: list[PartitionResponse]
     throttle: float  # seconds that the broker wants to be left alone
     nodes: Mapping[int, Address]  # of the leaders that `parts` name
 
@@ -42,14 +42,16 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = 0
         self._number = 0  # of the next fetch within the session; 0 starts a new one
-        self._wanted: dict[TopicPartition, Ask] = {}  # in the order of the next request
-        self._known: dict[TopicPartition, Ask] = {}  # to the broker, since the last request
+        self._wanted: dict[TopicPartition, PartitionFetch] = {}  # in the order of the next request
+        self._known: dict[
+            TopicPartition, PartitionFetch
+        ] = {}  # to the broker, since the last request
         self._changed: dict[TopicPartition, None] = {}  # where those two may differ
         self._names: dict[bytes, str] = {}
         self._refused = 0  # sessions in a row
         self._max_bytes = 0  # of the last request
 
-    def want(self, partition: TopicPartition, ask: Ask) -> None:
+    def want(self, partition: TopicPartition, ask: PartitionFetch) -> None:
         """Have it in the next request and all that follow.
 
         It goes to the end of the line: a broker that keeps no session fills its answer in order.
@@ -73,7 +75,7 @@ class FetchSession:
         rack: str,
     ) -> FetchRequest:
         """The next fetch, of exactly what is wanted. Send it, or `reset`."""
-        told: Mapping[TopicPartition, Ask]
+        told: Mapping[TopicPartition, PartitionFetch]
         forgotten: Mapping[FetchTopic, Sequence[int]] = {}
         if self._number == 0:
             told, self._known = self._wanted, dict(self._wanted)
@@ -97,9 +99,9 @@ class FetchSession:
             rack=rack,
         )
 
-    def _news(self) -> tuple[dict[TopicPartition, Ask], dict[FetchTopic, list[int]]]:
+    def _news(self) -> tuple[dict[TopicPartition, PartitionFetch], dict[FetchTopic, list[int]]]:
         """What the broker does not know yet, and what it is to forget; it knows both then."""
-        told: dict[TopicPartition, Ask] = {}
+        told: dict[TopicPartition, PartitionFetch] = {}
         forgotten: dict[FetchTopic, list[int]] = {}
         for one in self._changed:
             now, before = self._wanted.get(one), self._known.get(one)
@@ -114,7 +116,7 @@ class FetchSession:
                 told[one] = self._known[one] = now
         return told, forgotten
 
-    def understand(self, raw: RawAnswer) -> Answer:
+    def understand(self, raw: RawResponse) -> FetchResponse:
         """What the broker answered to the last request.
 
         Raises if it refused it all, also because it does not know the session any more: `reset`
@@ -130,7 +132,7 @@ class FetchSession:
         told = {node: Address(host or "", port) for node, host, port, _ in answer.node_endpoints}
         nodes = {node: address for node, address in told.items() if address.is_possible}
         parts = [understand_part(raw, part, self._known, self._names) for part in answer.partitions]
-        return Answer(parts, min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE), nodes)
+        return FetchResponse(parts, min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE), nodes)
 
     def refused(self) -> float:
         """The broker does not know the session: start over, after so many seconds.

@@ -15,12 +15,12 @@ from asyncconsumer.errors import (
     InvalidFetchSessionEpoch,
     MalformedResponse,
 )
-from asyncconsumer.fetch.cursor import Cursor, Place
-from asyncconsumer.fetch.fetch_request import Fetched
-from asyncconsumer.fetch.fetch_session import Answer, FetchSession
-from asyncconsumer.fetch.plan import Plan
-from asyncconsumer.net.connection import Connection, RawAnswer
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.fetch.cursor import Cursor, ReplicaPlacement
+from asyncconsumer.fetch.fetch_request import PartitionResponse
+from asyncconsumer.fetch.fetch_session import FetchResponse, FetchSession
+from asyncconsumer.fetch.plan import FetchPlan
+from asyncconsumer.net.connection import BrokerConnection, RawResponse
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.records import decoding
 from asyncconsumer.types import Address
 
@@ -36,7 +36,7 @@ class Refusal(NamedTuple):
     cursor: Cursor
     version: int
     error: ConsumerError
-    leader: Place | None = None
+    leader: ReplicaPlacement | None = None
 
 
 class Redirect(NamedTuple):
@@ -67,10 +67,10 @@ Report: TypeAlias = Refusal | Redirect | Divergence | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class FetcherContext:
     """What all fetchers of a manager share."""
 
-    brokers: Brokers
+    brokers: BrokerPool
     budget: Budget
     config: FetchConfig
     reports: "asyncio.Queue[Report]"
@@ -89,14 +89,14 @@ class Surroundings:
         return min(self.config.max_partition_fetch_bytes, self.share)
 
 
-class _UnderWay(NamedTuple):
+class _InFlightFetch(NamedTuple):
     """A request: the bytes of the budget for its answer, which comes by then, if only to say no."""
 
     reserved: int
     due: float
 
 
-class _Rest(NamedTuple):
+class _FetchPause(NamedTuple):
     """A wait before the next request, and why."""
 
     seconds: float
@@ -112,18 +112,18 @@ class Fetcher:
 
     most_wait_ms: ClassVar[int | None] = None  # at the broker, if it is less than configured
 
-    def __init__(self, node_id: int, address: Address, lane: int, around: Surroundings) -> None:
+    def __init__(self, node_id: int, address: Address, lane: int, around: FetcherContext) -> None:
         self.node_id = node_id
         self.address = address
         self.lane = lane
         self.waiting_since: float | None = None  # for a sign of the broker, over all tries
-        self.connection: Connection | None = None
+        self.connection: BrokerConnection | None = None
         self._around = around
-        self._plan = Plan(around.budget)
+        self._plan = FetchPlan(around.budget)
         self._untried: dict[Cursor, None] = {}  # of whose broker nothing good was heard since
         self._session = FetchSession()
-        self._under_way: _UnderWay | None = None
-        self._rest: _Rest | None = None  # while the broker is to be left alone
+        self._under_way: _InFlightFetch | None = None
+        self._rest: _FetchPause | None = None  # while the broker is to be left alone
         self._bell = asyncio.Event()  # there may be something to do
 
     @property
@@ -132,7 +132,7 @@ class Fetcher:
         return self._plan.cursors
 
     @property
-    def polls_for_nobody(self) -> bool:
+    def idle_poll(self) -> bool:
         """Whether its request may wait at the broker for long, and nobody wants the answer."""
         return not self._plan and self.polls_for_long
 
@@ -169,7 +169,7 @@ class Fetcher:
         cursor.fetcher = None
         cursor.take_away()
 
-    def look_again(self, cursor: Cursor) -> None:
+    def refresh(self, cursor: Cursor) -> None:
         """It was paused, or may be fetched again."""
         self._plan.changed(cursor)
         self._bell.set()
@@ -185,7 +185,7 @@ class Fetcher:
                 except _SESSION_IS_OVER as error:
                     if seconds := self._session.refused():
                         reason = f"refuses fetch sessions ({type(error).__name__})"
-                        await self._leave_alone(_Rest(seconds, reason))
+                        await self._leave_alone(_FetchPause(seconds, reason))
                 except ConsumerError as error:
                     if isinstance(error, MalformedResponse) and self.connection is not None:
                         self.connection.close(error)  # nothing behind it can be trusted
@@ -216,7 +216,7 @@ class Fetcher:
             await self._leave_alone(self._rest)
         return True
 
-    async def _leave_alone(self, rest: _Rest) -> None:
+    async def _leave_alone(self, rest: _FetchPause) -> None:
         """Wait until the broker may be asked again."""
         self._rest = rest
         self.waiting_since = None  # it is not the broker that is silent
@@ -225,7 +225,7 @@ class Fetcher:
         finally:
             self._rest = None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> BrokerConnection:
         around = self._around
         connection = await around.brokers.connection(self.address, Traffic.FETCH, lane=self.lane)
         if connection is not self.connection:
@@ -233,7 +233,7 @@ class Fetcher:
             self.connection = connection
         return connection
 
-    def _send(self, connection: Connection) -> asyncio.Future[RawAnswer] | None:
+    def _send(self, connection: BrokerConnection) -> asyncio.Future[RawResponse] | None:
         """Ask for all that have room; None if there are none, the bell then tells of a change."""
         self._bell.clear()
         around, config, plan = self._around, self._around.config, self._plan
@@ -258,7 +258,7 @@ class Fetcher:
         )
         answer = connection.send_raw(message, at_once=self._land_if_small)
         budget.take(most)
-        self._under_way = _UnderWay(most, asyncio.get_running_loop().time() + wait / 1000)
+        self._under_way = _InFlightFetch(most, asyncio.get_running_loop().time() + wait / 1000)
         return answer
 
     def _rack(self) -> str:
@@ -272,19 +272,19 @@ class Fetcher:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def _land_if_small(self, raw: RawAnswer) -> None:
+    def _land_if_small(self, raw: RawResponse) -> None:
         """Who waited for so little has it in hand before the next request takes its time."""
         if len(raw.body) <= _SMALL:
             self._land(raw)
 
-    def _land(self, raw: RawAnswer) -> None:
+    def _land(self, raw: RawResponse) -> None:
         """Take an answer, and await nothing: what came is in its channel, the budget balances."""
         self._give_back()
         self.waiting_since = None
         self._around.brokers.trust(self.address)
         answer = self._session.understand(raw)
         if answer.throttle:
-            self._rest = _Rest(answer.throttle, f"throttles us for {answer.throttle:g} s")
+            self._rest = _FetchPause(answer.throttle, f"throttles us for {answer.throttle:g} s")
         self._take(answer)
 
     def _give_back(self) -> None:
@@ -292,7 +292,7 @@ class Fetcher:
             self._around.budget.give_back(self._under_way.reserved)
             self._under_way = None
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: FetchResponse) -> None:
         """Hand out what came. Nothing is awaited here: what was taken is in its channel."""
         asked = self._plan.asked
         untried, self._untried = (
@@ -314,10 +314,10 @@ class Fetcher:
                 self._accept(cursor, part, alone=alone)
         for cursor in untried:
             if cursor.fetcher is self and cursor.partition in asked:
-                cursor.fare_well()
+                cursor.clear_error()
 
-    def _accept(self, cursor: Cursor, part: Fetched, *, alone: bool) -> None:
-        cursor.learn_end(part.high_watermark, part.last_stable_offset)
+    def _accept(self, cursor: Cursor, part: PartitionResponse, *, alone: bool) -> None:
+        cursor.set_log_end(part.high_watermark, part.last_stable_offset)
         if not part.data:
             return
         end, epoch = part.end
@@ -364,10 +364,10 @@ class ExpressFetcher(Fetcher):
     most_wait_ms = _SHORT_WAIT_MS
 
 
-def _leader(part: Fetched, answer: Answer) -> Place | None:
+def _leader(part: PartitionResponse, answer: FetchResponse) -> ReplicaPlacement | None:
     """The leader that a refusal names (KIP-951)."""
     if part.current_leader is None:
         return None
     node_id, epoch = part.current_leader
     address = answer.nodes.get(node_id)
-    return None if address is None else Place(node_id, address, epoch)
+    return None if address is None else ReplicaPlacement(node_id, address, epoch)

@@ -7,17 +7,17 @@ from typing import NamedTuple
 from uuid import UUID
 
 from asyncconsumer.aio.long_work import in_pieces
-from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.metadata import Metadata
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.types import Address, TopicPartition
 
 
-class Place(NamedTuple):
+class LeaderInfo(NamedTuple):
     """Where a partition is led."""
 
     node_id: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     topic_id: UUID | None
 
 
-class Leaders:
+class LeaderClient:
     """Finds leaders, connects to them, and tries again while that may help.
 
     A leader in doubt is asked for again. Whoever asks it waits between tries for 50 ms to 1 s, and
@@ -34,7 +34,7 @@ class Leaders:
     """
 
     def __init__(
-        self, brokers: Brokers, cluster: Cluster, *, patience_ms: int, randomness: Random
+        self, brokers: BrokerPool, cluster: Cluster, *, patience_ms: int, randomness: Random
     ) -> None:
         self._brokers = brokers
         self._cluster = cluster
@@ -43,7 +43,7 @@ class Leaders:
         self._stale: set[TopicPartition] = set()
 
     @property
-    def brokers(self) -> Brokers:
+    def brokers(self) -> BrokerPool:
         """The connections to brokers."""
         return self._brokers
 
@@ -59,19 +59,21 @@ class Leaders:
 
     async def connect(
         self, partition: TopicPartition, traffic: Traffic, *, lane: int = 0
-    ) -> tuple[Connection, Place]:
-        """A connection to the leader; one try. For `lane` see `Brokers.connection`."""
+    ) -> tuple[BrokerConnection, LeaderInfo]:
+        """A connection to the leader; one try. For `lane` see `BrokerPool.connection`."""
         place = await self.place(partition)
         return await self._brokers.connection(place.address, traffic, lane=lane), place
 
-    async def connect_to(self, node_id: int, traffic: Traffic, *, lane: int) -> Connection | None:
+    async def connect_to(
+        self, node_id: int, traffic: Traffic, *, lane: int
+    ) -> BrokerConnection | None:
         """A connection to a broker by its id; None if it is not known."""
         broker = self._cluster.metadata.brokers.get(node_id)
         if broker is None:
             return None
         return await self._brokers.connection(broker.address, traffic, lane=lane)
 
-    async def place(self, partition: TopicPartition) -> Place:
+    async def place(self, partition: TopicPartition) -> LeaderInfo:
         """Where it is led; asked of the cluster if that is not known, or in doubt. One try."""
         place = (await self.places([partition]))[partition]
         if isinstance(place, BrokerError):
@@ -80,7 +82,7 @@ class Leaders:
 
     async def places(
         self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, Place | BrokerError]:
+    ) -> dict[TopicPartition, LeaderInfo | BrokerError]:
         """Where each is led, or why that is not known. One question for all that are in doubt."""
         metadata = self._cluster.metadata
         in_doubt = {
@@ -98,7 +100,7 @@ class Leaders:
 
     def _each_place(
         self, metadata: Metadata, partitions: Iterable[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, Place | BrokerError]]:
+    ) -> Iterator[tuple[TopicPartition, LeaderInfo | BrokerError]]:
         for one in partitions:
             try:
                 leader = metadata.leader(one)
@@ -108,7 +110,7 @@ class Leaders:
             else:
                 node_id, address = leader.broker.node_id, leader.broker.address
                 topic_id = metadata.topics[one.topic].topic_id
-                yield one, Place(node_id, address, leader.epoch, topic_id)
+                yield one, LeaderInfo(node_id, address, leader.epoch, topic_id)
 
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
         """All that a topic has, asked of the cluster now; none if there is none, or not yet."""
@@ -125,6 +127,6 @@ class Leaders:
         """It owes an answer: others are asked first, for a while."""
         self._brokers.suspect(address)
 
-    def patience(self, most_ms: float = inf) -> Patience:
+    def patience(self, most_ms: float = inf) -> RetryDeadline:
         """For one thing that must not go wrong for ever; at most for `most_ms`."""
-        return Patience(min(self._patience_ms, most_ms), self._randomness)
+        return RetryDeadline(min(self._patience_ms, most_ms), self._randomness)

@@ -24,7 +24,7 @@ class LeaderFinder:
     """
 
     def __init__(self, cluster: Cluster, backoff_ms: int, randomness: Random) -> None:
-        self.homeless: dict[TopicPartition, Cursor] = {}
+        self.unplaced: dict[TopicPartition, Cursor] = {}
         self._doubted: set[str] = set()
         self._cluster = cluster
         self._backoff = backoff_ms / 1000
@@ -38,12 +38,12 @@ class LeaderFinder:
 
     def add(self, cursor: Cursor) -> None:
         """It needs a place."""
-        self.homeless[cursor.partition] = cursor
+        self.unplaced[cursor.partition] = cursor
         self._missing.set()
 
     def discard(self, cursor: Cursor) -> None:
         """It has a place, or needs none."""
-        self.homeless.pop(cursor.partition, None)
+        self.unplaced.pop(cursor.partition, None)
 
     def doubt(self, topics: Iterable[str]) -> None:
         """Their leaders may have moved without telling us: ask once."""
@@ -56,16 +56,16 @@ class LeaderFinder:
         while True:
             await self._missing.wait()
             waits = backoff(self._backoff, self._backoff * _MOST_BETWEEN, self._randomness)
-            while self.homeless or self._doubted:
+            while self.unplaced or self._doubted:
                 self._missing.clear()
-                topics = self._doubted | {one.topic for one in self.homeless}
+                topics = self._doubted | {one.topic for one in self.unplaced}
                 self._doubted = set()
                 try:
                     answer: Metadata | ConsumerError = await self._cluster.refresh(topics)
                 except ConsumerError as error:
                     answer = error
                 yield answer
-                if self.homeless:
+                if self.unplaced:
                     await self._pause(next(waits))
             self._missing.clear()
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from aiokafka.protocol.api import Response
 
 from asyncconsumer.errors import BrokerError, MalformedResponse
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.messages import (
     EARLIEST,
     READ_COMMITTED,
@@ -17,18 +17,18 @@ from asyncconsumer.protocol.messages import (
 from asyncconsumer.types import Address, OffsetAndTimestamp, TopicPartition, partitions_of
 
 
-class Ends(NamedTuple):
+class LogEnds(NamedTuple):
     """The first offset of a log, and the one behind the last; -1 for what was not asked."""
 
     earliest: int
     latest: int
 
 
-_NOT_ASKED: Final = Ends(-1, -1)
+_NOT_ASKED: Final = LogEnds(-1, -1)
 
 
 async def list_offsets_at(
-    brokers: Brokers,
+    brokers: BrokerPool,
     address: Address,
     asked: Mapping[TopicPartition, ListedOffset],
     *,
@@ -47,25 +47,25 @@ async def list_offsets_at(
 
 
 async def ends(
-    brokers: Brokers,
+    brokers: BrokerPool,
     address: Address,
     partitions: Mapping[TopicPartition, int],
     moments: Collection[int],
     *,
     committed_only: bool,
-) -> dict[TopicPartition, Ends | BrokerError]:
+) -> dict[TopicPartition, LogEnds | BrokerError]:
     """The ends of partitions that this broker leads, each with the leader epoch that we know.
 
     `moments` has EARLIEST, or LATEST, or both: each is a request.
     """
-    found: dict[TopicPartition, Ends | BrokerError] = dict.fromkeys(partitions, _NOT_ASKED)
+    found: dict[TopicPartition, LogEnds | BrokerError] = dict.fromkeys(partitions, _NOT_ASKED)
     for moment in sorted(moments):
         asked = {
             one: ListedOffset(one.partition, moment, epoch) for one, epoch in partitions.items()
         }
         listed = await list_offsets_at(brokers, address, asked, committed_only=committed_only)
         for one, before in found.items():
-            if isinstance(before, Ends):
+            if isinstance(before, LogEnds):
                 found[one] = _with(before, moment, listed[one])
     return found
 
@@ -87,10 +87,14 @@ def _read(answer: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerE
     return found
 
 
-def _with(ends: Ends, moment: int, told: OffsetAndTimestamp | BrokerError) -> Ends | BrokerError:
+def _with(
+    ends: LogEnds, moment: int, told: OffsetAndTimestamp | BrokerError
+) -> LogEnds | BrokerError:
     """The ends with one more of them."""
     if isinstance(told, BrokerError):
         return told
     return (
-        Ends(told.offset, ends.latest) if moment == EARLIEST else Ends(ends.earliest, told.offset)
+        LogEnds(told.offset, ends.latest)
+        if moment == EARLIEST
+        else LogEnds(ends.earliest, told.offset)
     )

@@ -10,7 +10,7 @@ from asyncconsumer.types import Address
 
 
 @dataclass(slots=True)
-class Vitals:
+class Liveness:
     """When something last moved, and who is silent; by the loop's clock, half a second at worst."""
 
     stalls: Stalls

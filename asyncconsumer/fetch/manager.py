@@ -14,16 +14,16 @@ from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.events import Events, Stalled
-from asyncconsumer.fetch.cursor import Cursor, Wanted
-from asyncconsumer.fetch.fetcher import Finish, Surroundings
+from asyncconsumer.events import EventBus, Stalled
+from asyncconsumer.fetch.cursor import Cursor, FetchTarget
+from asyncconsumer.fetch.fetcher import FetcherContext, Finish
 from asyncconsumer.fetch.leader_finder import LeaderFinder
-from asyncconsumer.fetch.liveness import Vitals
-from asyncconsumer.fetch.placement import Placing
+from asyncconsumer.fetch.liveness import Liveness
+from asyncconsumer.fetch.placement import PartitionPlacer
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.fetch.stalls import Stalls, suspects
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.pool import Brokers
+from asyncconsumer.net.pool import BrokerPool
 from asyncconsumer.types import TopicPartition
 
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
@@ -46,19 +46,19 @@ class FetchManager:
     """Reads the partitions that are wanted, within its ``async with`` block.
 
     There is one verb: `reconcile`. All state is decided on synchronously, in here and in
-    `Placing`; coroutines only carry questions to brokers and answers back.
+    `PartitionPlacer`; coroutines only carry questions to brokers and answers back.
     """
 
     def __init__(
         self,
-        brokers: Brokers,
+        brokers: BrokerPool,
         cluster: Cluster,
         fetch: FetchConfig,
         config: EngineConfig,
         *,
         randomness: Random,
     ) -> None:
-        self.events = Events()
+        self.events = EventBus()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
         # by channel, without those that were fetched to their end; a scan of all would be too slow
@@ -67,7 +67,7 @@ class FetchManager:
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._scope = Scope("fetch manager")
         self._finder = LeaderFinder(cluster, config.refresh_leader_backoff_ms, randomness)
-        self._around = Surroundings(
+        self._around = FetcherContext(
             brokers=brokers,
             budget=self.budget,
             config=fetch,
@@ -77,17 +77,17 @@ class FetchManager:
             take_back=lambda fetcher: self._pool.take_back(fetcher),
         )
         self._pool = FetcherPool(self._around, config.num_consumer_fetchers, self._scope)
-        self._placing = Placing(
+        self._placing = PartitionPlacer(
             self._around, config, self._pool, self._finder, self.events, self._scope
         )
-        self.vitals = Vitals(Stalls(config.stall_timeout_ms / 1000))
+        self.vitals = Liveness(Stalls(config.stall_timeout_ms / 1000))
 
     def _expecting(self) -> bool:
         """Whether a partition may get a place at any moment; not if it has had none for long."""
         now = asyncio.get_running_loop().time()
         return any(
             one.troubled_since is None or now - one.troubled_since < 5
-            for one in self._finder.homeless.values()
+            for one in self._finder.unplaced.values()
         )
 
     async def __aenter__(self) -> Self:
@@ -117,7 +117,7 @@ class FetchManager:
         self._channels.add(channel)
         return channel
 
-    def reconcile(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+    def reconcile(self, wanted: Mapping[TopicPartition, FetchTarget]) -> None:
         """From now on read exactly these.
 
         A partition that is read already, into the same channel and in the same epoch, is not
@@ -128,7 +128,7 @@ class FetchManager:
             self._drop(cursor)
         self.change(wanted)
 
-    def change(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+    def change(self, wanted: Mapping[TopicPartition, FetchTarget]) -> None:
         """The same for some partitions; all others are read as before."""
         self._scope.check_open()
         new: list[Cursor] = []
@@ -142,7 +142,7 @@ class FetchManager:
             if there is None:
                 there = self._cursors[partition] = Cursor.of(partition, want)
                 # a broker does not repeat what it told in the same fetch session
-                there.learn_end(self._last_ends.pop(partition, -1))
+                there.set_log_end(self._last_ends.pop(partition, -1))
                 if not there.finished:
                     self._unfinished[want.channel].add(partition)
                     self._finder.add(there)
@@ -221,14 +221,14 @@ class FetchManager:
     async def _place(self) -> None:
         async for answer in self._finder.answers():
             if isinstance(answer, ConsumerError):
-                self._placing.nobody_knows(answer)
+                self._placing.on_metadata_error(answer)
             else:
-                self._placing.learn(answer, list(self._cursors.values()))
+                self._placing.on_metadata(answer, list(self._cursors.values()))
 
     async def _hear_reports(self) -> None:
         while True:
             report = await self._around.reports.get()
-            self._placing.hear(report)
+            self._placing.on_report(report)
             cursor = report.cursor
             if isinstance(report, Finish) and self._cursors.get(cursor.partition) is cursor:
                 self._is_finished(cursor)
@@ -263,4 +263,4 @@ class FetchManager:
             self._pool.close_idle()
             stalls = self.vitals.stalls
             for event in stalls.look(suspects(self._cursors.values(), late, stalls.now), now):
-                self.events.tell(event)
+                self.events.publish(event)

@@ -7,7 +7,7 @@ from typing import Final
 from asyncconsumer.aio.concurrency import each
 from asyncconsumer.aio.long_work import in_pieces
 from asyncconsumer.errors import BrokerError, ConfigError, ConsumerError, UnknownTopicOrPartition
-from asyncconsumer.fetch.leader_client import Leaders
+from asyncconsumer.fetch.leader_client import LeaderClient
 from asyncconsumer.fetch.list_offsets import list_offsets_at
 from asyncconsumer.protocol.messages import MAX_TIMESTAMP, ListedOffset
 from asyncconsumer.types import Address, OffsetAndTimestamp, TopicPartition
@@ -25,7 +25,7 @@ class OffsetLookup:
 
     def __init__(
         self,
-        leaders: Leaders,
+        leaders: LeaderClient,
         moments: Mapping[TopicPartition, int],
         *,
         committed_only: bool = False,
@@ -39,7 +39,7 @@ class OffsetLookup:
         """The first offset at or after each timestamp (ms), or at a constant of ListOffsets.
 
         Raises what will not pass at once: a partition that its topic does not have, for example.
-        Waits for a topic that no broker knows for 2 s, and for other trouble as `Leaders` does.
+        Retries an unknown topic for 2 s, and other errors as `LeaderClient` does.
         """
         patience = self._leaders.patience()
         with_topics = self._leaders.patience(_UNKNOWN_TOPIC_MS)
@@ -105,14 +105,18 @@ class OffsetLookup:
 
 
 async def list_offsets(
-    leaders: Leaders, moments: Mapping[TopicPartition, int], *, committed_only: bool = False
+    leaders: LeaderClient, moments: Mapping[TopicPartition, int], *, committed_only: bool = False
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """The offsets of many partitions; see `OffsetLookup.run`."""
     return await OffsetLookup(leaders, moments, committed_only=committed_only).run()
 
 
 async def list_offset(
-    leaders: Leaders, partition: TopicPartition, timestamp: int, *, committed_only: bool = False
+    leaders: LeaderClient,
+    partition: TopicPartition,
+    timestamp: int,
+    *,
+    committed_only: bool = False,
 ) -> OffsetAndTimestamp:
     """The same for one partition."""
     found = await list_offsets(leaders, {partition: timestamp}, committed_only=committed_only)

@@ -14,23 +14,23 @@ from asyncconsumer.errors import (
     CorruptMessage,
     CorruptRecords,
     LeaderNotAvailable,
-    OffsetNotThere,
     OffsetOutOfRange,
+    OffsetUnavailable,
     RequestTimedOut,
     TopicRecreated,
 )
-from asyncconsumer.events import Events, Recreated, Skipped, Truncated
-from asyncconsumer.fetch.cursor import Cursor, Place, Standing
+from asyncconsumer.events import EventBus, Recreated, Skipped, Truncated
+from asyncconsumer.fetch.cursor import Cursor, OffsetState, ReplicaPlacement
 from asyncconsumer.fetch.fetcher import (
     Divergence,
+    FetcherContext,
     Finish,
     Redirect,
     Refusal,
     Report,
-    Surroundings,
 )
 from asyncconsumer.fetch.leader_finder import LeaderFinder
-from asyncconsumer.fetch.list_offsets import Ends, ends
+from asyncconsumer.fetch.list_offsets import LogEnds, ends
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.net.metadata import Broker, Metadata
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
@@ -43,7 +43,7 @@ _MOST_STRIKES: Final = 3
 _MOST_PLACES: Final = 1_000  # that are shared
 
 
-class Placing:
+class PartitionPlacer:
     """Decides, cursor by cursor. A cursor is with the finder, at a fetcher, or being looked up.
 
     One that can never be read (`_fail`) is nowhere: its reader has been given the error.
@@ -51,11 +51,11 @@ class Placing:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: FetcherContext,
         config: EngineConfig,
         pool: FetcherPool,
         finder: LeaderFinder,
-        events: Events,
+        events: EventBus,
         scope: Scope,
     ) -> None:
         self._around = around
@@ -64,7 +64,7 @@ class Placing:
         self._finder = finder
         self._events = events
         self._scope = scope
-        self._places: dict[tuple[int, int], Place] = {}  # by broker and leader epoch
+        self._places: dict[tuple[int, int], ReplicaPlacement] = {}  # by broker and leader epoch
 
     def take_away(self, cursor: Cursor) -> None:
         """Nobody wants it any more, wherever it is."""
@@ -82,22 +82,22 @@ class Placing:
         If it is not right any more, the broker refuses, and the finder asks.
         """
         known = self._finder.known
-        self.learn(known, [one for one in cursors if known.find_leader(one.partition)])
+        self.on_metadata(known, [one for one in cursors if known.find_leader(one.partition)])
 
-    def nobody_knows(self, error: ConsumerError) -> None:
+    def on_metadata_error(self, error: ConsumerError) -> None:
         """No broker told where anything is."""
-        for cursor in list(self._finder.homeless.values()):
+        for cursor in list(self._finder.unplaced.values()):
             if error.retriable:
-                self._bear(cursor, error)
+                self._note_error(cursor, error)
             else:
                 self._fail(cursor, error)
 
-    def learn(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
+    def on_metadata(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
         """Give those a place that have none, and those another whose leader is another."""
         unknown: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
-            if cursor.partition in self._finder.homeless:
-                if self._settle(cursor, metadata) and cursor.standing is not Standing.SURE:
+            if cursor.partition in self._finder.unplaced:
+                if self._settle(cursor, metadata) and cursor.standing is not OffsetState.SURE:
                     assert cursor.place is not None
                     unknown[cursor.place.address].append((cursor, cursor.version))
                 continue
@@ -132,7 +132,7 @@ class Placing:
             place = self._place(cursor, metadata)
         except BrokerError as error:
             if error.retriable:
-                self._bear(cursor, error)
+                self._note_error(cursor, error)
             else:
                 self._fail(cursor, error)
             return False
@@ -144,7 +144,7 @@ class Placing:
         self._put(cursor, place)
         return True
 
-    def _place(self, cursor: Cursor, metadata: Metadata) -> Place:
+    def _place(self, cursor: Cursor, metadata: Metadata) -> ReplicaPlacement:
         found = metadata.find_leader(cursor.partition) or metadata.leader(cursor.partition)
         broker, epoch = found
         topic_id = metadata.topics[cursor.partition.topic].topic_id
@@ -165,13 +165,13 @@ class Placing:
                     cursor.shuns_replicas_until = _now() + _SHUN_SECONDS
         return self._shared_place(broker, epoch)
 
-    def _shared_place(self, broker: Broker, epoch: int) -> Place:
+    def _shared_place(self, broker: Broker, epoch: int) -> ReplicaPlacement:
         """The same object for all partitions of a broker and an epoch: there may be thousands."""
         place = self._places.get((broker.node_id, epoch))
         if place is None or place.address != broker.address:
             if len(self._places) >= _MOST_PLACES:
                 self._places.clear()
-            place = Place(broker.node_id, broker.address, epoch)
+            place = ReplicaPlacement(broker.node_id, broker.address, epoch)
             self._places[broker.node_id, epoch] = place
         return place
 
@@ -183,19 +183,19 @@ class Placing:
         cursor.channel.drop(cursor.partition)  # of the old one: it would count for the new one
         if cursor.paused:
             cursor.channel.hold(cursor.partition)
-        self._events.tell(Recreated(cursor.partition, cursor.offset))
+        self._events.publish(Recreated(cursor.partition, cursor.offset))
         cursor.become(metadata.topics[cursor.partition.topic].topic_id)
         cursor.jump(EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST)
         return True
 
-    def _put(self, cursor: Cursor, place: Place) -> None:
+    def _put(self, cursor: Cursor, place: ReplicaPlacement) -> None:
         """Where it is read from now on; or looked up first, by the caller."""
         self._finder.discard(cursor)
         cursor.place = place
-        if cursor.standing is Standing.SURE:
+        if cursor.standing is OffsetState.SURE:
             self._start(cursor, place)
 
-    def _start(self, cursor: Cursor, place: Place) -> None:
+    def _start(self, cursor: Cursor, place: ReplicaPlacement) -> None:
         if cursor.finished:  # its end is before the beginning of the log
             self._around.reports.put_nowait(Finish(cursor, cursor.version))
             return
@@ -213,10 +213,10 @@ class Placing:
         for cursor, version in asked:
             if cursor.version == version and cursor.place is not None:
                 epochs[cursor.partition] = cursor.place.leader_epoch
-                refused = cursor.standing is Standing.REFUSED
+                refused = cursor.standing is OffsetState.REFUSED
                 moments.update((EARLIEST, LATEST) if refused else (cursor.offset,))
         committed_only = self._around.config.committed_only
-        found: dict[TopicPartition, Ends | BrokerError] = {}
+        found: dict[TopicPartition, LogEnds | BrokerError] = {}
         trouble: ConsumerError = RequestTimedOut(address, f"no offsets in {_LOOKUP_SECONDS:g} s")
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
@@ -231,31 +231,31 @@ class Placing:
             if cursor.version == version:  # else it was taken away since
                 self._found(cursor, found.get(cursor.partition, trouble))
 
-    def _found(self, cursor: Cursor, found: Ends | ConsumerError) -> None:
+    def _found(self, cursor: Cursor, found: LogEnds | ConsumerError) -> None:
         assert cursor.place is not None
         if isinstance(found, ConsumerError) and not found.retriable:
             self._fail(cursor, found)
         elif isinstance(found, ConsumerError):
-            self._send_home(cursor, found)
-        elif cursor.standing is Standing.SYMBOLIC:
+            self._requeue(cursor, found)
+        elif cursor.standing is OffsetState.SYMBOLIC:
             cursor.jump(found.earliest if cursor.offset == EARLIEST else found.latest)
             self._start(cursor, cursor.place)
         elif found.earliest <= cursor.offset <= found.latest:
             # brokers disagree about where the log ends, or have forgotten the epoch we read last
             cursor.jump(cursor.offset)
-            self._send_home(cursor, LeaderNotAvailable(f"{cursor.partition} at {cursor.offset}"))
+            self._requeue(cursor, LeaderNotAvailable(f"{cursor.partition} at {cursor.offset}"))
         elif self._config.auto_offset_reset == "none" or cursor.end is not None:
-            self._fail(cursor, OffsetNotThere(*cursor.partition, cursor.offset, *found))
+            self._fail(cursor, OffsetUnavailable(*cursor.partition, cursor.offset, *found))
         else:
             to_earliest = self._config.auto_offset_reset == "earliest"
             target = found.earliest if to_earliest else found.latest
-            self._events.tell(Skipped(cursor.partition, cursor.offset, target))
+            self._events.publish(Skipped(cursor.partition, cursor.offset, target))
             cursor.jump(target)
             self._start(cursor, cursor.place)
 
     # --- what fetchers report --------------------------------------------------------------------
 
-    def hear(self, report: Report) -> None:
+    def on_report(self, report: Report) -> None:
         """A fetcher let go of a cursor."""
         cursor = report.cursor
         if cursor.version != report.version:
@@ -281,7 +281,7 @@ class Placing:
         elif isinstance(error, CorruptMessage | CorruptRecords):
             cursor.strikes += 1
             if cursor.strikes < _MOST_STRIKES:
-                self._send_home(cursor, error)
+                self._requeue(cursor, error)
             elif isinstance(error, CorruptRecords):
                 self._fail(cursor, error)
             else:
@@ -292,7 +292,7 @@ class Placing:
         elif leader is not None and (known is None or leader.leader_epoch > known.leader_epoch):
             self._put(cursor, leader)
         else:
-            self._send_home(cursor, error)
+            self._requeue(cursor, error)
 
     def _leave_replica(self, cursor: Cursor) -> bool:
         """Go back to the leader for a while, whatever is wrong; whether it was read elsewhere.
@@ -310,35 +310,35 @@ class Placing:
             self._finder.add(cursor)  # it may only lag behind: what is true the leader knows
             return
         if cursor.end is not None:
-            error = OffsetNotThere(*cursor.partition, cursor.offset, 0, report.offset)
+            error = OffsetUnavailable(*cursor.partition, cursor.offset, 0, report.offset)
             self._fail(cursor, error)
             return
         read = cursor.offset
         cursor.jump(min(read, report.offset), report.epoch)
-        self._events.tell(Truncated(cursor.partition, cursor.offset, read))
+        self._events.publish(Truncated(cursor.partition, cursor.offset, read))
         assert cursor.place is not None
         self._start(cursor, cursor.place)
 
     # --- trouble ---------------------------------------------------------------------------------
 
-    def _send_home(self, cursor: Cursor, error: ConsumerError) -> None:
+    def _requeue(self, cursor: Cursor, error: ConsumerError) -> None:
         """It needs a place, and if that is the same again, not at once."""
         cursor.take_away()
         # after a lost connection it is `Brokers` that keeps us from trying too often
         cursor.refused_at = None if isinstance(error, ConnectionLost) else cursor.place
         self._finder.add(cursor)
-        self._bear(cursor, error)
+        self._note_error(cursor, error)
 
-    def _bear(self, cursor: Cursor, error: ConsumerError) -> None:
+    def _note_error(self, cursor: Cursor, error: ConsumerError) -> None:
         """Keep it in mind, and raise it if it lasts too long."""
-        most, seconds = self._config.retry_timeout_ms, cursor.suffer(error, _now())
+        most, seconds = self._config.retry_timeout_ms, cursor.note_error(error, _now())
         if most is not None and seconds >= most / 1000:
             self._fail(cursor, error)
 
     def _fail(self, cursor: Cursor, error: ConsumerError) -> None:
         """It cannot be read: its reader is told, after everything good."""
         self.take_away(cursor)
-        cursor.suffer(error, _now())
+        cursor.note_error(error, _now())
         if not cursor.channel.closed:
             cursor.channel.fail(cursor.partition, error)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncconsumer.types import TopicPartition
 
 
-class Plan:
+class FetchPlan:
     """The cursors of one fetcher, and which of them the next request is for.
 
     With thousands of partitions a request is about the few that something came for, so nothing

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ConnectionLost
-from asyncconsumer.fetch.cursor import Cursor, Place
-from asyncconsumer.fetch.fetcher import ExpressFetcher, Fetcher, Surroundings
+from asyncconsumer.fetch.cursor import Cursor, ReplicaPlacement
+from asyncconsumer.fetch.fetcher import ExpressFetcher, Fetcher, FetcherContext
 from asyncconsumer.protocol.java_hash import fetcher_id
 from asyncconsumer.types import Address
 
@@ -34,7 +34,7 @@ class _Running(NamedTuple):
     @property
     def is_stuck(self) -> bool:
         """Whether another one would fetch sooner; not if that was done just now."""
-        if not self.fetcher.polls_for_nobody:
+        if not self.fetcher.idle_poll:
             return False
         return asyncio.get_running_loop().time() - self.since >= _SECONDS_BETWEEN_NEW_ONES
 
@@ -42,7 +42,7 @@ class _Running(NamedTuple):
 class FetcherPool:
     """Makes fetchers, and closes those that nobody needs any more."""
 
-    def __init__(self, around: Surroundings, fetchers_per_broker: int, scope: Scope) -> None:
+    def __init__(self, around: FetcherContext, fetchers_per_broker: int, scope: Scope) -> None:
         self._around = around
         self._per_broker = fetchers_per_broker
         self._scope = scope
@@ -59,7 +59,7 @@ class FetcherPool:
         """Fetch nothing for it, or go on."""
         cursor.paused = paused
         if cursor.fetcher is not None:
-            cursor.fetcher.look_again(cursor)
+            cursor.fetcher.refresh(cursor)
 
     def take_back(self, fetcher: Fetcher) -> None:
         """Give a fetcher, which is about to ask its broker, what an express fetcher has for it."""
@@ -70,7 +70,7 @@ class FetcherPool:
                     express.remove(cursor)
                     fetcher.add(cursor)
 
-    def at(self, cursor: Cursor, place: Place) -> tuple[Fetcher, list[Cursor]]:
+    def at(self, cursor: Cursor, place: ReplicaPlacement) -> tuple[Fetcher, list[Cursor]]:
         """The fetcher to give it to, and the cursors of one that it replaces.
 
         A broker that moved to another address gets a new fetcher in place of the old one. So does
@@ -129,7 +129,7 @@ class FetcherPool:
             elif now - self._idle_since.setdefault(fetcher.lane, now) >= _IDLE_SECONDS:
                 self._close(key)
 
-    def _key(self, cursor: Cursor, place: Place, *, express: bool = False) -> "_Key":
+    def _key(self, cursor: Cursor, place: ReplicaPlacement, *, express: bool = False) -> "_Key":
         several = self._per_broker > 1
         number = fetcher_id(*cursor.partition, self._per_broker) if several else 0
         return _Key(place.node_id, number, express)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncconsumer.types import TopicPartition
 
 
-class Sight(NamedTuple):
+class Observation(NamedTuple):
     """A cursor as it is found, and who fetches for it; None if nobody does."""
 
     cursor: Cursor
@@ -21,7 +21,7 @@ class Sight(NamedTuple):
 
 def suspects(
     cursors: Iterable[Cursor], late: Sequence[Fetcher], stalled: Container["TopicPartition"]
-) -> Iterator[Sight]:
+) -> Iterator[Observation]:
     """Those that may have to move, or have stalled; most of thousands are at the end of their log.
 
     What holds for a channel is looked up once for all cursors in a row that share it.
@@ -39,10 +39,10 @@ def suspects(
             or cursor.partition in stalled
             or fetcher in late
         ):
-            yield Sight(cursor, fetcher, late)
+            yield Observation(cursor, fetcher, late)
 
 
-class _Mark(NamedTuple):
+class _LastProgress(NamedTuple):
     """What changes when a partition moves, and since when it is as it is."""
 
     sign: tuple[int, int, tuple[int, ...]]
@@ -57,10 +57,10 @@ class Stalls:
 
     def __init__(self, allowed: float) -> None:
         self._allowed = allowed
-        self._marks: dict[TopicPartition, _Mark] = {}
+        self._marks: dict[TopicPartition, _LastProgress] = {}
         self.now: dict[TopicPartition, Stalled] = {}
 
-    def look(self, sights: Iterable[Sight], now: float) -> list[Stalled | Recovered]:
+    def look(self, sights: Iterable[Observation], now: float) -> list[Stalled | Recovered]:
         """What is new: partitions that have stalled, and that move again."""
         before, self._marks = self._marks, {}
         stalled_before, self.now = self.now, {}
@@ -74,7 +74,7 @@ class Stalls:
                 sign = cursor.epoch, cursor.offset, motion
                 mark = before.get(partition)
                 if mark is None or mark.sign != sign:
-                    mark = _Mark(sign, now)
+                    mark = _LastProgress(sign, now)
                 elif now - mark.since >= self._allowed:
                     self.now[partition] = Stalled(partition, now - mark.since, reason, unread)
                     if partition not in stalled_before:
@@ -85,7 +85,7 @@ class Stalls:
         return news
 
 
-def _reason(sight: Sight) -> str | None:
+def _reason(sight: Observation) -> str | None:
     """Why nothing would move, as far as it can be known; None if nothing need move."""
     cursor, fetcher, late = sight
     if cursor.paused or cursor.finished:

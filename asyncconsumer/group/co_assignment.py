@@ -7,7 +7,7 @@ from asyncconsumer.group.membership import Assignment, Membership
 from asyncconsumer.types import TopicPartition
 
 
-class WithCompanions:
+class CoAssignedMembership:
     """A membership, with the partitions of other topics that have the same numbers.
 
     `companions` names such a topic for a topic. Whoever has a partition has its companion as well,
@@ -30,9 +30,9 @@ class WithCompanions:
                 fresh=one.fresh | numbers.keys(),
             )
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Whether the membership does."""
-        return self._membership.give_way()
+        return self._membership.rebalance_pending()
 
     def _of(
         self, partitions: Iterable[TopicPartition]
@@ -47,9 +47,9 @@ class WithCompanions:
         return self._membership.deadline
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """That of the membership."""
-        return self._membership.last_sign
+        return self._membership.last_heartbeat
 
     @property
     def lost(self) -> bool:

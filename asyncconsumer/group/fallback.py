@@ -13,7 +13,7 @@ from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Subscription
-from asyncconsumer.types import Address, Identity
+from asyncconsumer.types import Address, MemberIdentity
 
 _log: Final = logging.getLogger(__name__)
 
@@ -62,9 +62,9 @@ class FallbackMembership:
         async for assignment in self._now.assignments():
             yield assignment
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Whether another one is due."""
-        return self._now.give_way()
+        return self._now.rebalance_pending()
 
     @property
     def deadline(self) -> float:
@@ -72,9 +72,9 @@ class FallbackMembership:
         return self._now.deadline
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """When the coordinator last heard of us."""
-        return self._now.last_sign
+        return self._now.last_heartbeat
 
     @property
     def lost(self) -> bool:
@@ -82,9 +82,9 @@ class FallbackMembership:
         return self._now.lost
 
     @property
-    def waits_for_share(self) -> bool:
+    def awaiting_assignment(self) -> bool:
         """Whether what is ours is yet to be said."""
-        return self._now.waits_for_share
+        return self._now.awaiting_assignment
 
     @property
     def is_current(self) -> bool:
@@ -102,7 +102,7 @@ class FallbackMembership:
         return self._now.topics
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> MemberIdentity | None:
         """As whom to commit."""
         return self._now.identity
 
@@ -111,9 +111,9 @@ class FallbackMembership:
         """What another thread may send for us."""
         return self._now.heartbeat
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         """It did, and was answered well."""
-        self._now.sign_of_life(sent_at)
+        self._now.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else from now on."""

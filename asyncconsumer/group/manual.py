@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from math import inf
 from typing import Final
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.group.subscription import Pattern, Subscription
+from asyncconsumer.group.subscription import PatternSubscription, Subscription
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.discovery import Growth, Partitions
-from asyncconsumer.types import OUTSIDER, Identity, TopicPartition
+from asyncconsumer.net.discovery import PartitionDiscovery, Partitions
+from asyncconsumer.types import OUTSIDER, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
@@ -21,17 +21,17 @@ class GrouplessMembership:
     """What both kinds have in common: nobody takes partitions away."""
 
     deadline: Final = inf
-    last_sign: Final = -inf
+    last_heartbeat: Final = -inf
     lost: Final = False
-    waits_for_share: Final = False
-    identity: Final[Identity] = OUTSIDER
+    awaiting_assignment: Final = False
+    identity: Final[MemberIdentity] = OUTSIDER
     settles_after: Final = 0.0
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()  # what is wanted
         self._changed.set()
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Whether something else is wanted since the last assignment."""
         return self._changed.is_set()
 
@@ -101,7 +101,7 @@ class TopicsMembership(GrouplessMembership):
     def subscribe(self, subscription: Subscription) -> None:
         """Read these topics instead, from now on."""
         self._subscription = subscription
-        self._growth = Growth(self._cluster)
+        self._growth = PartitionDiscovery(self._cluster)
         self._found: Partitions | None = None  # None until the first look
         self._changed.set()
 
@@ -117,7 +117,7 @@ class TopicsMembership(GrouplessMembership):
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         """All partitions, whenever there are others than before."""
-        quiet, assigned = QuietLog(_log), frozenset[TopicPartition]()
+        quiet, assigned = RateLimitedLogger(_log), frozenset[TopicPartition]()
         while True:
             self._changed.clear()
             wanted, first = self._subscription, self._found is None
@@ -143,7 +143,7 @@ class TopicsMembership(GrouplessMembership):
                 continue
 
     async def _look(self, wanted: Subscription) -> Partitions:
-        if not isinstance(wanted, Pattern):
+        if not isinstance(wanted, PatternSubscription):
             return await self._growth.ask(wanted.names)
         every = {*await self._cluster.topic_names(), *(self._found or ())}
         names = wanted.matching(every, exclude_internal=self._exclude_internal)

@@ -34,7 +34,7 @@ class Membership(Protocol):
     def assignments(self) -> AsyncIterator[Assignment]:
         """Asking for the next one is the receipt for the last: what it took away is let go of."""
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Whether another assignment is due, for which others may wait.
 
         If so, who is held up may ask for it at once: what was not begun is told again with it.
@@ -45,7 +45,7 @@ class Membership(Protocol):
         """Until when, by our own clock, what we have is certainly ours, if we hear no more."""
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """When whoever coordinates the group last heard of us, by our own clock; -inf if never."""
 
     @property

@@ -13,7 +13,7 @@ _FLAGS_AT_THE_START: Final = re.compile(r"\A(?:\s*\(\?[aimsux]+\))+")
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicSubscription:
     """Topics by name; they need not exist yet."""
 
     names: frozenset[str]
@@ -28,7 +28,7 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class PatternSubscription:
     """All topics whose whole name matches, also those that are made later.
 
     Coordinators of KIP-848 do the matching themselves, by the `text`, which is in the syntax of
@@ -70,4 +70,4 @@ def with_flags(expression: re.Pattern[str]) -> str:
     return f"(?{flags}:{text}{end})"
 
 
-Subscription: TypeAlias = Topics | Pattern
+Subscription: TypeAlias = TopicSubscription | PatternSubscription

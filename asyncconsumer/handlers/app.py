@@ -22,17 +22,17 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.validation import whole_number
 from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.consumer.dead_letters import DeadLetters
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
-from asyncconsumer.events import Events, Heard
+from asyncconsumer.events import EventBus, EventStream
 from asyncconsumer.handlers.batches import Batch
-from asyncconsumer.handlers.block_interrupt import Interruption
+from asyncconsumer.handlers.block_interrupt import BlockInterrupt
 from asyncconsumer.handlers.draining import Drained, drain
 from asyncconsumer.handlers.handler import (
     Handler,
-    Handling,
+    HandlerOptions,
     OnError,
     Ordering,
     check_apart,
@@ -46,21 +46,21 @@ from asyncconsumer.handlers.health import (
     stuck,
     with_in_hand,
 )
-from asyncconsumer.handlers.loop_options import refuse_for_loops
+from asyncconsumer.handlers.loop_options import reject_loop_options
 from asyncconsumer.handlers.member_removal import remove_from
-from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry import Retry
-from asyncconsumer.handlers.runtime import Around, Running
+from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
 from asyncconsumer.handlers.signals import signals
-from asyncconsumer.handlers.stream import OnConsume, Worked, on_consume
+from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
 from asyncconsumer.handlers.subscription import companions, reads, subscription
 from asyncconsumer.handlers.topic_checks import check_topics
 from asyncconsumer.handlers.tracing import check_tracing
 from asyncconsumer.net.producer import Producer
-from asyncconsumer.streams.routes import PerPartition
+from asyncconsumer.streams.routes import PartitionRoutes
 from asyncconsumer.types import TopicPartition
-from asyncconsumer.web.mixin import Embedded
-from asyncconsumer.web.status import Standing
+from asyncconsumer.web.mixin import WebMixin
+from asyncconsumer.web.status import Status
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 5.0
@@ -68,7 +68,7 @@ _SECONDS_TO_COMMIT: Final = 5.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ConsumerApp(Embedded):
+class ConsumerApp(WebMixin):
     """Declare handlers, then ``async with app`` or ``await app.run()``. Takes a Consumer's options.
 
     A record is committed when its handler is done with it and with all before it; what is finished
@@ -82,27 +82,27 @@ class ConsumerApp(Embedded):
         *,
         shutdown_grace_ms: int = 20_000,
         tracing: bool = False,
-        outside: Outside | None = None,
+        outside: Environment | None = None,
         **options: Any,  # noqa: ANN401 - checked by the consumer
     ) -> None:
         whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
         self.shutdown_grace_ms: Final = shutdown_grace_ms
         if tracing:
             check_tracing()
-        self._around = Around(outside or Outside(), Events(), tracing)
+        self._around = AppContext(outside or Environment(), EventBus(), tracing)
         if isinstance(given := options.get("interceptors"), Iterable):
             options["interceptors"] = tuple(given)
         self._options = options
-        refuse_for_loops(options)
+        reject_loop_options(options)
         Consumer(outside=self._around.outside, **options)  # what is wrong with them is told now
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: name it with group_id")
         self._handlers: list[Handler] = []
-        self._running: list[Running] = []
+        self._running: list[HandlerRuntime] = []
         self._consumer: Consumer | None = None
         self._scope = Scope("the app")
         self._stack = AsyncExitStack()
-        self._end = Interruption()
+        self._end = BlockInterrupt()
         self._state = AppState.NEW
         self._drained: Drained | None = None
         self._cut: dict[TopicPartition, list[int]] = {}
@@ -123,7 +123,7 @@ class ConsumerApp(Embedded):
         max_in_flight: int | None = None,
         max_in_flight_bytes: int = 64 * 2**20,
     ) -> Callable[[F], F]:
-        """Have a function called with the records of topics; it stays as it is. See `Handling`.
+        """Call a function with the records of topics. See `HandlerOptions` for the options.
 
         Its parameters say what it is given: a `Record` is the record, `key` the key, `headers` the
         headers, anything else the value, made into the type that is annotated.
@@ -132,7 +132,7 @@ class ConsumerApp(Embedded):
             raise ConfigError("name the topics of a handler: @app.handler('topic')")
         if self._state is not AppState.NEW:
             raise ConfigError("handlers are declared before the app is opened")
-        how = Handling(
+        how = HandlerOptions(
             ordering=ordering,
             concurrency=concurrency,
             batch=batch,
@@ -153,12 +153,12 @@ class ConsumerApp(Embedded):
 
         return declare
 
-    def is_worker(self, number: int) -> None:
+    def set_worker_number(self, number: int) -> None:
         """It is one of several processes: as a static member, each has a name of its own."""
         if (name := self._options.get("group_instance_id")) is not None:
             self._options["group_instance_id"] = f"{name}-{number}"
 
-    def _handler_of(self, topic: str) -> Running:
+    def _handler_of(self, topic: str) -> HandlerRuntime:
         """Whoever names a topic has it; else the first whose pattern matches."""
         named = [
             one
@@ -167,7 +167,7 @@ class ConsumerApp(Embedded):
         ]
         return (named or [one for one in self._running if one.handler.handles(topic)])[0]
 
-    def _lanes_of(self, topic: str) -> Lanes:
+    def _lanes_of(self, topic: str) -> WorkQueue:
         return self._handler_of(topic).lanes
 
     # --- running ---------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class ConsumerApp(Embedded):
         if not self._handlers:
             raise ConfigError("the app has no handler: declare one with @app.handler(topic)")
         if self._scope.is_over:  # it may be opened again, as by each test of a web app
-            self._scope, self._end = Scope("the app"), Interruption()
+            self._scope, self._end = Scope("the app"), BlockInterrupt()
             self._drained, self._cut = None, {}
         async with AsyncExitStack() as stack:
             await self._open(stack)
@@ -195,12 +195,12 @@ class ConsumerApp(Embedded):
             **self._options,
         )
         config = consumer.config
-        dead: dict[str, DeadLetters] = {}
+        dead: dict[str, DeadLetterProducer] = {}
         for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
-            letters = DeadLetters(topic, config.connection, **_network(outside))
+            letters = DeadLetterProducer(topic, config.connection, **_network(outside))
             dead[topic] = await stack.enter_async_context(letters)
         self._running = [
-            Running(
+            HandlerRuntime(
                 one,
                 group=config.member.group_id or "",
                 dead_letters=dead,
@@ -215,7 +215,7 @@ class ConsumerApp(Embedded):
         for letters in dead.values():
             letters.reach_by(consumer.connection)
             letters.check_topic()
-        routes = consumer.by_partition(partial(Worked, self._lanes_of, self._seen_by()))
+        routes = consumer.by_partition(partial(HandlerStream, self._lanes_of, self._seen_by()))
         for handler in self._handlers:
             await check_topics(handler, consumer)
         for one in self._running:
@@ -237,12 +237,12 @@ class ConsumerApp(Embedded):
 
         self._scope.start(guarded(), name)
 
-    async def _follow(self, routes: PerPartition[Worked]) -> None:
+    async def _follow(self, routes: PartitionRoutes[HandlerStream]) -> None:
         """Read each partition while it is ours."""
         async for partition, stream in routes.opened():
             self._start(self._read(partition, stream), f"read {partition}")
 
-    async def _read(self, partition: TopicPartition, stream: Worked) -> None:
+    async def _read(self, partition: TopicPartition, stream: HandlerStream) -> None:
         mine = self._handler_of(partition.topic)
         if mine.parking is not None and partition.topic != mine.parking.topic:
             await mine.parking.caught_up(partition, self.consumer)
@@ -371,11 +371,11 @@ class ConsumerApp(Embedded):
         """How it stands; true while it runs and nothing has failed."""
         return health_of(self._state, self._end.error, self._running)
 
-    def events(self) -> Heard:
+    def events(self) -> EventStream:
         """What happens from now on: all that its consumer tells, retries, and what is given up."""
         return self._around.events.listen(self.consumer.events())
 
-    def standing(self) -> Standing:
+    def standing(self) -> Status:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
         if (consumer := self._consumer) is None:
             return replace(standing_of(self.health(), None), group=self.group_id)
@@ -385,7 +385,7 @@ class ConsumerApp(Embedded):
         return standing_of(self.health(), reading, held_up)
 
 
-def _network(outside: Outside) -> dict[str, Any]:
+def _network(outside: Environment) -> dict[str, Any]:
     """What those need who write."""
     return {
         "randomness": outside.randomness,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
-from asyncconsumer.serdes import Deserializer, deserializer_of
+from asyncconsumer.serdes import Deserializer, make_deserializer
 from asyncconsumer.serdes.types import Part
 from asyncconsumer.streams.messages import Message
 
@@ -18,7 +18,7 @@ _NO_INJECTION: Final = "Dependencies are not injected: open them before, e.g. in
 _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # which need no package
 
 
-class Meant(enum.Enum):
+class Parameter(enum.Enum):
     """How a parameter says that it is for the value."""
 
     EXPLICITLY = enum.auto()  # by `Value`, or a Deserializer
@@ -30,7 +30,7 @@ class Argument(NamedTuple):
 
     read: Callable[[Record], Any]
     waits: bool = False
-    value: Meant | None = None  # how we know that it is the value, if it is
+    value: Parameter | None = None  # how we know that it is the value, if it is
 
 
 class Key:
@@ -96,7 +96,7 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
 def _check_values(name: str, names: Sequence[str], found: Sequence[Argument]) -> None:
     """Refuse a second parameter that is for the value only because it is for nothing else."""
     values = [(one, made.value) for one, made in zip(names, found, strict=True) if made.value]
-    doubtful = [one for one, meant in values if meant is Meant.BY_DEFAULT]
+    doubtful = [one for one, meant in values if meant is Parameter.BY_DEFAULT]
     if len(values) > 1 and doubtful:
         others = [one for one, _ in values if one != doubtful[-1]]
         raise ConfigError(
@@ -134,7 +134,7 @@ def _reader(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argumen
         )
     explicit = Value in wanted or how is not kind
     made = _part(where, how, "value")
-    return made._replace(value=Meant.EXPLICITLY if explicit else Meant.BY_DEFAULT)
+    return made._replace(value=Parameter.EXPLICITLY if explicit else Parameter.BY_DEFAULT)
 
 
 def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
@@ -165,7 +165,7 @@ def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
 def _part(where: str, kind: Any, part: Part) -> Argument:  # noqa: ANN401
     try:
         plain = not isinstance(kind, Deserializer) and kind in _PLAIN_JSON
-        made = deserializer_of("json" if plain else kind)
+        made = make_deserializer("json" if plain else kind)
         return Argument(made.reader(part), made.waits)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from asyncconsumer.config.validation import whole_number
 from asyncconsumer.handlers.ordering import Ready
-from asyncconsumer.handlers.partition_work import Item, Share
+from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.records.decoding import Record
 
 
@@ -24,7 +24,7 @@ class Batch:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _BatchQueue:
     """Where batches of some records are made, one after the other."""
 
     waiting: deque[Record] = field(default_factory=deque)
@@ -32,7 +32,7 @@ class _Lane:
     busy: bool = False  # with a batch: none is made before that is finished
 
 
-class Batches:
+class BatchQueues:
     """An order whose items are batches. `lane_of` says in which lane a record's batch is made.
 
     By key there are as many lanes as workers and keys are divided among them, so records of one
@@ -46,22 +46,22 @@ class Batches:
         self._one_at_a_time = ordering != "none"
         self._by_key = ordering == "key"
 
-    def add(self, share: Share, records: list[Record], ready: Ready) -> None:
+    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
         """Put each into its lane, and make batches of those that are full."""
         for record in records:
             number = self._lane_of(record)
-            lane: _Lane | None = share.lanes.get(number)
+            lane: _BatchQueue | None = share.lanes.get(number)
             if lane is None:
-                lane = share.lanes[number] = _Lane()
+                lane = share.lanes[number] = _BatchQueue()
             lane.waiting.append(record)
             if not lane.busy:
                 self._look(share, number, lane, ready)
 
-    def done(self, share: Share, item: Item, ready: Ready) -> None:
+    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
         """Its lane may go on."""
         assert isinstance(item, list)
         number = self._lane_of(item[0])
-        lane: _Lane | None = share.lanes.get(number)
+        lane: _BatchQueue | None = share.lanes.get(number)
         if self._one_at_a_time and lane is not None:
             lane.busy = False
             if lane.waiting:
@@ -74,7 +74,9 @@ class Batches:
             return None
         return (record.offset if record.key is None else hash(record.key)) % self._lanes
 
-    def _look(self, share: Share, number: Hashable, lane: _Lane, ready: Ready) -> None:
+    def _look(
+        self, share: PartitionWork, number: Hashable, lane: _BatchQueue, ready: Ready
+    ) -> None:
         """A batch if it is full; else when its time has come."""
         if len(lane.waiting) >= self._batch.max_records:
             self._make(share, lane, ready)
@@ -84,7 +86,7 @@ class Batches:
             lane.timer = loop.call_later(seconds, self._make_late, share, lane, ready)
             share.timers.add(lane.timer)
 
-    def _make_late(self, share: Share, lane: _Lane, ready: Ready) -> None:
+    def _make_late(self, share: PartitionWork, lane: _BatchQueue, ready: Ready) -> None:
         if lane.timer is not None:
             share.timers.discard(lane.timer)
             lane.timer = None
@@ -92,7 +94,7 @@ class Batches:
             self._make(share, lane, ready)
             self._wake()
 
-    def _make(self, share: Share, lane: _Lane, ready: Ready) -> None:
+    def _make(self, share: PartitionWork, lane: _BatchQueue, ready: Ready) -> None:
         if lane.timer is not None:
             lane.timer.cancel()
             share.timers.discard(lane.timer)

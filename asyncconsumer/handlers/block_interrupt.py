@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 
-class Interruption:
+class BlockInterrupt:
     """Cancels the task that is in the block, once; at its end the cancellation is an error."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ _MOST_RANGES: Final = 4_096  # that anybody tries to write
 _MOST_BYTES: Final = 2**16  # that anybody reads
 
 
-class WithRanges(Offset):
+class OffsetWithRanges(Offset):
     """An offset whose text is ours: where a broker takes less of it, less is told."""
 
     def within(self, longest: int) -> Offset:
@@ -34,7 +34,7 @@ class WithRanges(Offset):
         if len(text) <= longest:
             return self
         shorter = encode(self, decode(self, text), longest)
-        return WithRanges(self, leader_epoch=self.leader_epoch, metadata=shorter)
+        return OffsetWithRanges(self, leader_epoch=self.leader_epoch, metadata=shorter)
 
 
 def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:

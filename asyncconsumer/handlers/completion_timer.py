@@ -6,7 +6,7 @@ from typing import Final
 _ENDS: Final = 3  # in time, until it is believed that it is well
 
 
-class Pace:
+class CompletionTimer:
     """Seconds from one end to the next while something is worked on; the last few count.
 
     One end alone says little: a handler that takes too long for each record would be well again

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Drained(NamedTuple):
         return f"{len(places)} records: {', '.join(places[:_SHOWN])}{more}"
 
 
-async def drain(all_lanes: Collection[Lanes], grace: float) -> Drained:
+async def drain(all_lanes: Collection[WorkQueue], grace: float) -> Drained:
     """Return when nothing is worked on; what is left after `grace` seconds is cancelled."""
     for lanes in all_lanes:
         lanes.stop()
@@ -45,7 +45,9 @@ async def drain(all_lanes: Collection[Lanes], grace: float) -> Drained:
     return Drained(_with_repeats(cut, all_lanes))
 
 
-async def _cut_short(all_lanes: Collection[Lanes], grace: float) -> dict[TopicPartition, list[int]]:
+async def _cut_short(
+    all_lanes: Collection[WorkQueue], grace: float
+) -> dict[TopicPartition, list[int]]:
     cut: dict[TopicPartition, list[int]] = {}
     for lanes in all_lanes:
         cut |= lanes.cancel()
@@ -65,15 +67,15 @@ async def _cut_short(all_lanes: Collection[Lanes], grace: float) -> dict[TopicPa
 
 
 def _with_repeats(
-    cut: dict[TopicPartition, list[int]], all_lanes: Collection[Lanes]
+    cut: dict[TopicPartition, list[int]], all_lanes: Collection[WorkQueue]
 ) -> dict[TopicPartition, list[int]]:
     """And what failed: nobody tries it again here."""
-    repeats = {one: some for lanes in all_lanes for one, some in lanes.to_repeat().items()}
+    repeats = {one: some for lanes in all_lanes for one, some in lanes.pending_retries().items()}
     if repeats:
         _log.warning("failed, not tried again before the end, not committed: %s", Drained(repeats))
     return {one: sorted({*cut.get(one, ()), *repeats.get(one, ())}) for one in cut.keys() | repeats}
 
 
-async def _quiet(all_lanes: Collection[Lanes]) -> None:
+async def _quiet(all_lanes: Collection[WorkQueue]) -> None:
     for lanes in all_lanes:
         await lanes.quiet()

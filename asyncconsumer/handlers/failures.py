@@ -5,14 +5,25 @@ from collections import Counter
 from random import Random
 from typing import Final
 
-from asyncconsumer.aio.log_limit import QuietLog
-from asyncconsumer.consumer.dead_letters import DeadLetters, Failure, Foreign, original
+from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.consumer.dead_letters import (
+    DeadLetterProducer,
+    Failure,
+    NotADeadLetter,
+    original,
+)
 from asyncconsumer.errors import ConsumerError, DeserializationFailed, HandlerFailed
-from asyncconsumer.events import Events, GivenUp, Retried
-from asyncconsumer.handlers.partition_work import Item, Share, Tried, first_of, records_of
-from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.events import EventBus, RecordAbandoned, Retried
+from asyncconsumer.handlers.partition_work import (
+    Attempts,
+    Item,
+    PartitionWork,
+    first_of,
+    records_of,
+)
+from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry import Retry
-from asyncconsumer.handlers.retry_topic import NotYet, Parked, Parking, attempts_of
+from asyncconsumer.handlers.retry_topic import BehindRetry, NotDue, RetryTopic, attempts_of
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
@@ -27,15 +38,15 @@ class Failures:
     def __init__(
         self,
         handler: str,
-        lanes: Lanes,
+        lanes: WorkQueue,
         *,
         retry: Retry | None,
-        dead_letters: DeadLetters | None,
+        dead_letters: DeadLetterProducer | None,
         on_error: str,
         group: str,
         randomness: Random,
-        events: Events,
-        parking: Parking | None = None,
+        events: EventBus,
+        parking: RetryTopic | None = None,
     ) -> None:
         self.counts: Final[Counter[str]] = Counter()
         self._handler = handler
@@ -47,20 +58,20 @@ class Failures:
         self._randomness = randomness
         self._events = events
         self._parking = parking
-        self._log = QuietLog(_log)
-        self._tracebacks = QuietLog(_log)
+        self._log = RateLimitedLogger(_log)
+        self._tracebacks = RateLimitedLogger(_log)
 
-    async def deal_with(self, share: Share, item: Item, error: BaseException) -> bool:
+    async def deal_with(self, share: PartitionWork, item: Item, error: BaseException) -> bool:
         """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
         first = first_of(item)
-        if isinstance(error, NotYet):
-            share.attempts[first.offset] = Tried(attempts_of(first), None)  # it will have waited
+        if isinstance(error, NotDue):
+            share.attempts[first.offset] = Attempts(attempts_of(first), None)  # it will have waited
             self._lanes.again(share, item, error.seconds)
             return False
-        if isinstance(error, Parked):
+        if isinstance(error, BehindRetry):
             await self._park(first, error, 0)
             return True
-        if isinstance(error, Foreign):
+        if isinstance(error, NotADeadLetter):
             await self.give_up(first, error, 1)
             return True
         if isinstance(error, DeserializationFailed) and error.retriable:
@@ -69,7 +80,7 @@ class Failures:
             return False
         return await self._failed(share, item, error)
 
-    async def _failed(self, share: Share, item: Item, error: BaseException) -> bool:
+    async def _failed(self, share: PartitionWork, item: Item, error: BaseException) -> bool:
         """The handler failed with it, or it is poison."""
         first = first_of(item)
         waited = self._parking is not None and first.topic == self._parking.topic
@@ -85,7 +96,7 @@ class Failures:
             if self._parking is not None:
                 wait = max(wait, self._parking.delay)
             # what the retry topic holds is safe there, and nothing that is left undone at the end
-            share.attempts[first.offset] = Tried(attempts, None if waited else item)
+            share.attempts[first.offset] = Attempts(attempts, None if waited else item)
             self._tell_of_retry(original(first) if waited else first, attempts, wait, error)
             self._lanes.again(share, item, wait)
             return False
@@ -136,13 +147,15 @@ class Failures:
         self, record: Record, attempts: int, seconds: float, error: BaseException
     ) -> None:
         at, handler = TopicPartition(record.topic, record.partition), self._handler
-        self._events.tell(Retried(at, record.offset, handler, attempts, seconds, kind_of(error)))
+        self._events.publish(Retried(at, record.offset, handler, attempts, seconds, kind_of(error)))
 
     def _tell_of_end(
         self, record: Record, attempts: int, policy: str, error: BaseException
     ) -> None:
         at, handler = TopicPartition(record.topic, record.partition), self._handler
-        self._events.tell(GivenUp(at, record.offset, handler, attempts, policy, kind_of(error)))
+        self._events.publish(
+            RecordAbandoned(at, record.offset, handler, attempts, policy, kind_of(error))
+        )
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:
         """Whether to go on behind bytes that cannot be read: no dead letter can be made of them."""

@@ -21,7 +21,7 @@ _LEAST_IN_FLIGHT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handling:
+class HandlerOptions:
     """How records are given to a handler.
 
     `ordering`: of one key, or partition, one record is worked on after the other; or "none".
@@ -83,7 +83,7 @@ class Handler:
     function: Callable[..., Any]
     topics: frozenset[str]
     pattern: re.Pattern[str] | None
-    handling: Handling
+    handling: HandlerOptions
     name: str = field(init=False)
     arguments: list[Argument] = field(init=False)
 
@@ -121,7 +121,7 @@ def declared(
     function: Callable[..., Any],
     topics: tuple[str, ...],
     pattern: str | re.Pattern[str] | None,
-    handling: Handling,
+    handling: HandlerOptions,
 ) -> Handler:
     """A handler, or a ConfigError that says what is wrong with it."""
     check_names(topics)

@@ -8,9 +8,9 @@ from operator import add
 
 from asyncconsumer.consumer.health import HealthState
 from asyncconsumer.errors import brief
-from asyncconsumer.handlers.partition_work import State
-from asyncconsumer.handlers.runtime import Running
-from asyncconsumer.web.status import Standing
+from asyncconsumer.handlers.partition_work import WorkState
+from asyncconsumer.handlers.runtime import HandlerRuntime
+from asyncconsumer.web.status import Status
 
 
 class AppState(enum.StrEnum):
@@ -55,7 +55,7 @@ class AppHealth:
 
 
 def health_of(
-    state: AppState, error: BaseException | None, handlers: Iterable[Running]
+    state: AppState, error: BaseException | None, handlers: Iterable[HandlerRuntime]
 ) -> AppHealth:
     """It all in one value; a function that was declared more than once is one handler."""
     each: dict[str, HandlerHealth] = {}
@@ -65,7 +65,7 @@ def health_of(
     return AppHealth(state, None if error is None else brief(error), each)
 
 
-def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
+def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
     """Which handler was called and has come, or lately came, to no end for so long, if one has.
 
     That dead letters cannot be written is told at once: it holds up all that fails.
@@ -80,7 +80,7 @@ def stuck(handlers: Iterable[Running], timeout_ms: int) -> str | None:
 
 
 def with_in_hand(
-    lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[Running]
+    lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[HandlerRuntime]
 ) -> dict[str, dict[str, int | None]]:
     """How far behind it is, if what is in hand and not finished is behind, too."""
     behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
@@ -88,15 +88,19 @@ def with_in_hand(
         for (topic, number), share in one.lanes.shares.items():
             known = behind.get(topic, {}).get(str(number))
             ledger = share.ledger
-            if known is not None and share.state is not State.OVER and ledger.position is not None:
+            if (
+                known is not None
+                and share.state is not WorkState.OVER
+                and ledger.position is not None
+            ):
                 behind[topic][str(number)] = known + ledger.position - ledger.first
     return behind
 
 
-def standing_of(app: AppHealth, reading: Standing | None, stuck: str | None = None) -> Standing:
+def standing_of(app: AppHealth, reading: Status | None, stuck: str | None = None) -> Status:
     """With what its consumer says of itself, as plain values; while all is well, that counts."""
     if reading is None:
-        return Standing(live=True, ready=False, state=app.state, reason="it was not opened yet")
+        return Status(live=True, ready=False, state=app.state, reason="it was not opened yet")
     handlers = {name: asdict(one) for name, one in app.handlers.items()}
     busy = any(one.in_flight for one in app.handlers.values())
     if app and stuck is not None and (reading.ready or reading.state == HealthState.HANDLER_BOUND):
@@ -116,7 +120,7 @@ def standing_of(app: AppHealth, reading: Standing | None, stuck: str | None = No
     )
 
 
-def _of(one: Running) -> HandlerHealth:
+def _of(one: HandlerRuntime) -> HandlerHealth:
     counts = one.failures.counts
     return HandlerHealth(
         running=len(one.lanes.running),

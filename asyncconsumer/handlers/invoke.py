@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from asyncconsumer.errors import HandlerTimedOut
 from asyncconsumer.handlers.arguments import Argument
 from asyncconsumer.handlers.partition_work import Item
-from asyncconsumer.handlers.threads import Threads
+from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.records.decoding import Record
 
 Read: TypeAlias = Callable[[Record], Any]
@@ -32,7 +32,7 @@ def caller(
     *,
     batch: bool,
     timeout_ms: int | None,
-    threads: Threads | None,
+    threads: HandlerThreads | None,
 ) -> Call:
     """What to call with each item. Only what is needed is done for each."""
     run: Callable[..., Awaitable[Any]] = function
@@ -94,7 +94,7 @@ async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> None:
         raise HandlerTimedOut(name, milliseconds)
 
 
-async def _with_room(call: Call, threads: Threads, item: Item) -> None:
+async def _with_room(call: Call, threads: HandlerThreads, item: Item) -> None:
     """The time that it waits for a thread is not the handler's."""
     await threads.room()
     await call(item)

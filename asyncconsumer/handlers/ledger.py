@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from asyncconsumer.handlers.commit_metadata import Ranges, WithRanges, decode, encode, merged
+from asyncconsumer.handlers.commit_metadata import OffsetWithRanges, Ranges, decode, encode, merged
 from asyncconsumer.types import Offset
 
 
@@ -87,7 +87,7 @@ class Ledger:
         first = self.first
         metadata = encode(first, merged(chain(self._beyond(), self._before_position())))
         epoch = max(self.leader_epoch, self._before_epoch) if self._before else self.leader_epoch
-        return WithRanges(first, leader_epoch=epoch, metadata=metadata)
+        return OffsetWithRanges(first, leader_epoch=epoch, metadata=metadata)
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
         """Finished from the first unfinished record up to the position."""

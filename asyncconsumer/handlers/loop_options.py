@@ -27,7 +27,7 @@ _INSTEAD: Final[Mapping[str, tuple[object, str]]] = {
 """What is harmless, as it is the default; and what to do in place of anything else."""
 
 
-def refuse_for_loops(options: Mapping[str, Any]) -> None:
+def reject_loop_options(options: Mapping[str, Any]) -> None:
     """Raise if one was given that an app would ignore, or that would stop it halfway."""
     for name, (harmless, instead) in _INSTEAD.items():
         given = options.get(name, harmless)

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.consumer.environment import Outside
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.group.classic.removal import remove_member
 from asyncconsumer.net.coordinator import Coordinator
 
@@ -13,14 +13,14 @@ _PATIENCE_MS: Final = 30_000
 
 
 async def remove_from(
-    group_id: str, member_id: str, connection: ConnectionConfig, outside: Outside
+    group_id: str, member_id: str, connection: ConnectionConfig, outside: Environment
 ) -> None:
     """Have a group go on without a member. What is in the way is tried again for a while."""
-    async with Session(
+    async with KafkaClient(
         connection,
         patience_ms=_PATIENCE_MS,
         randomness=outside.randomness,
         opener=outside.open_broker,
     ) as kafka:
         coordinator = Coordinator(group_id, kafka.brokers, kafka.cluster)
-        await remove_member(coordinator, member_id, Patience(_PATIENCE_MS, outside.randomness))
+        await remove_member(coordinator, member_id, RetryDeadline(_PATIENCE_MS, outside.randomness))

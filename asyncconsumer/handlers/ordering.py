@@ -4,39 +4,39 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from asyncconsumer.handlers.partition_work import Item, Share
+from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.records.decoding import Record
 
-Ready: TypeAlias = Callable[[tuple[Share, Item]], None]
+Ready: TypeAlias = Callable[[tuple[PartitionWork, Item]], None]
 """Where to put what may be begun."""
 
 
-class Order(Protocol):
+class Ordering(Protocol):
     """Decides what may be begun. Nothing here waits."""
 
-    def add(self, share: Share, records: list[Record], ready: Ready) -> None:
+    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
         """Take records in, each to be made ready when it is its turn."""
 
-    def done(self, share: Share, item: Item, ready: Ready) -> None:
+    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
         """Something was finished: make ready what waited for it."""
 
 
-class Free:
+class Unordered:
     """No order."""
 
-    def add(self, share: Share, records: list[Record], ready: Ready) -> None:
+    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
         """All may begin."""
         for record in records:
             ready((share, record))
 
-    def done(self, share: Share, item: Item, ready: Ready) -> None:
+    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
         """Nothing waited."""
 
 
-class OneByOne:
+class PartitionOrder:
     """One record of a partition after the other."""
 
-    def add(self, share: Share, records: list[Record], ready: Ready) -> None:
+    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
         """The first begins if nothing is being worked on."""
         waiting: deque[Record] | None = share.lanes.get(None)
         if waiting is not None:
@@ -45,7 +45,7 @@ class OneByOne:
             share.lanes[None] = deque(records[1:])
             ready((share, records[0]))
 
-    def done(self, share: Share, item: Item, ready: Ready) -> None:
+    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
         """The next."""
         waiting = share.lanes.get(None)
         if waiting:
@@ -54,13 +54,13 @@ class OneByOne:
             share.lanes.pop(None, None)
 
 
-class ByKey:
+class KeyOrder:
     """One record of a key after the other; records without a key have no order.
 
     A key that is being worked on is in `lanes`; it has a queue only once another record waits.
     """
 
-    def add(self, share: Share, records: list[Record], ready: Ready) -> None:
+    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
         """Those begin of whose key nothing is being worked on."""
         lanes: dict[bytes, deque[Record] | None] = share.lanes
         for record in records:
@@ -75,7 +75,7 @@ class ByKey:
             else:
                 waiting.append(record)
 
-    def done(self, share: Share, item: Item, ready: Ready) -> None:
+    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
         """The next of its key."""
         key = item.key  # type: ignore[union-attr] # only records are given out here
         if key is not None:
@@ -86,4 +86,8 @@ class ByKey:
                 del share.lanes[key]
 
 
-SINGLY: Final[dict[str, type[Order]]] = {"key": ByKey, "partition": OneByOne, "none": Free}
+SINGLY: Final[dict[str, type[Ordering]]] = {
+    "key": KeyOrder,
+    "partition": PartitionOrder,
+    "none": Unordered,
+}

@@ -14,14 +14,14 @@ Item: TypeAlias = Record | list[Record]
 """What a handler is called with: a record, or a batch of one partition."""
 
 
-class Tried(NamedTuple):
+class Attempts(NamedTuple):
     """How often something was tried, here or before it came here."""
 
     times: int
     item: Item | None  # that failed here; None if it waits in the retry topic
 
 
-class State(enum.Enum):
+class WorkState(enum.Enum):
     """Whether something of it may be begun."""
 
     OPEN = enum.auto()
@@ -29,7 +29,7 @@ class State(enum.Enum):
     OVER = enum.auto()  # not ours any more
 
 
-class Share:
+class PartitionWork:
     """What is known of a partition while it is ours. `Lanes` and their order work on it."""
 
     def __init__(
@@ -37,17 +37,17 @@ class Share:
         partition: TopicPartition,
         start: int,
         fence: Fence | None,
-        former: "Share | None" = None,
+        former: "PartitionWork | None" = None,
     ) -> None:
         self.partition = partition
         self.fence = fence
         self.ledger = Ledger(start)
-        self.state = State.OPEN
+        self.state = WorkState.OPEN
         self.count = 0  # records that were taken in and are not finished
         self.size = 0  # their bytes
         self.lanes: dict[Any, Any] = {}  # what waits for its turn, as the order likes to keep it
         self.parked: deque[Item] = deque()  # whose turn came while it was held
-        self.attempts: dict[int, Tried] = {}  # of what is to be tried again, by its first offset
+        self.attempts: dict[int, Attempts] = {}  # of what is to be tried again, by its first offset
         self.timers: set[asyncio.TimerHandle] = set()
         self.bell = asyncio.Event()  # rung when there is room, or something was finished
         self.former = former  # the same partition, when it was ours before, not at its end yet
@@ -59,7 +59,7 @@ class Share:
         return fence is not None and asyncio.get_running_loop().time() >= fence.deadline
 
     @property
-    def to_repeat(self) -> list[int]:
+    def pending_retries(self) -> list[int]:
         """The offsets of what failed, and was not tried again yet."""
         items = [tried.item for tried in self.attempts.values() if tried.item is not None]
         offsets = [record.offset for item in items for record in records_of(item)]
@@ -71,14 +71,14 @@ class Share:
 
     def hold(self) -> None:
         """Begin nothing more of it."""
-        if self.state is State.OPEN:
-            self.state = State.HELD
+        if self.state is WorkState.OPEN:
+            self.state = WorkState.HELD
 
     def release(self) -> list[Item]:
         """Go on; what may be begun now."""
-        if self.state is not State.HELD:
+        if self.state is not WorkState.HELD:
             return []
-        self.state = State.OPEN
+        self.state = WorkState.OPEN
         self.bell.set()
         items = list(self.parked)
         self.parked.clear()
@@ -86,7 +86,7 @@ class Share:
 
     def end(self) -> None:
         """Forget what waits: it is somebody else's."""
-        self.state = State.OVER
+        self.state = WorkState.OVER
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.consumer.dead_letters import Foreign, original, told_by
+from asyncconsumer.consumer.dead_letters import NotADeadLetter, original, parse_failure_headers
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
@@ -21,7 +21,7 @@ _TRIES: Final = 60
 _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
-class Kind(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """Letters that are alike."""
 
     topic: str  # that they came from
@@ -35,7 +35,7 @@ class Replayed(NamedTuple):
     `others` are not of this group, or not of a partition that the app's handlers read.
     """
 
-    found: Counter[Kind]
+    found: Counter[ReplayOutcome]
     others: int
 
 
@@ -48,7 +48,7 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
     topics = sorted(app.dead_letter_topics)
     if not topics:
         raise ConfigError("no handler of this app has a dead_letter_topic: there are no letters")
-    found: Counter[Kind] = Counter()
+    found: Counter[ReplayOutcome] = Counter()
     others = 0
     async with app.reader(SUFFIX) as letters, app.producer(letters.connection) as producer:
         there = [topic for topic in topics if await letters.partitions_for(topic)]
@@ -78,9 +78,9 @@ class _Known:
         """Whether a record is a letter of this app, and names a partition that it reads."""
         try:
             record = original(letter)
-        except Foreign:
+        except NotADeadLetter:
             return False
-        if told_by(letter).get("group") != self._app.group_id.encode():
+        if parse_failure_headers(letter).get("group") != self._app.group_id.encode():
             return False
         return record.partition in await self._of(record.topic)
 
@@ -93,10 +93,10 @@ class _Known:
         return self._partitions[topic]
 
 
-def _kind(letter: Record) -> Kind:
-    told = told_by(letter)
+def _kind(letter: Record) -> ReplayOutcome:
+    told = parse_failure_headers(letter)
     names = ("topic", "handler", "error.type")
-    return Kind(*(told.get(name, b"").decode(errors="backslashreplace") for name in names))
+    return ReplayOutcome(*(told.get(name, b"").decode(errors="backslashreplace") for name in names))
 
 
 def _outgoing(letter: Record) -> ProducerRecord:

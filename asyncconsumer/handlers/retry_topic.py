@@ -12,14 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.consumer.dead_letters import DeadLetters, Failure, original, told_by
+from asyncconsumer.consumer.dead_letters import (
+    DeadLetterProducer,
+    Failure,
+    original,
+    parse_failure_headers,
+)
 from asyncconsumer.errors import ClosedError, ConsumerError, NotAssigned
 from asyncconsumer.handlers.invoke import Call
-from asyncconsumer.handlers.ordering import ByKey, Ready
-from asyncconsumer.handlers.partition_work import Item, Share
-from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.ordering import KeyOrder, Ready
+from asyncconsumer.handlers.partition_work import Item, PartitionWork
+from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
@@ -28,11 +33,11 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.05
 _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
-class Parked(Exception):
+class BehindRetry(Exception):
     """Another of its key waits in the retry topic: this one waits behind it."""
 
 
-class NotYet(Exception):
+class NotDue(Exception):
     """It is not its time yet."""
 
     def __init__(self, seconds: float) -> None:
@@ -48,13 +53,13 @@ class _Waiting:
     writing: int = 0
 
 
-class Parking:
+class RetryTopic:
     """The retry topic of one handler, as its lanes see it. `writer` writes to it."""
 
     def __init__(
         self,
         topic: str,
-        writer: DeadLetters,
+        writer: DeadLetterProducer,
         limits: tuple[int, int],
         *,
         delay_ms: int,
@@ -62,11 +67,11 @@ class Parking:
     ) -> None:
         self.topic: Final = topic
         self.delay: Final = delay_ms / 1000
-        self.lanes: Final = Lanes(*limits, lambda wake: ByKeyWithParking(self))
+        self.lanes: Final = WorkQueue(*limits, lambda wake: KeyOrderWithRetries(self))
         self._writer = writer
         self._now_ms = now_ms
-        self._log = QuietLog(_log)
-        self._keys: dict[int, tuple[Share | None, dict[bytes, _Waiting]]] = {}
+        self._log = RateLimitedLogger(_log)
+        self._keys: dict[int, tuple[PartitionWork | None, dict[bytes, _Waiting]]] = {}
 
     def call(self, handle: Call) -> Call:
         """What a handler is called with: not if it must wait, and with the record that it was."""
@@ -74,10 +79,10 @@ class Parking:
         def begin(record: Any) -> Any:  # noqa: ANN401 - as Call
             if record.topic == self.topic:
                 if (wait := self._wait(record)) > 0:
-                    raise NotYet(wait)
+                    raise NotDue(wait)
                 return handle(original(record))
             if record.key is not None and record.key in self._waiting(record.partition):
-                raise Parked
+                raise BehindRetry
             return handle(record)
 
         return begin
@@ -143,7 +148,7 @@ class Parking:
             else:
                 return
 
-    def _share(self, partition: int) -> Share | None:
+    def _share(self, partition: int) -> PartitionWork | None:
         return self.lanes.shares.get(TopicPartition(self.topic, partition))
 
     def _waiting(self, partition: int) -> dict[bytes, _Waiting]:
@@ -164,19 +169,19 @@ class Parking:
         return not share.ledger.is_unfinished(offset)
 
 
-class ByKeyWithParking(ByKey):
+class KeyOrderWithRetries(KeyOrder):
     """By key; and it is told to the parking what comes and goes in the retry topic."""
 
-    def __init__(self, parking: Parking) -> None:
+    def __init__(self, parking: RetryTopic) -> None:
         self._parking = parking
 
-    def add(self, share: Share, records: list[Record], ready: Ready) -> None:
+    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
         """As by key."""
         if share.partition.topic == self._parking.topic:
             self._parking.came(records)
         super().add(share, records, ready)
 
-    def done(self, share: Share, item: Item, ready: Ready) -> None:
+    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
         """As by key."""
         if share.partition.topic == self._parking.topic:
             assert not isinstance(item, list)
@@ -192,5 +197,5 @@ def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
 
 def attempts_of(record: Record) -> int:
     """How often it was tried before it came to the retry topic."""
-    told = told_by(record).get("attempts", b"")
+    told = parse_failure_headers(record).get("attempts", b"")
     return int(told) if told.isdigit() else 0

@@ -4,17 +4,17 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from asyncconsumer.consumer.dead_letters import DeadLetters
-from asyncconsumer.consumer.environment import Outside
-from asyncconsumer.events import Events
-from asyncconsumer.handlers.batches import Batches
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.events import EventBus
+from asyncconsumer.handlers.batches import BatchQueues
 from asyncconsumer.handlers.failures import Failures
-from asyncconsumer.handlers.handler import Handler, Handling
+from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.invoke import caller, is_async
-from asyncconsumer.handlers.ordering import SINGLY, Order
-from asyncconsumer.handlers.queue import Lanes
-from asyncconsumer.handlers.retry_topic import Parking
-from asyncconsumer.handlers.threads import Threads
+from asyncconsumer.handlers.ordering import SINGLY, Ordering
+from asyncconsumer.handlers.queue import WorkQueue
+from asyncconsumer.handlers.retry_topic import RetryTopic
+from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.handlers.tracing import traced
 from asyncconsumer.handlers.workers import Workers
 
@@ -22,15 +22,15 @@ Start = Callable[[Coroutine[Any, Any, None], str], object]
 """Runs a coroutine in the background, until it is done or everything ends."""
 
 
-class Around(NamedTuple):
+class AppContext(NamedTuple):
     """What all handlers of an app have around them."""
 
-    outside: Outside
-    events: Events
+    outside: Environment
+    events: EventBus
     tracing: bool = False
 
 
-class Running:
+class HandlerRuntime:
     """What one handler has while its app is open."""
 
     def __init__(
@@ -38,20 +38,20 @@ class Running:
         handler: Handler,
         *,
         group: str,
-        dead_letters: Mapping[str, DeadLetters],
-        around: Around,
+        dead_letters: Mapping[str, DeadLetterProducer],
+        around: AppContext,
     ) -> None:
         how, outside = handler.handling, around.outside
         self.handler: Final = handler
         self._writers = [dead_letters[topic] for topic in how.writes_to if topic in dead_letters]
         self.parking: Final = _parking(how, dead_letters, outside)
         self.lanes: Final = (
-            Lanes(how.limit, how.max_in_flight_bytes, partial(_order, how))
+            WorkQueue(how.limit, how.max_in_flight_bytes, partial(_order, how))
             if self.parking is None
             else self.parking.lanes
         )
         self._threads = (
-            None if is_async(handler.function) else Threads(handler.name, how.concurrency)
+            None if is_async(handler.function) else HandlerThreads(handler.name, how.concurrency)
         )
         self.failures: Final = Failures(
             handler.name,
@@ -94,10 +94,12 @@ class Running:
             await self._threads.close()
 
 
-def _parking(how: Handling, writers: Mapping[str, DeadLetters], outside: Outside) -> Parking | None:
+def _parking(
+    how: HandlerOptions, writers: Mapping[str, DeadLetterProducer], outside: Environment
+) -> RetryTopic | None:
     if how.retry is None or how.retry.topic is None:
         return None
-    return Parking(
+    return RetryTopic(
         how.retry.topic,
         writers[how.retry.topic],
         (how.limit, how.max_in_flight_bytes),
@@ -106,7 +108,7 @@ def _parking(how: Handling, writers: Mapping[str, DeadLetters], outside: Outside
     )
 
 
-def _order(how: Handling, wake: Callable[[], None]) -> Order:
+def _order(how: HandlerOptions, wake: Callable[[], None]) -> Ordering:
     if how.batch is None:
         return SINGLY[how.ordering]()
-    return Batches(how.batch, how.ordering, how.concurrency, wake)
+    return BatchQueues(how.batch, how.ordering, how.concurrency, wake)

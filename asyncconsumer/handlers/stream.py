@@ -8,15 +8,15 @@ from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.handlers.partition_work import Share, size_of
-from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.partition_work import PartitionWork, size_of
+from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.records.decoding import Record, Records
 from asyncconsumer.records.pauses import open_next
-from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import TopicPartition
 
-LanesOf = Callable[[str], Lanes]
+LanesOf = Callable[[str], WorkQueue]
 """The lanes of the handler that reads a topic."""
 
 OnConsume = Callable[[Record], Record]
@@ -41,7 +41,7 @@ def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnC
     return lambda record: record if record.topic in retry_topics else see(record)
 
 
-class Worked(Stream):
+class HandlerStream(Stream):
     """The stream of one partition. The rebalancer asks it what it asks any stream; `pump` reads.
 
     A chunk is let go of as soon as its records were taken in: their bytes are counted by the lanes.
@@ -54,12 +54,12 @@ class Worked(Stream):
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        idle: Idle | None = None,
+        idle: IdleTimeout | None = None,
     ) -> None:
         super().__init__(channel, fence, clock, idle)
         self._lanes_of = lanes_of
         self._on_consume = on_consume
-        self._shares: dict[TopicPartition, tuple[Lanes, Share]] = {}
+        self._shares: dict[TopicPartition, tuple[WorkQueue, PartitionWork]] = {}
 
     # --- for the rebalancer ----------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Worked(Stream):
             lanes, share = found
             lanes.end(share)
 
-    def _of(self, partitions: Collection[TopicPartition]) -> list[tuple[Lanes, Share]]:
+    def _of(self, partitions: Collection[TopicPartition]) -> list[tuple[WorkQueue, PartitionWork]]:
         return [self._shares[one] for one in partitions if one in self._shares]
 
     # --- reading ---------------------------------------------------------------------------------
@@ -161,7 +161,9 @@ class Worked(Stream):
         await open_next(records)
         return True
 
-    def _take_in(self, lanes: Lanes, share: Share, records: Records, leader_epoch: int) -> bool:
+    def _take_in(
+        self, lanes: WorkQueue, share: PartitionWork, records: Records, leader_epoch: int
+    ) -> bool:
         """Some records; False when there are no more."""
         load = lanes.load
         count = min(_MOST_AT_ONCE, load.max_count - load.count - share.count)

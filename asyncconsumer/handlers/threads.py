@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.threads import DaemonThreads
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.01
 _LEAST_SPARE: Final = 16
 
 
-class Threads:
+class HandlerThreads:
     """As many as may work at once. A thread cannot be cancelled: it is given up, and told of.
 
     Another takes its place, for else a few that hang would leave none for what comes after them.
@@ -31,8 +31,8 @@ class Threads:
         self._pool = DaemonThreads(count + self._spare, name)
         self._working: set[Future[Any]] = set()
         self._given_up: set[Future[Any]] = set()  # of these, nobody waits for them
-        self._log = QuietLog(logging.getLogger(__name__))
-        self._log_full = QuietLog(logging.getLogger(__name__))
+        self._log = RateLimitedLogger(logging.getLogger(__name__))
+        self._log_full = RateLimitedLogger(logging.getLogger(__name__))
 
     async def room(self) -> None:
         """Return when `run` would begin at once."""

@@ -7,8 +7,8 @@ from typing import Final, NoReturn
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
 from asyncconsumer.handlers.failures import Failures, kind_of
 from asyncconsumer.handlers.invoke import Call
-from asyncconsumer.handlers.partition_work import Item, Share, State
-from asyncconsumer.handlers.queue import Lanes
+from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState
+from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.records.decoding import Record
 
 _log: Final = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # of more than
 class Workers:
     """Run `work` as often as items may be worked on at once."""
 
-    def __init__(self, handler: str, lanes: Lanes, call: Call, failures: Failures) -> None:
+    def __init__(self, handler: str, lanes: WorkQueue, call: Call, failures: Failures) -> None:
         self.finished = 0
         self._handler = handler
         self._lanes = lanes
@@ -44,7 +44,7 @@ class Workers:
                 continue
             job = ready.popleft()
             share, item = job
-            if (share.state is not State.OPEN or share.deadline_passed) and (
+            if (share.state is not WorkState.OPEN or share.deadline_passed) and (
                 not await lanes.may_begin(share, item)
             ):
                 continue
@@ -64,7 +64,7 @@ class Workers:
                 lanes.stop_running(task, share)
 
     async def _failed(
-        self, task: "asyncio.Task[object]", share: Share, item: Item, error: BaseException
+        self, task: "asyncio.Task[object]", share: PartitionWork, item: Item, error: BaseException
     ) -> None:
         """Deal with it, unless it was we who cancelled: then the item is somebody else's.
 
@@ -106,7 +106,7 @@ class Workers:
         raise asyncio.CancelledError from error
 
     async def _go_on_without(
-        self, bad: Record, share: Share, batch: list[Record], error: BaseException
+        self, bad: Record, share: PartitionWork, batch: list[Record], error: BaseException
     ) -> None:
         """One of a batch cannot be read: the others are none the worse for it."""
         await self._failures.give_up(bad, error, 1)

@@ -23,11 +23,11 @@ from asyncconsumer.errors import (
     RequestTimedOut,
     TlsFailed,
 )
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.metadata import Leader, Metadata, Topic
 from asyncconsumer.net.metadata_reader import MetadataReader
-from asyncconsumer.net.pool import Brokers, Traffic
-from asyncconsumer.net.topic_names import Answered, TopicNames
+from asyncconsumer.net.pool import BrokerPool, Traffic
+from asyncconsumer.net.topic_names import NamesResponse, TopicNames
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.types import Address, TopicPartition
 
@@ -48,7 +48,7 @@ class Cluster:
     the call, and in one request for all who wait.
     """
 
-    def __init__(self, brokers: Brokers, *, randomness: Random) -> None:
+    def __init__(self, brokers: BrokerPool, *, randomness: Random) -> None:
         self._brokers = brokers
         self._randomness = randomness
         self._metadata = Metadata()
@@ -77,7 +77,7 @@ class Cluster:
         """What is known now."""
         return self._metadata
 
-    def learn_seeds(self, addresses: Iterable[Address]) -> None:
+    def set_bootstrap(self, addresses: Iterable[Address]) -> None:
         """From now on ask these, and no longer the bootstrap servers, besides brokers we know."""
         self._seeds = list(addresses)
 
@@ -118,7 +118,7 @@ class Cluster:
         """The answer of any broker: those known in random order, then the seeds."""
         return await self._from_any(partial(self._ask, message))
 
-    async def read_any(self, message: Request, read: Callable[[Answered], Awaitable[T]]) -> T:
+    async def read_any(self, message: Request, read: Callable[[NamesResponse], Awaitable[T]]) -> T:
         """What `read` makes of the answer of any broker, which may be large. It may take turns."""
         return await self._from_any(partial(self._ask_at, message, read))
 
@@ -148,7 +148,7 @@ class Cluster:
             raise _late(address) from error
 
     async def _ask_at(
-        self, message: Request, read: Callable[[Answered], Awaitable[T]], address: Address
+        self, message: Request, read: Callable[[NamesResponse], Awaitable[T]], address: Address
     ) -> T:
         connection = await self._connection(address)
         answered = await self._await_large(connection, message)
@@ -160,14 +160,14 @@ class Cluster:
             connection.close(error)
             raise
 
-    async def _connection(self, address: Address) -> Connection:
+    async def _connection(self, address: Address) -> BrokerConnection:
         try:
             async with asyncio.timeout(_PATIENCE):
                 return await self._brokers.connection(address, Traffic.CONTROL)
         except TimeoutError as error:
             raise _late(address) from error
 
-    async def _await_large(self, connection: Connection, message: Request) -> Answered:
+    async def _await_large(self, connection: BrokerConnection, message: Request) -> NamesResponse:
         """The answer, however long it takes, as long as bytes of it come."""
         loop = asyncio.get_running_loop()
         sent_at, answer = loop.time(), connection.send_raw(message)
@@ -178,7 +178,7 @@ class Cluster:
                     connection.close(_late(connection.address))
                 else:
                     await asyncio.wait({answer}, timeout=wait)
-            return Answered(await answer, sent_at)
+            return NamesResponse(await answer, sent_at)
         finally:
             answer.cancel()
 
@@ -188,7 +188,7 @@ class Cluster:
         self._randomness.shuffle(known)
         self._randomness.shuffle(seeds)
         # those in trouble last: there may be somebody whom we need not wait for
-        return sorted([*known, *seeds], key=self._brokers.reluctance)
+        return sorted([*known, *seeds], key=self._brokers.preference_key)
 
     async def _refresh(
         self, last: asyncio.Task[Metadata | ConsumerError] | None
@@ -210,7 +210,7 @@ class Cluster:
 
 
 async def _read(
-    answered: Answered, wanted: Collection[str] = (), known: Mapping[str, Topic] = _NOTHING
+    answered: NamesResponse, wanted: Collection[str] = (), known: Mapping[str, Topic] = _NOTHING
 ) -> MetadataReader:
     raw = answered.raw
     reader = MetadataReader(bytes(raw.body), raw.version, wanted, known)

@@ -7,17 +7,17 @@ from typing import Final
 from asyncconsumer.aio.name_resolution import connect
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
+    BrokerConnectionError,
     CertificateRefused,
     ClientCertificateRefused,
     ConnectFailed,
     ConnectionLost,
-    ConnectionTrouble,
     ConsumerError,
     NotTls,
     TlsFailed,
     WrongHost,
 )
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.sasl import Login
 from asyncconsumer.types import Address
 
@@ -25,9 +25,9 @@ _WRONG_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADD
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
-async def open_connection(address: Address, config: ConnectionConfig) -> Connection:
+async def open_connection(address: Address, config: ConnectionConfig) -> BrokerConnection:
     """A connection that is ready for requests, or one typed error. Nothing is left of a failure."""
-    connection = Connection(address, config)
+    connection = BrokerConnection(address, config)
     allowed = config.connect_timeout_ms / 1000
     try:
         async with asyncio.timeout(allowed):
@@ -38,7 +38,7 @@ async def open_connection(address: Address, config: ConnectionConfig) -> Connect
     return connection
 
 
-async def _connect(connection: Connection, config: ConnectionConfig) -> None:
+async def _connect(connection: BrokerConnection, config: ConnectionConfig) -> None:
     """TCP and TLS."""
     address = connection.address
     try:
@@ -51,7 +51,7 @@ async def _connect(connection: Connection, config: ConnectionConfig) -> None:
         raise ConnectFailed(address, str(error) or type(error).__name__) from error
 
 
-async def _greet(connection: Connection, config: ConnectionConfig) -> None:
+async def _greet(connection: BrokerConnection, config: ConnectionConfig) -> None:
     """ApiVersions and login."""
     try:
         await Login(connection, config).run()
@@ -83,7 +83,7 @@ async def _refuse_plaintext(address: Address, config: ConnectionConfig) -> None:
     raise NotTls(address, "the broker speaks plaintext here, we tried TLS")
 
 
-def _tls_trouble(address: Address, error: ssl.SSLError) -> ConnectionTrouble:
+def _tls_trouble(address: Address, error: ssl.SSLError) -> BrokerConnectionError:
     if isinstance(error, ssl.SSLCertVerificationError):
         kind = WrongHost if error.verify_code in _WRONG_HOST else CertificateRefused
         return kind(address, f"we refuse its certificate: {error.verify_message.rstrip('.')}")

@@ -25,7 +25,7 @@ from asyncconsumer.errors import (
     RequestTimedOut,
     UnsupportedBroker,
 )
-from asyncconsumer.net.raw_socket import Direct
+from asyncconsumer.net.raw_socket import RawSocket
 from asyncconsumer.protocol.flexible import is_flexible
 from asyncconsumer.protocol.frames import BadLength, Frames
 from asyncconsumer.types import Address
@@ -39,7 +39,7 @@ _HEADER: Final = struct.Struct(">ihhih")  # size, API, version, correlation, len
 E = TypeVar("E", bound=ConsumerError)
 
 
-class RawAnswer(NamedTuple):
+class RawResponse(NamedTuple):
     """The body of an answer, undecoded, and the version and the API that it is of."""
 
     version: int
@@ -48,17 +48,17 @@ class RawAnswer(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Pending:
+class _PendingRequest:
     """A request on its way. Its answer is dropped when nobody waits for it any more."""
 
     correlation: int
     request: RequestStruct
-    answer: asyncio.Future[RawAnswer]
+    answer: asyncio.Future[RawResponse]
     deadline: asyncio.TimerHandle
-    at_once: Callable[[RawAnswer], None] | None
+    at_once: Callable[[RawResponse], None] | None
 
 
-class Connection(asyncio.BufferedProtocol):
+class BrokerConnection(asyncio.BufferedProtocol):
     """A pipelined connection. `net.opening` opens it; it ends once and for all.
 
     All decisions are synchronous: whatever ends the connection fails every pending request before
@@ -72,7 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self.expires = inf  # by the loop's clock: when the broker will no longer honour our login
         self._config = config
         self._frames = Frames(config.max_frame_bytes)
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[_PendingRequest] = deque()
         self._correlation = 0
         self.last_heard = _now()  # when bytes last came
         self._idle: asyncio.TimerHandle
@@ -111,8 +111,8 @@ class Connection(asyncio.BufferedProtocol):
         message: Request,
         *,
         timeout: float | None = None,
-        at_once: Callable[[RawAnswer], None] | None = None,
-    ) -> asyncio.Future[RawAnswer]:
+        at_once: Callable[[RawResponse], None] | None = None,
+    ) -> asyncio.Future[RawResponse]:
         """Send a request now, without waiting; its answer is not decoded.
 
         Who must not lose a turn of the event loop has the answer shown `at_once`, when it comes and
@@ -120,13 +120,13 @@ class Connection(asyncio.BufferedProtocol):
         """
         return self._send(message, timeout, at_once).answer
 
-    def receive(self, answer: asyncio.Future[RawAnswer]) -> None:
+    def receive(self, answer: asyncio.Future[RawResponse]) -> None:
         """Take what comes now, until that answer is there, without a turn of the event loop.
 
         For who is alone on the loop: a large answer comes in dozens of pieces, each of which would
         be a turn. When nothing more comes, or all is over, the loop sees to it as ever.
         """
-        socket = Direct(self._transport)
+        socket = RawSocket(self._transport)
         while self._ending is None and not answer.done():
             count = socket.take(self._frames.room())
             if count == 0:
@@ -154,8 +154,8 @@ class Connection(asyncio.BufferedProtocol):
         self,
         message: Request,
         timeout: float | None,
-        at_once: Callable[[RawAnswer], None] | None,
-    ) -> _Pending:
+        at_once: Callable[[RawResponse], None] | None,
+    ) -> _PendingRequest:
         if self._ending is not None:
             raise ConnectionLost(self.address, f"closed before the request: {self._ending}")
         try:
@@ -171,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         allowed = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         loop = asyncio.get_running_loop()
         late = loop.call_later(allowed, self._timed_out, self._correlation, allowed)
-        pending = _Pending(self._correlation, request, loop.create_future(), late, at_once)
+        pending = _PendingRequest(self._correlation, request, loop.create_future(), late, at_once)
         self._pending.append(pending)
         return pending
 
@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         pending.deadline.cancel()
         if not pending.answer.done():
             request = pending.request
-            _answer(pending, RawAnswer(request.API_VERSION, frame[start:], request.API_KEY))
+            _answer(pending, RawResponse(request.API_VERSION, frame[start:], request.API_KEY))
 
     def _skip_tags(self, request: RequestStruct, frame: memoryview, start: int) -> int:
         """Where the body begins, behind the header's tagged fields, of which there are none yet."""
@@ -299,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-def _answer(pending: _Pending, raw: RawAnswer) -> None:
+def _answer(pending: _PendingRequest, raw: RawResponse) -> None:
     try:
         if pending.at_once is not None:
             pending.at_once(raw)
@@ -309,7 +309,7 @@ def _answer(pending: _Pending, raw: RawAnswer) -> None:
         pending.answer.set_result(raw)
 
 
-def _fail(pending: _Pending, error: ConsumerError) -> None:
+def _fail(pending: _PendingRequest, error: ConsumerError) -> None:
     pending.deadline.cancel()
     if not pending.answer.done():
         # each waiter raises a copy: tracebacks grow where an exception is raised

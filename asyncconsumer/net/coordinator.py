@@ -7,15 +7,15 @@ from typing import Final
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from asyncconsumer.errors import (
+    BrokerConnectionError,
     BrokerError,
-    ConnectionTrouble,
     CoordinatorNotAvailable,
     MalformedResponse,
     NotCoordinator,
 )
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.connection import BrokerConnection
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.types import Address
 
 _GROUP: Final = 0  # a kind of coordinator; the other is for transactions
@@ -27,7 +27,7 @@ class Coordinator:
     It is looked for when somebody asks and it is not known.
     """
 
-    def __init__(self, group_id: str, brokers: Brokers, cluster: Cluster) -> None:
+    def __init__(self, group_id: str, brokers: BrokerPool, cluster: Cluster) -> None:
         self.group_id: Final = group_id
         self._brokers = brokers
         self._cluster = cluster
@@ -64,11 +64,11 @@ class Coordinator:
             self._address = None
 
     @asynccontextmanager
-    async def reached(self, traffic: Traffic) -> AsyncIterator[Connection]:
+    async def reached(self, traffic: Traffic) -> AsyncIterator[BrokerConnection]:
         """A connection to it. It is forgotten if an error within says that it moved."""
         address = await self.find()
         try:
             yield await self._brokers.connection(address, traffic)
-        except (ConnectionTrouble, NotCoordinator, CoordinatorNotAvailable):
+        except (BrokerConnectionError, NotCoordinator, CoordinatorNotAvailable):
             self.forget(address)
             raise

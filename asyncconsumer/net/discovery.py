@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import inf
 from typing import Final, TypeAlias
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.metadata import Topic
@@ -21,7 +21,7 @@ Partitions: TypeAlias = dict[str, tuple[int, ...]]
 """The numbers of each topic's partitions; a topic that is not there is left out."""
 
 
-class Growth:
+class PartitionDiscovery:
     """Asks for the partitions of topics, and does not believe who has not heard the news."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -92,7 +92,7 @@ async def partitions_of(
     yielded, and what is known stays. What is new is to be read from its beginning: it was written
     after we began to read the topic.
     """
-    quiet, growth, wanted = QuietLog(_log), Growth(cluster), list(topics)
+    quiet, growth, wanted = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
     told: Partitions | None = None
     while True:
         try:

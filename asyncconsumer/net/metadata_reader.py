@@ -13,7 +13,7 @@ from uuid import UUID
 from asyncconsumer.errors import BrokerError
 from asyncconsumer.net.metadata import Broker, Metadata, Partition, Topic
 from asyncconsumer.net.partition_table import PartitionTable
-from asyncconsumer.net.response_cursor import CUT, Walk
+from asyncconsumer.net.response_cursor import CUT, ResponseCursor
 from asyncconsumer.net.topic_validation import accepts
 from asyncconsumer.types import Address
 
@@ -46,7 +46,7 @@ class MetadataReader:
         """Brokers, and the topics that are wanted; after the last step."""
         self.error_code = 0
         """Of the whole answer; after the last step."""
-        self._walk = Walk("Metadata", body, version, flexible=version >= _FLEXIBLE)
+        self._walk = ResponseCursor("Metadata", body, version, flexible=version >= _FLEXIBLE)
         self._wanted = frozenset(wanted)
         self._known = known
 
@@ -117,7 +117,9 @@ class MetadataReader:
 class _Rows:
     """The partitions of one topic, as far as they were passed over."""
 
-    def __init__(self, walk: Walk, name: str, topic_id: bytes, known: Topic | None) -> None:
+    def __init__(
+        self, walk: ResponseCursor, name: str, topic_id: bytes, known: Topic | None
+    ) -> None:
         self.name = name
         self.start = walk.at
         self.places: dict[int, int] = {}
@@ -172,7 +174,7 @@ def _epochs(known: Mapping[int, Partition]) -> Callable[[int], int | None]:
     return {number: partition.epoch for number, partition in known.items()}.get
 
 
-def _pass_over(walk: Walk, count: int, rows: _Rows | None) -> None:
+def _pass_over(walk: ResponseCursor, count: int, rows: _Rows | None) -> None:
     """Pass over so many partitions, and note them in `rows`. Those of one layout go together."""
     most = _FEW
     while count:
@@ -185,7 +187,7 @@ def _pass_over(walk: Walk, count: int, rows: _Rows | None) -> None:
         most = 2 * most if alike == most else _FEW
 
 
-def _next_row(walk: Walk) -> tuple[int, list[int]]:
+def _next_row(walk: ResponseCursor) -> tuple[int, list[int]]:
     """The size of the next partition, and which of its bytes tell the lengths of its arrays.
 
     None are told where lengths are so large, or tagged fields so many, that they take several.
@@ -210,7 +212,7 @@ def _next_row(walk: Walk) -> tuple[int, list[int]]:
     return at - start, layout if usual else []
 
 
-def _alike(walk: Walk, size: int, layout: list[int], most: int) -> int:
+def _alike(walk: ResponseCursor, size: int, layout: list[int], most: int) -> int:
     """How many of the next partitions, at most so many, have the layout of the first."""
     data, at = walk.data, walk.at
     count = min(most, (len(data) - at) // size) if layout else 1

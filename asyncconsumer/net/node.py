@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
 
@@ -20,7 +20,7 @@ _STABLE_AFTER: Final = 2.0  # seconds that a connection lasts when its node is w
 _Trial: TypeAlias = asyncio.Future[ConsumerError | None]
 
 
-class Node:
+class BrokerNode:
     """One address. While it is not well, one tries for all, at a distance that grows."""
 
     def __init__(self, config: ConnectionConfig, randomness: Random) -> None:
@@ -28,7 +28,7 @@ class Node:
         self._config = config
         self._randomness = randomness
         self._waits = self._fresh_waits()
-        self._log = QuietLog(logging.getLogger(__name__))
+        self._log = RateLimitedLogger(logging.getLogger(__name__))
         self._well = asyncio.Event()  # not before a try has succeeded
         self._next_try = -inf  # while it is not well, the first moment of the next try
         self._last_trouble = -inf

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final
 
 from asyncconsumer.net.metadata import KnowsLeaders, Partition
-from asyncconsumer.net.response_cursor import Walk
+from asyncconsumer.net.response_cursor import ResponseCursor
 
 _INT_32: Final = Struct(">i")
 _LEADER: Final = Struct(">ii")  # a node id and an epoch
@@ -21,7 +21,9 @@ class PartitionTable(KnowsLeaders):
 
     __slots__ = ("_newer", "_places", "_walk")
 
-    def __init__(self, walk: Walk, places: dict[int, int], newer: dict[int, Partition]) -> None:
+    def __init__(
+        self, walk: ResponseCursor, places: dict[int, int], newer: dict[int, Partition]
+    ) -> None:
         self._walk = walk  # over the bytes, in the version of the answer
         self._places = places  # where in them a partition's leader is
         self._newer = newer  # those that were known in a newer epoch
@@ -63,7 +65,7 @@ class PartitionTable(KnowsLeaders):
             return _LEADER.unpack_from(walk.data, at)
         return _INT_32.unpack_from(walk.data, at)[0], -1
 
-    def skip_repetition(self, walk: Walk, count: int) -> bool:
+    def skip_repetition(self, walk: ResponseCursor, count: int) -> bool:
         """Whether the next `count` partitions of an answer are these, byte for byte.
 
         The walk goes on behind them then. Most answers repeat what is known.

@@ -17,7 +17,7 @@ from asyncconsumer.errors import (
     UnsupportedBroker,
 )
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.produce import (
     BatchProducer,
     BatchRecord,
@@ -61,7 +61,7 @@ Outcome: TypeAlias = int | ConsumerError
 
 
 @dataclass(slots=True, eq=False)
-class _Batch:
+class _ProduceBatch:
     """Records that are written together or not at all; sent again, it is the same bytes."""
 
     records: Sequence[ProducerRecord]
@@ -77,14 +77,14 @@ class PartitionWriter:
     """
 
     def __init__(
-        self, tp: TopicPartition, brokers: Brokers, cluster: Cluster, now_ms: Callable[[], int]
+        self, tp: TopicPartition, brokers: BrokerPool, cluster: Cluster, now_ms: Callable[[], int]
     ) -> None:
         self._tp = tp
         self._brokers = brokers
         self._cluster = cluster
         self._now_ms = now_ms
         self._producer: BatchProducer | None = None  # with the sequence of the next record
-        self._in_doubt: _Batch | None = None
+        self._in_doubt: _ProduceBatch | None = None
 
     def doubts(self, record: ProducerRecord) -> bool:
         """Whether it may have written this record."""
@@ -104,7 +104,7 @@ class PartitionWriter:
                 if len(batch.records) == 1:
                     outcomes[batch.records[0]] = error
                 else:  # one of them is to blame
-                    batches.extendleft(_Batch([one]) for one in reversed(batch.records))
+                    batches.extendleft(_ProduceBatch([one]) for one in reversed(batch.records))
             except ConsumerError as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     self._begin_anew()
@@ -113,7 +113,7 @@ class PartitionWriter:
             else:
                 outcomes |= {one: first + n for n, one in enumerate(batch.records)}
 
-    def _batches(self, records: Sequence[ProducerRecord]) -> deque[_Batch]:
+    def _batches(self, records: Sequence[ProducerRecord]) -> deque[_ProduceBatch]:
         """What is in doubt goes first, if all of it is still to be written."""
         doubt = self._in_doubt
         if doubt is None:
@@ -124,7 +124,7 @@ class PartitionWriter:
             return deque(_cut(records))
         return deque([doubt, *_cut([one for one in records if one not in known])])
 
-    async def _produce(self, batch: _Batch) -> int:
+    async def _produce(self, batch: _ProduceBatch) -> int:
         """The offset of its first record."""
         if self._producer is None:
             self._producer = await self._identified()
@@ -158,7 +158,7 @@ class PartitionWriter:
             raise error
         return BatchProducer(told["producer_id"], told["producer_epoch"], 0)
 
-    def _encoded(self, batch: _Batch, producer: BatchProducer) -> bytes:
+    def _encoded(self, batch: _ProduceBatch, producer: BatchProducer) -> bytes:
         rows = [BatchRecord(one.key, one.value, one.headers) for one in batch.records]
         try:
             return encode_batch(rows, self._now_ms(), producer)
@@ -170,18 +170,18 @@ class PartitionWriter:
         self._producer = self._in_doubt = None
 
 
-def _cut(records: Iterable[ProducerRecord]) -> Iterable[_Batch]:
+def _cut(records: Iterable[ProducerRecord]) -> Iterable[_ProduceBatch]:
     """Batches of records that are not too large together."""
     batch: list[ProducerRecord] = []
     size = 0
     for record in records:
         if batch and size + record.size > _BATCH_BYTES:
-            yield _Batch(batch)
+            yield _ProduceBatch(batch)
             batch, size = [], 0
         batch.append(record)
         size += record.size
     if batch:
-        yield _Batch(batch)
+        yield _ProduceBatch(batch)
 
 
 def _offset_of(answer: dict[str, Any], tp: TopicPartition, version: int) -> int:

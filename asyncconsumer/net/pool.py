@@ -14,8 +14,8 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ClosedError, ConsumerError, HostNotAllowed
 from asyncconsumer.net.connect import open_connection
-from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.node import Node
+from asyncconsumer.net.connection import BrokerConnection
+from asyncconsumer.net.node import BrokerNode
 from asyncconsumer.types import Address
 
 _KEPT_SECONDS: Final = 600.0  # that we remember how a node behaved to which nothing leads
@@ -33,14 +33,14 @@ class Traffic(enum.Enum):
     PRODUCE = "produce"  # waits at the broker until replicas have the records
 
 
-class Opener(Protocol):
+class BrokerOpener(Protocol):
     """How connections are opened. `open_connection` is the real one."""
 
-    async def __call__(self, address: Address, config: ConnectionConfig) -> Connection:
+    async def __call__(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         """A connection that is ready for requests, or a ConsumerError."""
 
 
-class _Way(NamedTuple):
+class _PoolKey(NamedTuple):
     """Where a connection leads, and for what."""
 
     address: Address
@@ -49,11 +49,11 @@ class _Way(NamedTuple):
 
 
 class _Open(NamedTuple):
-    connection: Connection
+    connection: BrokerConnection
     since: float
 
 
-class Brokers:
+class BrokerPool:
     """The connections of one client, for as long as its ``async with`` block lasts.
 
     Each is opened when it is first asked for, once for all who ask. A failed opening fails them
@@ -66,16 +66,16 @@ class Brokers:
         config: ConnectionConfig,
         *,
         randomness: Random,
-        opener: Opener = open_connection,
+        opener: BrokerOpener = open_connection,
     ) -> None:
         self.config: Final = config
         self._randomness = randomness
         self._opener = opener
-        self._nodes: dict[Address, Node] = {}
+        self._nodes: dict[Address, BrokerNode] = {}
         self._suspects: dict[Address, float] = {}  # until when
-        self._opened: dict[_Way, _Open] = {}
-        self._retired: list[Connection] = []
-        self._openings: dict[_Way, asyncio.Task[Connection | ConsumerError]] = {}
+        self._opened: dict[_PoolKey, _Open] = {}
+        self._retired: list[BrokerConnection] = []
+        self._openings: dict[_PoolKey, asyncio.Task[BrokerConnection | ConsumerError]] = {}
         self._lanes = itertools.count(1)
         self._scope = Scope("brokers")
 
@@ -105,14 +105,16 @@ class Brokers:
         connection = await self.connection(address, traffic)
         return await connection.request(message, timeout=timeout)
 
-    async def connection(self, address: Address, traffic: Traffic, *, lane: int = 0) -> Connection:
+    async def connection(
+        self, address: Address, traffic: Traffic, *, lane: int = 0
+    ) -> BrokerConnection:
         """The connection for a kind of traffic; opened, after a wait if need be, or an error.
 
         A broker answers the requests of one connection one after the other, and a fetch may wait
         long: who must not wait for another's takes a `lane` of its own, and closes it afterwards.
         """
         self._scope.check_open()
-        way = _Way(address, traffic, lane)
+        way = _PoolKey(address, traffic, lane)
         if (there := self._opened.get(way)) is not None:
             if there.connection.usable:
                 return there.connection
@@ -153,12 +155,12 @@ class Brokers:
         """It answers."""
         self._suspects.pop(address, None)
 
-    def reluctance(self, address: Address) -> tuple[bool, float]:
+    def preference_key(self, address: Address) -> tuple[bool, float]:
         """How little one should want to ask it, for those who have a choice: sort by it."""
         suspect = self._suspects.get(address, -inf) > asyncio.get_running_loop().time()
         return suspect, self.wait_before(address)
 
-    async def _open(self, way: _Way) -> Connection | ConsumerError:
+    async def _open(self, way: _PoolKey) -> BrokerConnection | ConsumerError:
         node = self._node(way.address)
         try:
             async with node.turn():
@@ -171,7 +173,7 @@ class Brokers:
         finally:
             del self._openings[way]
 
-    def _node(self, address: Address) -> Node:
+    def _node(self, address: Address) -> BrokerNode:
         """The node at an address. A new one takes the place of those that nobody uses any more."""
         now = asyncio.get_running_loop().time()
         if address not in self._nodes:
@@ -181,12 +183,12 @@ class Brokers:
                 for one, node in self._nodes.items()
                 if one in used or node.used_at >= now - _KEPT_SECONDS
             }
-            self._nodes[address] = Node(self.config, self._randomness)
+            self._nodes[address] = BrokerNode(self.config, self._randomness)
         node = self._nodes[address]
         node.used_at = now
         return node
 
-    def _forget(self, way: _Way, there: _Open) -> None:
+    def _forget(self, way: _PoolKey, there: _Open) -> None:
         del self._opened[way]
         if there.connection.ending is None:
             there.connection.retire()  # its login runs out

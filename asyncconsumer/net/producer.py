@@ -17,7 +17,7 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.metadata import Topic
 from asyncconsumer.net.partition_writer import Outcome, PartitionWriter, ProducerRecord
-from asyncconsumer.net.pool import Brokers, Opener
+from asyncconsumer.net.pool import BrokerOpener, BrokerPool
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.types import TopicPartition
 
@@ -33,10 +33,10 @@ class Producer:
         config: ConnectionConfig,
         *,
         randomness: Random,
-        opener: Opener = open_connection,
+        opener: BrokerOpener = open_connection,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
-        self._brokers = Brokers(config, randomness=randomness, opener=opener)
+        self._brokers = BrokerPool(config, randomness=randomness, opener=opener)
         self._cluster = Cluster(self._brokers, randomness=randomness)
         self._randomness = randomness
         self._now_ms = now_ms or _now_ms

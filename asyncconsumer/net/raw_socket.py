@@ -8,7 +8,7 @@ from typing import Final
 _NEXT_PIECE_MS: Final = 5  # that more of an answer may take to come
 
 
-class Direct:
+class RawSocket:
     """The socket of a transport, while that is open. Both may read from it, in turns."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:

@@ -10,7 +10,7 @@ _INT_32: Final = Struct(">i")
 CUT: Final = "it ends in the middle of a field"
 
 
-class Walk:
+class ResponseCursor:
     """Reads field by field, in the encoding of the answer's version.
 
     A read beyond the end raises IndexError, struct.error or MalformedResponse.
@@ -25,10 +25,10 @@ class Walk:
         self._api = api
         self._flexible = flexible
 
-    def part(self, start: int) -> "Walk":
+    def part(self, start: int) -> "ResponseCursor":
         """A walk over a copy of what lies between a place and here."""
         part = self.data[start : self.at]
-        return Walk(self._api, part, self.version, flexible=self._flexible)
+        return ResponseCursor(self._api, part, self.version, flexible=self._flexible)
 
     def fail(self, reason: str) -> NoReturn:
         """Refuse the answer because of what is here."""

@@ -18,7 +18,7 @@ from asyncconsumer.errors import (
     WrongCredentials,
     WrongMechanism,
 )
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.types import Address
 
 _UNSUPPORTED_MECHANISM: Final = 33
@@ -34,7 +34,7 @@ class Login(AIOKafkaConnection):
     request at DEBUG, with the password in it.
     """
 
-    def __init__(self, connection: Connection, config: ConnectionConfig) -> None:
+    def __init__(self, connection: BrokerConnection, config: ConnectionConfig) -> None:
         super().__init__(
             *connection.address,
             client_id=config.client_id,
@@ -48,7 +48,7 @@ class Login(AIOKafkaConnection):
         )
         self._connection = connection
         self._config = config
-        self._oauth = _CandidOAuth(connection.address, config.sasl_oauth_token_provider)
+        self._oauth = _StrictOAuth(connection.address, config.sasl_oauth_token_provider)
 
     async def run(self) -> None:
         """Learn which versions the broker speaks, and log in where that is asked for."""
@@ -127,7 +127,7 @@ class _LimitedScram(ScramAuthenticator):
         super().process_server_first_message(server_first)
 
 
-class _CandidOAuth(OAuthAuthenticator):
+class _StrictOAuth(OAuthAuthenticator):
     """A broker refuses a token by an answer that looks like success but carries a reason.
 
     The client then sends one byte (RFC 7628), and only that is answered by an error.

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from aiokafka.protocol.api import Request
 
 from asyncconsumer.errors import AccessDenied, BrokerError
-from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.net.metadata_reader import MetadataReader
-from asyncconsumer.net.response_cursor import CUT, Walk
+from asyncconsumer.net.response_cursor import CUT, ResponseCursor
 from asyncconsumer.net.topic_validation import accepts
 from asyncconsumer.protocol.messages import (
     LIST_CONFIG_RESOURCES,
@@ -27,17 +27,19 @@ _LONGEST_PAUSE: Final = 60.0  # seconds
 T = TypeVar("T")
 
 
-class Answered(NamedTuple):
+class NamesResponse(NamedTuple):
     """An answer, and when its request was sent, by the loop's clock."""
 
-    raw: RawAnswer
+    raw: RawResponse
     sent_at: float
 
 
 class AskAny(Protocol):
     """Sends a request to brokers, until `read` makes something of an answer."""
 
-    async def __call__(self, message: Request, read: Callable[[Answered], Awaitable[T]], /) -> T:
+    async def __call__(
+        self, message: Request, read: Callable[[NamesResponse], Awaitable[T]], /
+    ) -> T:
         """What `read` made of it."""
 
 
@@ -62,7 +64,7 @@ class TopicNames:
             self._may_list = False
         return await self._ask_any(MetadataRequest(None), self._read) or []
 
-    async def _read(self, answered: Answered) -> list[str] | None:
+    async def _read(self, answered: NamesResponse) -> list[str] | None:
         """The names, or None if we may not list them."""
         try:
             names = await _names_in(answered.raw)
@@ -83,7 +85,7 @@ class TopicNames:
         return await self.ask()
 
 
-async def _names_in(raw: RawAnswer) -> list[str]:
+async def _names_in(raw: RawResponse) -> list[str]:
     body = bytes(raw.body)
     names: list[str]
     if raw.api == LIST_CONFIG_RESOURCES.key:
@@ -101,7 +103,7 @@ async def _names_in(raw: RawAnswer) -> list[str]:
 
 def _listed(body: bytes, version: int) -> Iterator[list[str]]:
     """The names in an answer to ListConfigResources, in pieces."""
-    walk = Walk(LIST_CONFIG_RESOURCES.name, body, version, flexible=True)
+    walk = ResponseCursor(LIST_CONFIG_RESOURCES.name, body, version, flexible=True)
     try:
         walk.int32()  # throttle time
         if code := walk.int16():

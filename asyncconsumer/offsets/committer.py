@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ClosedError, ConsumerError, NothingClaimed
-from asyncconsumer.offsets.store import OffsetStore, check_offsets, commit_error, failed_by
+from asyncconsumer.offsets.store import OffsetStore, check_offsets, commit_error, failed_partitions
 from asyncconsumer.types import TopicPartition
 
 _DROPPED: Final = "dropped commits"
 
 
 @dataclass(slots=True, eq=False)
-class _Batch:
+class _CommitBatch:
     """Offsets that are committed together, and how that went."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class _Batch:
 
     def fail(self, error: ConsumerError) -> int:
         """The store says so, or nobody will ask it; how many are left out, for nothing is ours."""
-        self.failed = failed_by(self.offsets, error)
+        self.failed = failed_partitions(self.offsets, error)
         lost = [one for one, why in self.failed.items() if isinstance(why, NothingClaimed)]
         for one in lost:
             del self.failed[one], self.offsets[one]
@@ -66,11 +66,11 @@ class Committer:
         self._counts = Counter[str]() if counts is None else counts  # of all that happens
         self._committed: dict[TopicPartition, int] = {}
         self._furthest: dict[TopicPartition, int] = {}  # that was asked for since it is ours
-        self._next = _Batch()
-        self._underway: _Batch | None = None
+        self._next = _CommitBatch()
+        self._underway: _CommitBatch | None = None
         self._asked = asyncio.Event()
         self._stopped = False
-        self._log = QuietLog(logging.getLogger(__name__))
+        self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     @property
     def committed(self) -> Mapping[TopicPartition, int]:
@@ -150,7 +150,7 @@ class Committer:
             while True:
                 await self._asked.wait()
                 self._asked.clear()
-                batch, self._next = self._next, _Batch()
+                batch, self._next = self._next, _CommitBatch()
                 self._underway = batch
                 await self._settle(batch)
                 self._underway = None
@@ -158,7 +158,7 @@ class Committer:
         finally:
             self._stop()
 
-    async def _settle(self, batch: _Batch) -> None:
+    async def _settle(self, batch: _CommitBatch) -> None:
         """Commit a batch; anew without them if partitions are forgotten meanwhile."""
         while batch.offsets:
             try:
@@ -175,7 +175,7 @@ class Committer:
             }
             return
 
-    def _failed(self, batch: _Batch, error: ConsumerError) -> None:
+    def _failed(self, batch: _CommitBatch, error: ConsumerError) -> None:
         self.drop(batch.fail(error))
         if not batch.failed:
             return

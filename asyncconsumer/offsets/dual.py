@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.offsets.store import OffsetStore, commit_error, failed_by
+from asyncconsumer.offsets.store import OffsetStore, commit_error, failed_partitions
 from asyncconsumer.types import TopicPartition
 
 
@@ -46,7 +46,7 @@ async def _failed(
     try:
         await store.commit(offsets)
     except ConsumerError as error:
-        return failed_by(offsets, error)
+        return failed_partitions(offsets, error)
     return {}
 
 

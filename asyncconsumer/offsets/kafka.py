@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from aiokafka.protocol.api import Request, Response
 
-from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.errors import (
     BrokerError,
     ConsumerError,
@@ -22,7 +22,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
-from asyncconsumer.offsets.store import commit_error, failed_by
+from asyncconsumer.offsets.store import commit_error, failed_partitions
 from asyncconsumer.protocol.offset_commit import (
     Commit,
     OffsetCommitRequest,
@@ -30,7 +30,7 @@ from asyncconsumer.protocol.offset_commit import (
     committed_rows,
     fetched_rows,
 )
-from asyncconsumer.types import OUTSIDER, Identity, Offset, TopicPartition
+from asyncconsumer.types import OUTSIDER, MemberIdentity, Offset, TopicPartition
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class KafkaOffsets:
         *,
         patience_ms: int,
         randomness: Random,
-        identity: Callable[[], Identity | None] = lambda: OUTSIDER,
+        identity: Callable[[], MemberIdentity | None] = lambda: OUTSIDER,
         stable_only: bool = False,
     ) -> None:
         self.group = coordinator.group_id
@@ -86,7 +86,7 @@ class KafkaOffsets:
             try:
                 await self._commit(kept)
             except ConsumerError as error:
-                if not self._cut_texts(kept, failed_by(kept, error)):
+                if not self._cut_texts(kept, failed_partitions(kept, error)):
                     raise
             else:
                 return
@@ -133,9 +133,9 @@ class KafkaOffsets:
         await self._ask(message, functools.partial(self._committed, offsets=offsets))
 
     async def _ask(self, message: Callable[[], Request], read: Callable[[Response], T]) -> T:
-        patience = Patience(self._patience_ms, self._randomness)
+        patience = RetryDeadline(self._patience_ms, self._randomness)
         # a topic that was deleted is not known any more, and may never be again
-        for_some = Patience(min(self._patience_ms, _MOST_MS_FOR_SOME), self._randomness)
+        for_some = RetryDeadline(min(self._patience_ms, _MOST_MS_FOR_SOME), self._randomness)
         while True:
             try:
                 async with self._coordinator.reached(Traffic.GROUP) as connection:

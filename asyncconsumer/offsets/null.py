@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from asyncconsumer.types import TopicPartition
 
 
-class Nowhere:
+class NullOffsetStore:
     """Knows of no offset, and forgets what it is told."""
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:

@@ -34,7 +34,7 @@ def commit_error(
     return PartlyCommitted(failed)
 
 
-def failed_by(
+def failed_partitions(
     offsets: Iterable[TopicPartition], error: ConsumerError
 ) -> dict[TopicPartition, ConsumerError]:
     """Which of these partitions a store's error is about."""

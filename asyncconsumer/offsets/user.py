@@ -24,7 +24,7 @@ class Owner(Protocol):
         """Whether it is known that none is."""
 
 
-class OwnStore:
+class UserOffsetStore:
     """Commits only while partitions are certainly ours; whatever goes wrong is a ConsumerError.
 
     Kafka refuses the commit of a member that it has given up. A database does not, so we wait until

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Final, TypeAlias
 
-from asyncconsumer.aio.log_limit import QuietLog
-from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.errors import (
     BadZnode,
     ConsumerError,
@@ -51,7 +51,7 @@ class ZooKeeperOffsets:
         self._patience_ms = patience_ms
         self._randomness = randomness or Random()  # noqa: S311 - for jitter
         self._there: dict[TopicPartition, int] = {}  # as last written or loaded
-        self._log = QuietLog(logging.getLogger(__name__))
+        self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The offset of each partition; None where there is none, or none that makes sense.
@@ -83,7 +83,7 @@ class ZooKeeperOffsets:
         epoch = self._claimed_in()
         left = {one: offset for one, offset in offsets.items() if self._there.get(one) != offset}
         failed: dict[TopicPartition, ConsumerError] = {}
-        patience = Patience(self._patience_ms, self._randomness)
+        patience = RetryDeadline(self._patience_ms, self._randomness)
         while left:
             errors = await self._write(left, epoch)
             failed |= {one: error for one, error in errors.items() if not error.retriable}
@@ -179,7 +179,7 @@ class ZooKeeperOffsets:
         self,
         offsets: Mapping[TopicPartition, int],
         error: ZooKeeperError,
-        patience: Patience,
+        patience: RetryDeadline,
     ) -> dict[TopicPartition, int]:
         """Those of them that are not there, as reading tells once it is possible again.
 

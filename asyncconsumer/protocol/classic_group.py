@@ -8,7 +8,7 @@ from typing import Final
 
 from aiokafka.protocol.types import Boolean, Int16, Int32
 
-from asyncconsumer.protocol.schema import Api, Blob, Field, Many, TableRequest, Text
+from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 
 _LONGEST_REASON: Final = 255  # characters that brokers take
 
@@ -24,7 +24,7 @@ JOIN_GROUP: Final = Api(
         Field("member_id", Text),
         Field("group_instance_id", Text, 5),
         Field("protocol_type", Text),
-        Field("protocols", Many(Field("name", Text), Field("metadata", Blob))),
+        Field("protocols", ArrayOf(Field("name", Text), Field("metadata", BytesField))),
         Field("reason", Text, 8),
     ),
     response=(
@@ -38,10 +38,10 @@ JOIN_GROUP: Final = Api(
         Field("member_id", Text),
         Field(
             "members",
-            Many(
+            ArrayOf(
                 Field("member_id", Text),
                 Field("group_instance_id", Text, 5),
-                Field("metadata", Blob),
+                Field("metadata", BytesField),
             ),
         ),
     ),
@@ -59,14 +59,14 @@ SYNC_GROUP: Final = Api(
         Field("group_instance_id", Text, 3),
         Field("protocol_type", Text, 5),
         Field("protocol", Text, 5),
-        Field("assignments", Many(Field("member_id", Text), Field("assignment", Blob))),
+        Field("assignments", ArrayOf(Field("member_id", Text), Field("assignment", BytesField))),
     ),
     response=(
         Field("throttle_time_ms", Int32, 1),
         Field("error_code", Int16),
         Field("protocol_type", Text, 5),
         Field("protocol", Text, 5),
-        Field("assignment", Blob),
+        Field("assignment", BytesField),
     ),
 )
 
@@ -94,7 +94,7 @@ LEAVE_GROUP: Final = Api(
         Field("member_id", Text, 0, 2),
         Field(
             "members",
-            Many(
+            ArrayOf(
                 Field("member_id", Text),
                 Field("group_instance_id", Text),
                 Field("reason", Text, 5),
@@ -107,7 +107,7 @@ LEAVE_GROUP: Final = Api(
         Field("error_code", Int16),
         Field(
             "members",
-            Many(
+            ArrayOf(
                 Field("member_id", Text),
                 Field("group_instance_id", Text),
                 Field("error_code", Int16),

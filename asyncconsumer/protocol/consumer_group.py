@@ -6,7 +6,7 @@ from uuid import UUID
 
 from aiokafka.protocol.types import Int16, Int32
 
-from asyncconsumer.protocol.schema import Api, Field, Many, Maybe, TableRequest, Text, Uuid
+from asyncconsumer.protocol.schema import Api, ArrayOf, Field, NullableOf, TableRequest, Text, Uuid
 
 JOIN_EPOCH: Final = 0
 """As a member epoch: become a member."""
@@ -15,7 +15,7 @@ LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
 """As a member epoch: a static member leaves for a while."""
 
-_TOPIC_PARTITIONS: Final = Many(Field("topic_id", Uuid), Field("partitions", Many(Int32)))
+_TOPIC_PARTITIONS: Final = ArrayOf(Field("topic_id", Uuid), Field("partitions", ArrayOf(Int32)))
 
 CONSUMER_GROUP_HEARTBEAT: Final = Api(
     name="ConsumerGroupHeartbeat",
@@ -29,7 +29,7 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
         Field("instance_id", Text),
         Field("rack_id", Text),
         Field("rebalance_timeout_ms", Int32),
-        Field("subscribed_topic_names", Many(Text)),
+        Field("subscribed_topic_names", ArrayOf(Text)),
         Field("subscribed_topic_regex", Text, 1),
         Field("server_assignor", Text),
         Field("topic_partitions", _TOPIC_PARTITIONS),
@@ -41,7 +41,7 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
         Field("member_id", Text),
         Field("member_epoch", Int32),
         Field("heartbeat_interval_ms", Int32),
-        Field("assignment", Maybe(Field("topic_partitions", _TOPIC_PARTITIONS))),
+        Field("assignment", NullableOf(Field("topic_partitions", _TOPIC_PARTITIONS))),
     ),
 )
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.types import Boolean, Int8, Int16, Int32, Int64
 
-from asyncconsumer.protocol.schema import RAW, Api, Field, Many, TableRequest, Text, Uuid
+from asyncconsumer.protocol.schema import RAW, Api, ArrayOf, Field, TableRequest, Text, Uuid
 
 LATEST: Final = -1
 """As a timestamp for ListOffsets: the end of the partition, where the next record will be."""
@@ -36,7 +36,7 @@ METADATA: Final = Api(
     versions=range(4, 14),  # older ones create the topics that they are asked about
     flexible_since=9,
     request=(
-        Field("topics", Many(Field("topic_id", Uuid, 10), Field("name", Text))),
+        Field("topics", ArrayOf(Field("topic_id", Uuid, 10), Field("name", Text))),
         Field("allow_auto_topic_creation", Boolean),
         Field("include_cluster_authorized_operations", Boolean, 8, 10),
         Field("include_topic_authorized_operations", Boolean, 8),
@@ -45,7 +45,7 @@ METADATA: Final = Api(
         Field("throttle_time_ms", Int32),
         Field(
             "brokers",
-            Many(
+            ArrayOf(
                 Field("node_id", Int32),
                 Field("host", Text),
                 Field("port", Int32),
@@ -56,21 +56,21 @@ METADATA: Final = Api(
         Field("controller_id", Int32),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("error_code", Int16),
                 Field("name", Text),
                 Field("topic_id", Uuid, 10),
                 Field("is_internal", Boolean),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("error_code", Int16),
                         Field("partition", Int32),
                         Field("leader", Int32),
                         Field("leader_epoch", Int32, 7),
-                        Field("replicas", Many(Int32)),
-                        Field("isr", Many(Int32)),
-                        Field("offline_replicas", Many(Int32), 5),
+                        Field("replicas", ArrayOf(Int32)),
+                        Field("isr", ArrayOf(Int32)),
+                        Field("offline_replicas", ArrayOf(Int32), 5),
                     ),
                 ),
                 Field("authorized_operations", Int32, 8),
@@ -115,13 +115,13 @@ LIST_CONFIG_RESOURCES: Final = Api(
     key=74,
     versions=range(1, 2),  # version 0, before Kafka 4.1, lists no topics
     flexible_since=0,
-    request=(Field("resource_types", Many(Int8)),),
+    request=(Field("resource_types", ArrayOf(Int8)),),
     response=(
         Field("throttle_time_ms", Int32),
         Field("error_code", Int16),
         Field(
             "config_resources",
-            Many(Field("resource_name", Text), Field("resource_type", Int8)),
+            ArrayOf(Field("resource_name", Text), Field("resource_type", Int8)),
         ),
     ),
 )
@@ -152,11 +152,11 @@ LIST_OFFSETS: Final = Api(
         Field("isolation_level", Int8, 2),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition", Int32),
                         Field("current_leader_epoch", Int32, 4),
                         Field("timestamp", Int64),
@@ -169,11 +169,11 @@ LIST_OFFSETS: Final = Api(
         Field("throttle_time_ms", Int32, 2),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition", Int32),
                         Field("error_code", Int16),
                         Field("timestamp", Int64),
@@ -223,11 +223,11 @@ OFFSET_FOR_LEADER_EPOCH: Final = Api(
         Field("replica_id", Int32, 3),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("topic", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition", Int32),
                         Field("current_leader_epoch", Int32),
                         Field("leader_epoch", Int32),
@@ -240,11 +240,11 @@ OFFSET_FOR_LEADER_EPOCH: Final = Api(
         Field("throttle_time_ms", Int32),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("topic", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("error_code", Int16),
                         Field("partition", Int32),
                         Field("leader_epoch", Int32),
@@ -288,12 +288,12 @@ FETCH: Final = Api(
         Field("session_epoch", Int32, 7),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("topic", Text, 0, 12),
                 Field("topic_id", Uuid, 13),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition", Int32),
                         Field("current_leader_epoch", Int32, 9),
                         Field("fetch_offset", Int64),
@@ -306,10 +306,10 @@ FETCH: Final = Api(
         ),
         Field(
             "forgotten",
-            Many(
+            ArrayOf(
                 Field("topic", Text, 0, 12),
                 Field("topic_id", Uuid, 13),
-                Field("partitions", Many(Int32)),
+                Field("partitions", ArrayOf(Int32)),
             ),
             7,
         ),

@@ -10,7 +10,7 @@ from aiokafka.protocol.api import Response
 from aiokafka.protocol.types import Boolean, Int16, Int32, Int64
 
 from asyncconsumer.errors import MalformedResponse
-from asyncconsumer.protocol.schema import Api, Field, Many, TableRequest, Text
+from asyncconsumer.protocol.schema import Api, ArrayOf, Field, TableRequest, Text
 
 OFFSET_COMMIT: Final = Api(
     name="OffsetCommit",
@@ -25,11 +25,11 @@ OFFSET_COMMIT: Final = Api(
         Field("retention_time_ms", Int64, 2, 4),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition", Int32),
                         Field("offset", Int64),
                         Field("leader_epoch", Int32, 6),
@@ -43,9 +43,9 @@ OFFSET_COMMIT: Final = Api(
         Field("throttle_time_ms", Int32, 3),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
-                Field("partitions", Many(Field("partition", Int32), Field("error_code", Int16))),
+                Field("partitions", ArrayOf(Field("partition", Int32), Field("error_code", Int16))),
             ),
         ),
     ),
@@ -58,18 +58,18 @@ OFFSET_FETCH: Final = Api(
     flexible_since=6,
     request=(
         Field("group_id", Text),
-        Field("topics", Many(Field("name", Text), Field("partitions", Many(Int32)))),
+        Field("topics", ArrayOf(Field("name", Text), Field("partitions", ArrayOf(Int32)))),
         Field("require_stable", Boolean, 7),
     ),
     response=(
         Field("throttle_time_ms", Int32, 3),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition", Int32),
                         Field("offset", Int64),
                         Field("leader_epoch", Int32, 5),

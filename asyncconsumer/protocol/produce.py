@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from aiokafka.protocol.types import Int16, Int32, Int64
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncconsumer.protocol.schema import Api, Blob, Field, Many, TableRequest, Text
+from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 from asyncconsumer.records.record import Headers
 
 _ALL_IN_SYNC: Final = -1  # as acks: the answer comes once all replicas in sync have the records
@@ -46,20 +46,22 @@ PRODUCE: Final = Api(
         Field("timeout_ms", Int32),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
-                Field("partitions", Many(Field("partition", Int32), Field("records", Blob))),
+                Field(
+                    "partitions", ArrayOf(Field("partition", Int32), Field("records", BytesField))
+                ),
             ),
         ),
     ),
     response=(
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition", Int32),
                         Field("error_code", Int16),
                         Field("base_offset", Int64),
@@ -67,7 +69,7 @@ PRODUCE: Final = Api(
                         Field("log_start_offset", Int64, 5),
                         Field(
                             "record_errors",
-                            Many(Field("batch_index", Int32), Field("message", Text)),
+                            ArrayOf(Field("batch_index", Int32), Field("message", Text)),
                             8,
                         ),
                         Field("error_message", Text, 8),

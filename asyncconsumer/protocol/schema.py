@@ -79,18 +79,18 @@ class Text:
     """A string, nullable or not: its encoding depends on the version."""
 
 
-class Blob:
+class BytesField:
     """Bytes, nullable or not, likewise."""
 
 
-class Many:
+class ArrayOf:
     """An array of one kind of value, or of rows of fields."""
 
     def __init__(self, *of: Kind) -> None:
         self.of = of
 
 
-class Maybe:
+class NullableOf:
     """A row of fields, or none."""
 
     def __init__(self, *of: "Field") -> None:
@@ -116,11 +116,11 @@ def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
 def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
     if kind is Text:
         return CompactString("utf-8") if flexible else String("utf-8")
-    if kind is Blob:
+    if kind is BytesField:
         return CompactBytes if flexible else Bytes
-    if isinstance(kind, Maybe):
+    if isinstance(kind, NullableOf):
         return _NullableRow(schema(kind.of, version, flexible=flexible))
-    if not isinstance(kind, Many):
+    if not isinstance(kind, ArrayOf):
         return kind
     of = kind.of[0]
     if not isinstance(of, Field):

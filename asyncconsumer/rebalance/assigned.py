@@ -3,44 +3,44 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
 
-class Routed(NamedTuple):
+class PartitionRoute(NamedTuple):
     """A partition that is read, and by whom."""
 
     stream: Stream
-    wanted: Wanted
+    wanted: FetchTarget
     since: int  # a number that is another whenever it becomes ours
 
 
-class GivenUp(NamedTuple):
+class RevokedPosition(NamedTuple):
     """A partition that was read, and is not ours any more."""
 
     since: int  # as above
     position: int  # up to where it was handed out
 
 
-class Change(NamedTuple):
+class ListenerCall(NamedTuple):
     """What listeners are being told of."""
 
     starting: Collection[TopicPartition] = ()  # ours, and not read yet
     releasing: Mapping[TopicPartition, int] = {}  # ours still, and read no more; up to where
 
 
-class Ours(dict[TopicPartition, Routed]):
+class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
     """What is read now; and what was, of which something was handed out, the last time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.given_up: dict[TopicPartition, GivenUp] = {}
+        self.given_up: dict[TopicPartition, RevokedPosition] = {}
         self.begun_with: set[TopicPartition] = set()  # all that were ever given up so
 
     def give_up(self, partition: TopicPartition, position: int | None) -> None:
         """It was handed out up to there; None if nothing was."""
         routed = self.pop(partition)
         if position is not None:
-            self.given_up[partition] = GivenUp(routed.since, position)
+            self.given_up[partition] = RevokedPosition(routed.since, position)
             self.begun_with.add(partition)

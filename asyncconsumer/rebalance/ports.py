@@ -10,7 +10,7 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
 
-class Offsets(Protocol):
+class OffsetCommits(Protocol):
     """Where a group's offsets are."""
 
     async def load(
@@ -55,7 +55,7 @@ class Listeners:
     """They were taken away: what was not committed will be read again, by another."""
 
 
-async def tell(what: str, listening: Awaitable[None]) -> None:
+async def call_listener(what: str, listening: Awaitable[None]) -> None:
     """Have a listener told; what it raises is raised where users wait."""
     try:
         await listening
@@ -81,7 +81,7 @@ class Streams(Protocol):
         """Let readers come to the end of what is there; then end, or raise the error."""
 
 
-class Policy(NamedTuple):
+class RebalancePolicy(NamedTuple):
     """What is decided once, for all rebalances."""
 
     auto_offset_reset: str

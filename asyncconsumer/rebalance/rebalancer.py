@@ -7,21 +7,26 @@ from typing import Final
 
 from asyncconsumer.errors import ConsumerError, NoCommittedOffset, NotAssigned
 from asyncconsumer.events import Event, Rebalanced, Recreated
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment, Membership
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
-from asyncconsumer.rebalance.assigned import Change, GivenUp, Ours, Routed
+from asyncconsumer.rebalance.assigned import (
+    AssignedPartitions,
+    ListenerCall,
+    PartitionRoute,
+    RevokedPosition,
+)
 from asyncconsumer.rebalance.ports import (
     Ends,
     Listeners,
-    Offsets,
-    Policy,
+    OffsetCommits,
+    RebalancePolicy,
     Streams,
+    call_listener,
     endless,
-    tell,
 )
-from asyncconsumer.rebalance.start_offsets import NO_OFFSET, Starts
+from asyncconsumer.rebalance.start_offsets import NO_OFFSET, StartOffsets
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import Offset, TopicPartition
 
@@ -35,7 +40,7 @@ class Rebalancer:
         self,
         membership: Membership,
         manager: FetchManager,
-        offsets: Offsets,
+        offsets: OffsetCommits,
         streams: Streams,
         *,
         auto_offset_reset: str,
@@ -52,17 +57,19 @@ class Rebalancer:
         self._manager = manager
         self._offsets = offsets
         self.streams = streams
-        self._policy = Policy(auto_offset_reset, auto_commit, grace, listeners, ends, rewind)
-        self._change = Change()
+        self._policy = RebalancePolicy(
+            auto_offset_reset, auto_commit, grace, listeners, ends, rewind
+        )
+        self._change = ListenerCall()
         self._paused: set[TopicPartition] = set()  # also while they are not ours
         self._selected: frozenset[TopicPartition] | None = None  # only these are read
-        self._reading = Ours()
-        self._told: dict[TopicPartition, int] = {}  # as finished, the last time
+        self._reading = AssignedPartitions()
+        self._last_finished: dict[TopicPartition, int] = {}  # as finished, the last time
         self._epoch = 0
-        manager.events.heeded_by(self._heed)
+        manager.events.on_event(self._on_event)
 
     @property
-    def reading(self) -> Mapping[TopicPartition, Routed]:
+    def reading(self) -> Mapping[TopicPartition, PartitionRoute]:
         """What is read now."""
         return self._reading
 
@@ -72,7 +79,7 @@ class Rebalancer:
         return self._change.releasing
 
     @property
-    def given_up(self) -> Mapping[TopicPartition, GivenUp]:
+    def given_up(self) -> Mapping[TopicPartition, RevokedPosition]:
         """What is not ours any more though something of it was handed out, the last time it was."""
         return self._reading.given_up
 
@@ -87,18 +94,18 @@ class Rebalancer:
         known: who comes after us begins there, and not at what is the end of the log by then.
         """
         begun = self._manager.begun()
-        done = {one: offset for one in self._reading if (offset := begun.get(one)) is not None}
+        done = {tp: offset for tp in self._reading if (offset := begun.get(tp)) is not None}
         for stream in {routed.stream for routed in self._reading.values()}:
             done |= {
-                one: offset
-                for one, offset in stream.finished().items()
-                if one in self._reading and self._reading[one].stream is stream
+                tp: offset
+                for tp, offset in stream.finished().items()
+                if tp in self._reading and self._reading[tp].stream is stream
             }
         # a stream goes back only where the log itself did: what was committed means nothing there
-        gone_back = [one for one, offset in done.items() if offset < self._told.get(one, -1)]
+        gone_back = [tp for tp, offset in done.items() if offset < self._last_finished.get(tp, -1)]
         if gone_back:
             self._offsets.forget(gone_back)
-        self._told = done
+        self._last_finished = done
         return done
 
     async def run(self) -> None:
@@ -108,14 +115,14 @@ class Rebalancer:
             now, before = asyncio.get_running_loop().time, self._reading.keys() | ()
             began = now()
             try:
-                lost = await self._let_go(assignment)
-                await self._take_up(assignment)
+                lost = await self._revoke(assignment)
+                await self._assign(assignment)
             finally:
                 self.idle.set()
             gained, gone = self._reading.keys() - before, before - self._reading.keys()
             if gained or gone:
                 change = frozenset(gained), frozenset(gone - lost), lost
-                self._manager.events.tell(Rebalanced(*change, now() - began, assignment.owners))
+                self._manager.events.publish(Rebalanced(*change, now() - began, assignment.owners))
             for stream in self.streams.all():
                 stream.interrupt(assignment.failure)  # an old failure does not matter any more
             self.rebalanced.set()
@@ -124,11 +131,11 @@ class Rebalancer:
         """Forget what a stream was given ahead, and read it again from what is finished on."""
         self._epoch += 1
         done = self.finished()
-        for one, routed in self._reading.items():
+        for tp, routed in self._reading.items():
             if routed.stream is stream:
-                start = done.get(one, routed.wanted.offset)
+                start = done.get(tp, routed.wanted.offset)
                 wanted = routed.wanted._replace(offset=start, epoch=self._epoch)
-                self._reading[one] = routed._replace(wanted=wanted)
+                self._reading[tp] = routed._replace(wanted=wanted)
         stream.drop()
         self._reconcile()
 
@@ -137,67 +144,67 @@ class Rebalancer:
         done, before = self.finished(), self.streams
         self._epoch += 1
         self.streams = streams
-        for one, routed in self._reading.items():
-            start = done.get(one, routed.wanted.offset)
-            again = self._routed(one, 0, start, routed.wanted.end)
-            self._reading[one] = again._replace(since=routed.since)
+        for tp, routed in self._reading.items():
+            start = done.get(tp, routed.wanted.offset)
+            again = self._routed(tp, 0, start, routed.wanted.end)
+            self._reading[tp] = again._replace(since=routed.since)
         before.close()
         self._reconcile()
-        self._raise_without_offset(self._reading)
+        self._fail_without_offset(self._reading)
 
     # --- where to read ---------------------------------------------------------------------------
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Read on from there, or from EARLIEST or LATEST. Nothing fetched before is handed out."""
-        self._check_ours(offsets)
+        self._check_assigned(offsets)
         self._epoch += 1
-        for one, offset in offsets.items():
-            routed = self._reading[one]
-            routed.stream.forget(one)
+        for tp, offset in offsets.items():
+            routed = self._reading[tp]
+            routed.stream.forget(tp)
             if routed.wanted.offset == NO_OFFSET:
-                routed.stream.channel.drop(one)  # the error that says so
-            routed.stream.begin(one, offset)
+                routed.stream.channel.drop(tp)  # the error that says so
+            routed.stream.begin(tp, offset)
             wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
-            self._reading[one] = routed._replace(wanted=wanted)
+            self._reading[tp] = routed._replace(wanted=wanted)
         self._offsets.forget(offsets)  # what was committed may be gone back from
         self._reconcile(offsets)
 
-    def _heed(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         """Of a topic that was made anew nothing is done yet, whatever was done of the old one."""
         if not isinstance(event, Recreated) or event.partition not in self._reading:
             return
-        one, routed = event.partition, self._reading[event.partition]
+        tp, routed = event.partition, self._reading[event.partition]
         start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
-        routed.stream.forget(one)
-        if self._is_paused(one):
-            routed.stream.hold([one])
-        routed.stream.begin(one, start)
-        self._offsets.forget([one])
-        self._told.pop(one, None)
+        routed.stream.forget(tp)
+        if self._is_paused(tp):
+            routed.stream.hold([tp])
+        routed.stream.begin(tp, start)
+        self._offsets.forget([tp])
+        self._last_finished.pop(tp, None)
         self._epoch += 1
         wanted = routed.wanted._replace(offset=start, leader_epoch=-1)  # as it is read already
-        self._reading[one] = routed._replace(wanted=wanted, since=self._epoch)
+        self._reading[tp] = routed._replace(wanted=wanted, since=self._epoch)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing of these until `resume`, also if they are given up and come back."""
-        self._check_ours(partitions)
+        self._check_assigned(partitions)
         self._paused.update(partitions)
-        self._say_paused(partitions)
+        self._apply_pause(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Go on with these."""
         self._paused.difference_update(partitions)
-        self._say_paused([one for one in partitions if one in self._reading])
+        self._apply_pause([tp for tp in partitions if tp in self._reading])
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
         """Hand out records of these only; None selects all. Returns whether that is a change."""
-        self._check_ours(partitions or ())
+        self._check_assigned(partitions or ())
         selected = None if partitions is None else frozenset(partitions)
         if selected == self._selected:
             return False
         self._selected = selected
         reading = self._reading.items()
-        self._say_paused([tp for tp, r in reading if r.wanted.paused != self._is_paused(tp)])
+        self._apply_pause([tp for tp, r in reading if r.wanted.paused != self._is_paused(tp)])
         return True
 
     def _is_paused(self, tp: TopicPartition) -> bool:
@@ -216,7 +223,7 @@ class Rebalancer:
         """
         if (released := self._change.releasing.get(partition)) is not None:
             return released
-        self._check_ours([partition])
+        self._check_assigned([partition])
         routed = self._reading[partition]
         if (position := routed.stream.position(partition)) is not None:
             return position
@@ -232,17 +239,17 @@ class Rebalancer:
             return None
         return start if start < 0 else None
 
-    def _check_ours(self, partitions: Collection[TopicPartition]) -> None:
-        for one in partitions:
-            if one not in self._reading:
-                raise NotAssigned(one, self._reading)
+    def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            if tp not in self._reading:
+                raise NotAssigned(tp, self._reading)
 
-    def _say_paused(self, partitions: Collection[TopicPartition]) -> None:
-        for one in partitions:
-            routed = self._reading[one]
-            paused = self._is_paused(one)
-            (routed.stream.hold if paused else routed.stream.release)([one])
-            self._reading[one] = routed._replace(wanted=routed.wanted._replace(paused=paused))
+    def _apply_pause(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            routed = self._reading[tp]
+            paused = self._is_paused(tp)
+            (routed.stream.hold if paused else routed.stream.release)([tp])
+            self._reading[tp] = routed._replace(wanted=routed.wanted._replace(paused=paused))
         self._reconcile(partitions)
 
     # --- partitions without an offset ------------------------------------------------------------
@@ -251,7 +258,7 @@ class Rebalancer:
     def without_offset(self) -> frozenset[TopicPartition]:
         """Assigned partitions that wait for a `seek`: they have no offset, and no reset is set."""
         return frozenset(
-            one for one, routed in self._reading.items() if routed.wanted.offset == NO_OFFSET
+            tp for tp, routed in self._reading.items() if routed.wanted.offset == NO_OFFSET
         )
 
     async def load_missing_offsets(self) -> None:
@@ -259,56 +266,56 @@ class Rebalancer:
         if without := self.without_offset:
             found = await self._offsets.load(without)
             still = self.without_offset
-            self.seek({one: at for one, at in found.items() if at is not None and one in still})
-            self._raise_without_offset(without)
+            self.seek({tp: at for tp, at in found.items() if at is not None and tp in still})
+            self._fail_without_offset(without)
 
-    def _raise_without_offset(self, partitions: Collection[TopicPartition]) -> None:
+    def _fail_without_offset(self, partitions: Collection[TopicPartition]) -> None:
         """Have the readers of those of them that have no offset get an error, once for each."""
-        for one in self.without_offset.intersection(partitions):
-            channel = self._reading[one].stream.channel
-            channel.drop(one)  # an error that nobody has got yet
-            if self._is_paused(one):
-                channel.hold(one)
+        for tp in self.without_offset.intersection(partitions):
+            channel = self._reading[tp].stream.channel
+            channel.drop(tp)  # an error that nobody has got yet
+            if self._is_paused(tp):
+                channel.hold(tp)
             if not channel.closed:
-                channel.fail(one, NoCommittedOffset(one))
+                channel.fail(tp, NoCommittedOffset(tp))
 
     # --- rebalancing -----------------------------------------------------------------------------
 
     async def stop(self, grace: float = 0.0) -> None:
         """Stop reading everything, and commit; at the end, before the membership is given up."""
         self._policy = self._policy._replace(grace=min(grace, self._policy.grace))
-        await self._let_go(Assignment())
+        await self._revoke(Assignment())
 
-    async def _let_go(self, assignment: Assignment) -> frozenset[TopicPartition]:
+    async def _revoke(self, assignment: Assignment) -> frozenset[TopicPartition]:
         """Of what is in the assignment no more: stop reading before anything else; what is lost."""
         gone = {
-            one
-            for one, routed in self._reading.items()
-            if one not in assignment.partitions
-            or self.streams.of(one, assignment.partitions[one]) is not routed.stream
+            tp
+            for tp, routed in self._reading.items()
+            if tp not in assignment.partitions
+            or self.streams.of(tp, assignment.partitions[tp]) is not routed.stream
         }
         if not gone:
             return frozenset()
-        await self._settle(gone - self._lost(gone, assignment))
+        await self._wait_in_flight(gone - self._lost(gone, assignment))
         lost = self._lost(gone, assignment)  # there may be more of it by now
-        starts = {one: self._reading[one].wanted.offset for one in gone}
-        done = {one: start for one, start in starts.items() if start >= 0}  # if it is not begun yet
-        done |= {one: offset for one, offset in self.finished().items() if one in gone}
-        self._give_up(gone)
-        await self._tell_lost(lost)
+        starts = {tp: self._reading[tp].wanted.offset for tp in gone}
+        done = {tp: start for tp, start in starts.items() if start >= 0}  # if it is not begun yet
+        done |= {tp: offset for tp, offset in self.finished().items() if tp in gone}
+        self._drop(gone)
+        await self._notify_lost(lost)
         revoked = gone - lost
         if revoked and self._policy.auto_commit:
-            await self._commit({one: done[one] for one in revoked if one in done})
+            await self._commit({tp: done[tp] for tp in revoked if tp in done})
         if revoked and self._membership.lost:  # while they were committed
-            await self._tell_lost(revoked)
+            await self._notify_lost(revoked)
             return frozenset(gone)
         if revoked:
-            self._change = Change(releasing={one: done[one] for one in revoked if one in done})
+            self._change = ListenerCall(releasing={tp: done[tp] for tp in revoked if tp in done})
             try:
                 telling = self._policy.listeners.before_releasing(revoked)
-                await tell("before_releasing", telling)
+                await call_listener("before_releasing", telling)
             finally:
-                self._change = Change()
+                self._change = ListenerCall()
             self._offsets.forget(revoked)
         return lost
 
@@ -318,30 +325,30 @@ class Rebalancer:
         """Which of them are somebody else's already."""
         return frozenset(gone if self._membership.lost else assignment.lost.intersection(gone))
 
-    async def _tell_lost(self, partitions: Collection[TopicPartition]) -> None:
+    async def _notify_lost(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
             self._offsets.forget(partitions)
-            await tell("lost", self._policy.listeners.lost(partitions))
+            await call_listener("lost", self._policy.listeners.lost(partitions))
 
-    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+    def _drop(self, partitions: Collection[TopicPartition]) -> None:
         begun = self._manager.begun()
-        for one in partitions:
-            stream, wanted, _ = self._reading[one]
+        for tp in partitions:
+            stream, wanted, _ = self._reading[tp]
             if wanted.offset == NO_OFFSET:
-                stream.channel.drop(one)  # the error that says so
-            position, start = stream.position(one), begun.get(one)
+                stream.channel.drop(tp)  # the error that says so
+            position, start = stream.position(tp), begun.get(tp)
             if position is None and start is None:
-                position = self.position(one)
-            self._reading.give_up(one, None if position == start else position)
-            stream.forget(one)
-            self.streams.end(one)
+                position = self.position(tp)
+            self._reading.give_up(tp, None if position == start else position)
+            stream.forget(tp)
+            self.streams.end(tp)
         self._reconcile()
 
-    async def _settle(self, partitions: Collection[TopicPartition]) -> None:
+    async def _wait_in_flight(self, partitions: Collection[TopicPartition]) -> None:
         """Let users finish what they have in hand of these, so that nobody reads it again."""
         streams: dict[Stream, list[TopicPartition]] = {}
-        for one in partitions:
-            streams.setdefault(self._reading[one].stream, []).append(one)
+        for tp in partitions:
+            streams.setdefault(self._reading[tp].stream, []).append(tp)
         for stream, going in streams.items():
             stream.hold(going)
         try:
@@ -356,33 +363,33 @@ class Rebalancer:
                     self._policy.grace,
                 )
 
-    async def _take_up(self, assignment: Assignment) -> None:
+    async def _assign(self, assignment: Assignment) -> None:
         """Read what is new in the assignment, from where the group has got to."""
-        new = [one for one in assignment.partitions if one not in self._reading]
+        new = [tp for tp in assignment.partitions if tp not in self._reading]
         if not new:
             return
         starts = await self._starts.of(new, assignment, self._reading.begun_with)
         if starts is None:
             return
         self._epoch += 1
-        for one in new:
-            self._reading[one] = self._routed(one, assignment.partitions[one], *starts[one])
-        self._change = Change(starting=frozenset(new))
+        for tp in new:
+            self._reading[tp] = self._routed(tp, assignment.partitions[tp], *starts[tp])
+        self._change = ListenerCall(starting=frozenset(new))
         try:
             telling = self._policy.listeners.before_starting(assignment, new)
-            await tell("before_starting", telling)
+            await call_listener("before_starting", telling)
         finally:
-            self._change = Change()
+            self._change = ListenerCall()
         self._reconcile()
-        self._raise_without_offset(new)  # a listener may have sought
+        self._fail_without_offset(new)  # a listener may have sought
 
     @property
-    def _starts(self) -> Starts:
-        return Starts(self._membership, self._offsets, self._policy)
+    def _starts(self) -> StartOffsets:
+        return StartOffsets(self._membership, self._offsets, self._policy)
 
     def _routed(
         self, partition: TopicPartition, number: int, start: int, end: int | None
-    ) -> Routed:
+    ) -> PartitionRoute:
         """To whom a partition goes, to be read from there on, up to there if it has an end."""
         stream = self.streams.of(partition, number)
         epoch = start.leader_epoch if isinstance(start, Offset) else -1
@@ -390,8 +397,8 @@ class Rebalancer:
         if paused:
             stream.hold([partition])
         stream.begin(partition, start)
-        wanted = Wanted(stream.channel, start, self._epoch, end, paused, epoch)
-        return Routed(stream, wanted, self._epoch)
+        wanted = FetchTarget(stream.channel, start, self._epoch, end, paused, epoch)
+        return PartitionRoute(stream, wanted, self._epoch)
 
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The last commit of partitions that we give up: if it fails, some records come again."""

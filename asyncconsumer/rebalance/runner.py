@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalance import Rebalancer
-from asyncconsumer.types import Identity, TopicPartition
+from asyncconsumer.types import MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and the farewell
@@ -20,20 +20,20 @@ _LEAST: Final = 1.0  # of the grace, kept for each step that is still to come
 Step: TypeAlias = Callable[[], Awaitable[object]]
 
 
-class Leaving(Membership, Protocol):
+class LeavableMembership(Membership, Protocol):
     """A member that can say that it goes."""
 
     async def leave(self) -> None:
         """Give everything up, also our place in the group."""
 
 
-class Following:
+class MembershipRunner:
     """What a consumer does once it knows what it wants to read, until `end`."""
 
     def __init__(
         self,
         who: str,
-        membership: Leaving,
+        membership: LeavableMembership,
         committer: Committer,
         rebalancer: Rebalancer,
     ) -> None:
@@ -59,7 +59,7 @@ class Following:
         self.check()
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> MemberIdentity | None:
         """As whom the group knows us; None while it does not, or where members have no ids."""
         return getattr(self._membership, "identity", None)
 
@@ -97,7 +97,7 @@ class Following:
                 stream.acknowledge_by_reader()
             wanted = {**self.rebalancer.finished(), **releasing}
         mine = self.rebalancer.reading.keys() | releasing.keys()
-        ours = {one: at for one, at in wanted.items() if one in mine}
+        ours = {tp: at for tp, at in wanted.items() if tp in mine}
         self.committer.drop(len(wanted) - len(ours))
         return await self.committer.commit(ours, rewind=rewind and offsets is not None)
 
@@ -176,7 +176,7 @@ class Following:
             await self._in_turn(*self._farewell)
 
     async def _commit_now_and_then(self, seconds: float) -> None:
-        log = QuietLog(_log)
+        log = RateLimitedLogger(_log)
         while True:
             await asyncio.sleep(seconds)
             if self._membership.lost:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from asyncconsumer.aio.cancel_when import unless
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.group.membership import Assignment, Membership
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
-from asyncconsumer.rebalance.ports import Offsets, Policy
+from asyncconsumer.rebalance.ports import OffsetCommits, RebalancePolicy
 from asyncconsumer.types import TopicPartition
 
 T = TypeVar("T")
@@ -20,17 +20,19 @@ NO_OFFSET: Final = -3
 """No offset is committed and auto_offset_reset is "none": a seek must say where to begin."""
 
 
-class Start(NamedTuple):
+class StartOffset(NamedTuple):
     """The first offset to read, or EARLIEST, LATEST or NO_OFFSET; and the offset to stop at."""
 
     offset: int
     end: int | None
 
 
-class Starts:
+class StartOffsets:
     """Finds the starts of partitions. Every retriable error is tried again."""
 
-    def __init__(self, membership: Membership, offsets: Offsets, policy: Policy) -> None:
+    def __init__(
+        self, membership: Membership, offsets: OffsetCommits, policy: RebalancePolicy
+    ) -> None:
         self._membership = membership
         self._offsets = offsets
         self._policy = policy
@@ -40,23 +42,23 @@ class Starts:
         partitions: Collection[TopicPartition],
         assignment: Assignment,
         read_before: Collection[TopicPartition],
-    ) -> dict[TopicPartition, Start] | None:
+    ) -> dict[TopicPartition, StartOffset] | None:
         """The start of each; None if another assignment has to be handled first.
 
         A fresh partition begins at its first record, unless it is in `read_before`.
         """
         fresh = assignment.fresh.difference(read_before)
-        loaded = [one for one in partitions if one not in assignment.starts]
-        committed = await self._patiently(self._offsets.load, loaded) if loaded else {}
-        ends = await self._patiently(self._policy.ends, partitions)
+        loaded = [tp for tp in partitions if tp not in assignment.starts]
+        committed = await self._load_with_retry(self._offsets.load, loaded) if loaded else {}
+        ends = await self._load_with_retry(self._policy.ends, partitions)
         if committed is None or ends is None:
             return None
-        starts: dict[TopicPartition, Start] = {}
-        for one in partitions:
-            offset = assignment.starts.get(one, committed.get(one))
+        starts: dict[TopicPartition, StartOffset] = {}
+        for tp in partitions:
+            offset = assignment.starts.get(tp, committed.get(tp))
             if offset is None:
-                offset = EARLIEST if one in fresh else self.reset
-            starts[one] = Start(offset, ends.get(one))
+                offset = EARLIEST if tp in fresh else self.reset
+            starts[tp] = StartOffset(offset, ends.get(tp))
         return starts
 
     @property
@@ -65,7 +67,7 @@ class Starts:
         resets = {"earliest": EARLIEST, "latest": LATEST}
         return resets.get(self._policy.auto_offset_reset, NO_OFFSET)
 
-    async def _patiently(
+    async def _load_with_retry(
         self,
         ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
         partitions: Collection[TopicPartition],
@@ -75,8 +77,8 @@ class Starts:
         Offsets may not be there for long, as while a transaction is open, or for as long as no
         broker can be asked. The group, which waits for us to be in its next generation, need not.
         """
-        quiet = QuietLog(_log)
-        async with unless(self._overtaken, every=_SECONDS_BETWEEN_TRIES):
+        quiet = RateLimitedLogger(_log)
+        async with unless(self._superseded, every=_SECONDS_BETWEEN_TRIES):
             while not self._membership.lost:
                 try:
                     return await ask(partitions)
@@ -87,6 +89,6 @@ class Starts:
                     await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         return None
 
-    def _overtaken(self) -> bool:
+    def _superseded(self) -> bool:
         """Whether what we were given is not ours any more, or is about to be given anew."""
-        return self._membership.lost or self._membership.give_way()
+        return self._membership.lost or self._membership.rebalance_pending()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from operator import index
 
-from asyncconsumer.records.batch_v2 import Batch, is_abort_marker
+from asyncconsumer.records.batch_v2 import BatchHeader, is_abort_marker
 
 
 class Aborted:
@@ -22,7 +22,7 @@ class Aborted:
         self._to_come = sorted(((index(first), index(id_)) for id_, first in pairs), reverse=True)
         self._inside: set[int] = set()
 
-    def covers(self, batch: Batch, body: Callable[[], bytes]) -> bool:
+    def covers(self, batch: BatchHeader, body: Callable[[], bytes]) -> bool:
         """Whether the records of this batch, the next in order, were taken back."""
         if batch.producer < 0:
             return False

@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from asyncconsumer.records.byte_reader import CUT, INT_16, MOST, Damage, Reader, fail, varint
+from asyncconsumer.records.byte_reader import (
+    CUT,
+    INT_16,
+    MOST,
+    ByteReader,
+    DecodeError,
+    fail,
+    varint,
+)
 from asyncconsumer.records.record import Headers
 
 HEAD: Final = 61  # everything before the records
@@ -18,7 +26,7 @@ Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
 """Offset, where to go on after it, timestamp, key, value, headers, place behind it in the body."""
 
 
-class Batch(NamedTuple):
+class BatchHeader(NamedTuple):
     """The header of a batch, as far as reading its records needs it, and as it claims to be."""
 
     base_offset: int
@@ -45,12 +53,12 @@ class Batch(NamedTuple):
         return end if self.base_offset <= self.last_offset == end - 1 < MOST else None
 
 
-def read_header(entry: bytes) -> Batch:
+def read_header(entry: bytes) -> BatchHeader:
     """The header that `entry` begins with."""
     base, _, epoch, _, crc, attributes, delta, first, latest, producer, _, _, count = (
         _FIELDS.unpack_from(entry)
     )
-    return Batch(
+    return BatchHeader(
         base,
         base + delta,
         epoch,
@@ -69,26 +77,26 @@ Inflate = Callable[[int, bytes, int], bytes]
 """Codec, what is compressed, and the offset to resume at when it is bad."""
 
 
-def read_body(batch: Batch, body: bytes, inflate: Inflate) -> bytes:
+def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
     """What holds the records, from what follows the header."""
     resume = batch.last_offset + 1
     if batch.codec > _LAST_CODEC:
-        raise Damage(f"unknown compression codec {batch.codec}", resume)
+        raise DecodeError(f"unknown compression codec {batch.codec}", resume)
     if batch.codec and batch.records:
         body = inflate(batch.codec, body, resume)
     if batch.records > len(body) // _LEAST_RECORD:
         reason = f"a record count of {batch.records} that does not fit its {len(body)} bytes"
-        raise Damage(reason, resume)
+        raise DecodeError(reason, resume)
     return body
 
 
-def is_abort_marker(batch: Batch, body: bytes) -> bool:
+def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
     """Whether this control batch ends an aborted transaction."""
     if batch.records == 0:
         return False
     key = _read_exactly(batch, body, 0)[3]
     if key is None or len(key) < 4:
-        raise record_damage(Damage("a control key that is too short"), batch.last_offset)
+        raise record_damage(DecodeError("a control key that is too short"), batch.last_offset)
     return bool(INT_16.unpack_from(key, 2)[0] == 0)
 
 
@@ -96,12 +104,12 @@ def record_after(body: bytes, at: int) -> int | None:
     """Where the record at `at` ends; None if its length makes no sense."""
     try:
         value, at = varint(body, at, len(body), 32)
-    except Damage:
+    except DecodeError:
         return None
     return None if value & 1 or (value >> 1) > len(body) - at else at + (value >> 1)
 
 
-class Part(NamedTuple):
+class BodyPart(NamedTuple):
     """Some bytes of a decompressed body, where they begin in it, and how long all of it is."""
 
     data: bytes
@@ -114,7 +122,7 @@ class Part(NamedTuple):
         return self.start + len(self.data) == self.whole
 
 
-def read_records(batch: Batch, part: Part, start: int, count: int) -> Iterator[Fields]:
+def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> Iterator[Fields]:
     """Every record. The usual shape is read fast; whatever is not usual is read again, exactly.
 
     `start` is a place in the body, and `count` how many records are before it. What is not in this
@@ -131,7 +139,7 @@ def read_records(batch: Batch, part: Part, start: int, count: int) -> Iterator[F
             end, moment, delta, key, value, headers = _read_usual(body, at)
             timestamp = first if append_time else first + moment
             usual = end <= size and delta <= largest and -MOST <= timestamp <= MOST
-        except (IndexError, Damage):
+        except (IndexError, DecodeError):
             usual = False
         if usual:
             at, offset = end, base + delta
@@ -141,7 +149,7 @@ def read_records(batch: Batch, part: Part, start: int, count: int) -> Iterator[F
         after = (batch.last_offset if is_end and not windowed else offset) + 1
         yield offset, after, timestamp, key, value, headers, part.start + at
     if at != size and not windowed:
-        raise Damage(f"{size - at} bytes after its last record", batch.last_offset + 1)
+        raise DecodeError(f"{size - at} bytes after its last record", batch.last_offset + 1)
 
 
 _Parts = tuple[int, int, int, bytes | None, bytes | None, Headers]
@@ -184,11 +192,11 @@ def _read_usual(body: bytes, at: int) -> _Parts:
 
 
 def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
-    reader = Reader(body, at, end)
+    reader = ByteReader(body, at, end)
     return _headers(reader), reader.at
 
 
-def _headers(reader: Reader) -> Headers:
+def _headers(reader: ByteReader) -> Headers:
     count = reader.signed()
     if count < 0:
         fail("a negative number of headers")
@@ -209,20 +217,20 @@ def _headers(reader: Reader) -> Headers:
     return tuple(pairs)
 
 
-def _read_exactly(batch: Batch, body: bytes, at: int) -> _Parts:
+def _read_exactly(batch: BatchHeader, body: bytes, at: int) -> _Parts:
     """One record, checked in the order of the compiled twin, so that both name the same fault."""
     try:
-        return _read_carefully(batch, Reader(body, at, len(body)))
-    except Damage as damage:
+        return _read_carefully(batch, ByteReader(body, at, len(body)))
+    except DecodeError as damage:
         raise record_damage(damage, batch.last_offset) from None
 
 
-def record_damage(damage: Damage, last_offset: int) -> Damage:
+def record_damage(damage: DecodeError, last_offset: int) -> DecodeError:
     """The same, told of a record in a batch whose end is known."""
-    return Damage(f"a record with {damage.reason}", last_offset + 1)
+    return DecodeError(f"a record with {damage.reason}", last_offset + 1)
 
 
-def _read_carefully(batch: Batch, reader: Reader) -> _Parts:
+def _read_carefully(batch: BatchHeader, reader: ByteReader) -> _Parts:
     length = reader.signed()
     if length < 0:
         fail("a negative length")

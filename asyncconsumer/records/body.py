@@ -4,8 +4,8 @@ from collections.abc import Callable
 from mmap import mmap
 from typing import Final, Protocol
 
-from asyncconsumer.records.batch_v2 import Part
-from asyncconsumer.records.byte_reader import Damage
+from asyncconsumer.records.batch_v2 import BodyPart
+from asyncconsumer.records.byte_reader import DecodeError
 from asyncconsumer.records.compression import BadCompression, inflate
 
 _LEAST_MAPPED: Final = 2**20  # bytes: fresh pages need not be filled with zeros while threads wait
@@ -83,24 +83,24 @@ class Body:
         try:
             used = inflate(codec, memoryview(source), room_of, limit, self.at_once)
         except BadCompression as error:
-            raise Damage(str(error), resume) from None
+            raise DecodeError(str(error), resume) from None
         self.inflated += used
         self.worked += used
         self.is_held = True
         return bytes(rooms.pop()[:used])
 
-    def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> Part:
+    def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
         """What is kept of it: all, or some whole records from where it is read on."""
         size, start = len(body), self.behind
         kept = self._keep(size, again=self.count > 0) if self.is_held else size
         if kept >= size:
-            return Part(body, 0, size)
+            return BodyPart(body, 0, size)
         end: int | None = start
         while end is not None and end - start < kept and end < size:
             end = end_of(body, end)
         if end is None or end - start > size // 2:  # what is damaged, or most of it, is kept whole
             self._keep(size, again=False)
-            return Part(body, 0, size)
+            return BodyPart(body, 0, size)
         self.is_windowed = end < size
         self._keep(max(1, end - start), again=False)
-        return Part(body[start:end], start, size)
+        return BodyPart(body[start:end], start, size)

@@ -11,7 +11,7 @@ INT_64: Final = Struct(">q")
 MOST: Final = 2**63 - 1
 
 
-class Damage(Exception):
+class DecodeError(Exception):
     """What is wrong with the bytes, and the first offset behind them where that is known."""
 
     def __init__(self, reason: str, resume: int | None = None) -> None:
@@ -25,18 +25,18 @@ def varint(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, bits, 7):
         if at >= end:
-            raise Damage(CUT)
+            raise DecodeError(CUT)
         byte = data[at]
         at += 1
         if byte >> (bits - shift):
-            raise Damage(LONG_VARINT)
+            raise DecodeError(LONG_VARINT)
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise Damage(LONG_VARINT)
+    raise DecodeError(LONG_VARINT)
 
 
-class Reader:
+class ByteReader:
     """A cursor that never leaves its bytes. Exact and slow: used where something looks wrong."""
 
     __slots__ = ("at", "data", "end")
@@ -65,4 +65,4 @@ class Reader:
 
 def fail(reason: str) -> NoReturn:
     """Raise Damage."""
-    raise Damage(reason)
+    raise DecodeError(reason)

@@ -4,7 +4,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
 
 from asyncconsumer.errors import MalformedResponse
-from asyncconsumer.records.byte_reader import CUT, INT_16, INT_32, INT_64, Damage, varint
+from asyncconsumer.records.byte_reader import CUT, INT_16, INT_32, INT_64, DecodeError, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
     walk = _Walk(data, 0, len(data), version)
     try:
         return _answer(walk)
-    except Damage as damage:
+    except DecodeError as damage:
         raise MalformedResponse("Fetch", version, walk.failed_at, damage.reason) from None
 
 
@@ -96,7 +96,7 @@ class _Walk:
 
     def fail(self, reason: str, at: int) -> NoReturn:
         self.failed_at = at
-        raise Damage(reason)
+        raise DecodeError(reason)
 
     def take(self, length: int) -> bytes:
         if self.end - self.at < length:
@@ -166,7 +166,7 @@ class _Walk:
             value = read(inner)
             if inner.at != inner.end:
                 inner.fail("a tagged field that is longer than its content", inner.at)
-        except Damage:
+        except DecodeError:
             self.failed_at = inner.failed_at
             raise
         return value

@@ -26,7 +26,7 @@ class Nexts(Protocol[T_co]):
         """Return an awaitable for the next item."""
 
 
-class Iteration(Protocol):
+class IterationObserver(Protocol):
     """What a loop reports to."""
 
     loop: "weakref.ref[Any] | None"
@@ -40,7 +40,7 @@ class Iteration(Protocol):
     def left(self, how: Exit) -> None:
         """Called once, when the loop is gone and had asked for an item."""
 
-    def again(self) -> "Iteration":
+    def again(self) -> "IterationObserver":
         """Return the iteration of another loop over the same iterator."""
 
 
@@ -55,7 +55,7 @@ class Loop(Generic[T]):
 
     __slots__ = ("__weakref__", "_begun", "_frame", "_generator", "_iteration", "_ready", "_source")
 
-    def __init__(self, source: Nexts[T], iteration: Iteration) -> None:
+    def __init__(self, source: Nexts[T], iteration: IterationObserver) -> None:
         self._begun = False
         if not hasattr(type(source), "__anext__"):
             raise TypeError(f"source must be an async iterator, not {type(source).__name__}")
@@ -75,7 +75,7 @@ class Loop(Generic[T]):
         return self._source.__anext__()
 
     def begin_again(self) -> None:
-        """Call `Iteration.begin` before the next item, because another loop has read meanwhile."""
+        """Begin the iteration again before the next item: another loop has read meanwhile."""
         self._ready = False
 
     def _begin(self, frame: FrameType) -> None:

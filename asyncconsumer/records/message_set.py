@@ -9,8 +9,8 @@ offset of its last.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from asyncconsumer.records.batch_v2 import Fields, Part, record_damage
-from asyncconsumer.records.byte_reader import CUT, INT_32, INT_64, Damage, Reader, fail
+from asyncconsumer.records.batch_v2 import BodyPart, Fields, record_damage
+from asyncconsumer.records.byte_reader import CUT, INT_32, INT_64, ByteReader, DecodeError, fail
 
 _HEAD: Final = 12
 _AFTER_ATTRIBUTES: Final = 18
@@ -18,7 +18,7 @@ _LAST_CODEC: Final = 3  # zstd came with magic 2
 _LEAST: Final = (14, 22)  # by magic
 
 
-class Message(NamedTuple):
+class LegacyMessage(NamedTuple):
     """One message; its offset is relative inside a wrapper of magic 1."""
 
     offset: int
@@ -28,7 +28,7 @@ class Message(NamedTuple):
     value: bytes | None
 
 
-class Inner(NamedTuple):
+class InnerMessage(NamedTuple):
     """What a wrapper holds, as far as it is known before its first message is read."""
 
     base_offset: int
@@ -40,10 +40,10 @@ def message_after(body: bytes, at: int) -> int:
     return at + _HEAD + int(INT_32.unpack_from(body, at + 8)[0])
 
 
-def read_message(data: bytes, at: int, end: int) -> Message:
+def read_message(data: bytes, at: int, end: int) -> LegacyMessage:
     """The message that fills `at` to `end`."""
     offset: int = INT_64.unpack_from(data, at)[0]
-    reader = Reader(data, at + _AFTER_ATTRIBUTES, end)
+    reader = ByteReader(data, at + _AFTER_ATTRIBUTES, end)
     timestamp = -1
     if data[at + 16] == 1:
         if reader.end - reader.at < 8:
@@ -54,10 +54,10 @@ def read_message(data: bytes, at: int, end: int) -> Message:
     value = reader.sized("value", _length(reader))
     if reader.at != reader.end:
         fail("a length that does not match its fields")
-    return Message(offset, data[at + 17], timestamp, key, value)
+    return LegacyMessage(offset, data[at + 17], timestamp, key, value)
 
 
-def check_wrapper(wrapper: Message) -> bytes:
+def check_wrapper(wrapper: LegacyMessage) -> bytes:
     """The compressed value of a wrapper."""
     if wrapper.attributes & 7 > _LAST_CODEC:
         fail(f"unknown compression codec {wrapper.attributes & 7}")
@@ -66,7 +66,7 @@ def check_wrapper(wrapper: Message) -> bytes:
     return wrapper.value
 
 
-def survey(body: bytes, magic: int, wrapper_offset: int) -> Inner:
+def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
     """Look at all inner offsets before the first message is read: the last one is needed for it."""
     at, count, first, last = 0, 0, 0, -1
     while at < len(body):
@@ -85,11 +85,11 @@ def survey(body: bytes, magic: int, wrapper_offset: int) -> Inner:
         fail("an empty compressed message set")
     if not 0 <= last <= wrapper_offset:
         fail("a compressed message set whose offsets do not match")
-    return Inner(wrapper_offset - last if magic else 0, first if 0 <= first <= last else -1)
+    return InnerMessage(wrapper_offset - last if magic else 0, first if 0 <= first <= last else -1)
 
 
 def read_messages(
-    part: Part, start: int, base_offset: int, wrapper: Message, magic: int
+    part: BodyPart, start: int, base_offset: int, wrapper: LegacyMessage, magic: int
 ) -> Iterator[Fields]:
     """Every message of an inflated wrapper, or of a part of it, from a place in the whole on."""
     body, at, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
@@ -97,7 +97,7 @@ def read_messages(
         end = message_after(body, at)
         try:
             message = _read_inner(body, at, end, wrapper.offset - base_offset)
-        except Damage as damage:
+        except DecodeError as damage:
             raise record_damage(damage, wrapper.offset) from None
         at, offset = end, base_offset + message.offset
         behind = part.start + at
@@ -106,18 +106,18 @@ def read_messages(
         yield offset, after, timestamp, message.key, message.value, (), behind
 
 
-def alone(message: Message) -> Iterator[Fields]:
+def alone(message: LegacyMessage) -> Iterator[Fields]:
     """A message that is no wrapper."""
     offset = message.offset
     yield offset, offset + 1, message.timestamp, message.key, message.value, (), 0
 
 
-def is_append_time(message: Message, magic: int) -> bool:
+def is_append_time(message: LegacyMessage, magic: int) -> bool:
     """Whether the broker gave the time on appending."""
     return magic == 1 and bool(message.attributes & 8)
 
 
-def _read_inner(body: bytes, at: int, end: int, most: int) -> Message:
+def _read_inner(body: bytes, at: int, end: int, most: int) -> LegacyMessage:
     message = read_message(body, at, end)
     if message.attributes & 7:
         fail("compression inside compression")
@@ -126,7 +126,7 @@ def _read_inner(body: bytes, at: int, end: int, most: int) -> Message:
     return message
 
 
-def _length(reader: Reader) -> int:
+def _length(reader: ByteReader) -> int:
     if reader.end - reader.at < 4:
         fail(CUT)
     (length,) = INT_32.unpack_from(reader.data, reader.at)

@@ -10,7 +10,7 @@ from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.records.aborted import Aborted
 from asyncconsumer.records.arrow_buffers import AS_VIEWS, Table, sizes_of, table_of
 from asyncconsumer.records.body import keep_all
-from asyncconsumer.records.byte_reader import MOST, Damage
+from asyncconsumer.records.byte_reader import MOST, DecodeError
 from asyncconsumer.records.compression import TooLarge
 from asyncconsumer.records.pauses import (
     NOT_PAUSED,
@@ -21,7 +21,7 @@ from asyncconsumer.records.pauses import (
     Preparer,
 )
 from asyncconsumer.records.record import Record
-from asyncconsumer.records.record_set_cursor import Limits, Walk
+from asyncconsumer.records.record_set_cursor import DecodeLimits, RecordSetCursor
 from asyncconsumer.records.turns import Turn
 
 if TYPE_CHECKING:
@@ -99,9 +99,11 @@ class Records:
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
         self.topic = topic
         self.partition = partition
-        limits = Limits(check_crc, max_inflated, max_batch, end)
+        limits = DecodeLimits(check_crc, max_inflated, max_batch, end)
         keep = keep_all if bodies is None else partial(_keep, weakref.ref(self), bodies)
-        self._walk = Walk(offset, limits, None if aborted is None else Aborted(aborted), keep)
+        self._walk = RecordSetCursor(
+            offset, limits, None if aborted is None else Aborted(aborted), keep
+        )
         self.bodies = bodies
         self.paused = NOT_PAUSED
         """Whether more follows, though the iteration has ended, and what for."""
@@ -137,8 +139,8 @@ class Records:
         except StopIteration:
             self._close()
             raise
-        except Damage as found:
-            damage = Damage(found.reason, found.resume)
+        except DecodeError as found:
+            damage = DecodeError(found.reason, found.resume)
         except TooLarge:
             self._back()
             self.paused = Pause.FOR_BODY
@@ -356,7 +358,7 @@ class Records:
             rows.append(row)
         return rows
 
-    def _corrupt(self, damage: Damage) -> CorruptRecords:
+    def _corrupt(self, damage: DecodeError) -> CorruptRecords:
         offset = max(self._walk.stand, self.next_offset)
         resume = damage.resume
         if resume is None:

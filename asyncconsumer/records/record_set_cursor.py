@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from asyncconsumer.records import batch_v2, message_set
 from asyncconsumer.records.aborted import Aborted
 from asyncconsumer.records.body import Body, Keep, keep_all
-from asyncconsumer.records.byte_reader import INT_32, MOST, Damage
+from asyncconsumer.records.byte_reader import INT_32, MOST, DecodeError
 from asyncconsumer.records.checksum import crc32c
 from asyncconsumer.records.compression import LZ4_WITHOUT_HEADER_CHECK
 from asyncconsumer.records.pauses import WORK_BETWEEN_PAUSES
@@ -22,7 +22,7 @@ _LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry 
 _LARGEST_MARKERS: Final = 64 * 1024  # bytes of a control batch; brokers write less than 100
 
 
-class Limits(NamedTuple):
+class DecodeLimits(NamedTuple):
     """What the caller allows."""
 
     check_crc: bool
@@ -31,11 +31,11 @@ class Limits(NamedTuple):
     end: int
 
 
-class Walk:
+class RecordSetCursor:
     """A place in a record set. `records()` goes on from there, and may be called again."""
 
     def __init__(
-        self, offset: int, limits: Limits, aborted: Aborted | None, keep: Keep = keep_all
+        self, offset: int, limits: DecodeLimits, aborted: Aborted | None, keep: Keep = keep_all
     ) -> None:
         self.next_offset = offset
         self.incomplete = 0
@@ -111,9 +111,9 @@ class Walk:
         self.stand, length = _OFFSET_AND_LENGTH.unpack_from(view, start)
         least, most = _LEAST_LENGTH, self._limits.max_batch
         if length < least:
-            raise Damage(f"a batch length of {length}, less than the least possible {least}")
+            raise DecodeError(f"a batch length of {length}, less than the least possible {least}")
         if length > most:
-            raise Damage(f"a batch length of {length}, more than max_batch allows ({most})")
+            raise DecodeError(f"a batch length of {length}, more than max_batch allows ({most})")
         if there < _HEAD_TO_MAGIC:
             self._truncated(start, _ENTRY_HEAD + length)
             return None
@@ -121,15 +121,15 @@ class Walk:
         self._at = min(end, len(view))
         magic = (view[start + 16] ^ 0x80) - 0x80
         if not 0 <= magic <= 2:
-            raise Damage(f"unknown magic {magic}", self._entry_after(view))
+            raise DecodeError(f"unknown magic {magic}", self._entry_after(view))
         if magic == 2 and length < batch_v2.HEAD - _ENTRY_HEAD:
             reason = f"a batch length of {length}, less than its header"
-            raise Damage(reason, self._entry_after(view))
+            raise DecodeError(reason, self._entry_after(view))
         if end > len(view):
             self._truncated(start, _ENTRY_HEAD + length)
             return None
         if self.stand < 0:
-            raise Damage("a negative offset", self._entry_after(view))
+            raise DecodeError("a negative offset", self._entry_after(view))
         return start, end
 
     def _is_beyond(self, view: memoryview, there: int) -> bool:
@@ -158,12 +158,12 @@ class Walk:
         batch = batch_v2.read_header(data)
         if self._limits.check_crc and crc32c(memoryview(data)[21:]) != batch.crc:
             following = self._entry_after(view)
-            raise Damage("its checksum does not match", following or batch.end)
+            raise DecodeError("its checksum does not match", following or batch.end)
         if not batch.is_possible:
-            raise Damage("a last offset out of range", self._entry_after(view))
+            raise DecodeError("a last offset out of range", self._entry_after(view))
         self.leader_epoch = batch.leader_epoch
         if batch.records < 0:
-            raise Damage("a negative record count", batch.last_offset + 1)
+            raise DecodeError("a negative record count", batch.last_offset + 1)
         unpack = partial(self.body.inflate, most=_LARGEST_MARKERS if batch.control else None)
         body = partial(batch_v2.read_body, batch, data[batch_v2.HEAD :], unpack)
         aborted = self._aborted is not None and self._aborted.covers(batch, body)
@@ -180,18 +180,18 @@ class Walk:
     ) -> tuple[int, Iterable[batch_v2.Fields]]:
         data, offset = bytes(view[start:end]), self.stand
         if offset == MOST:
-            raise Damage("an offset out of range")
+            raise DecodeError("an offset out of range")
         if (
             self._limits.check_crc
             and zlib.crc32(data[16:]) != INT_32.unpack_from(data, 12)[0] & 0xFFFFFFFF
         ):
             following = self._entry_after(view)
-            raise Damage(
+            raise DecodeError(
                 "its checksum does not match", offset + 1 if following is None else following
             )
         try:
             message = message_set.read_message(data, 0, len(data))
-        except Damage as damage:
+        except DecodeError as damage:
             raise batch_v2.record_damage(damage, offset) from None
         if offset < self.next_offset and self.body.count == 0:
             return 0, ()
@@ -203,15 +203,17 @@ class Walk:
         time_type = int(message_set.is_append_time(message, magic)) if magic else -1
         return time_type, messages
 
-    def _open_wrapper(self, wrapper: message_set.Message, magic: int) -> Iterator[batch_v2.Fields]:
+    def _open_wrapper(
+        self, wrapper: message_set.LegacyMessage, magic: int
+    ) -> Iterator[batch_v2.Fields]:
         try:
             value, codec = message_set.check_wrapper(wrapper), wrapper.attributes & 7
             if codec == 3 and magic == 0:
                 codec = LZ4_WITHOUT_HEADER_CHECK
             body = self.body.inflate(codec, value, wrapper.offset + 1)
             inner = message_set.survey(body, magic, wrapper.offset)
-        except Damage as damage:
-            raise Damage(damage.reason, wrapper.offset + 1) from None
+        except DecodeError as damage:
+            raise DecodeError(damage.reason, wrapper.offset + 1) from None
         if inner.first >= 0:
             self.stand = inner.base_offset + inner.first
         part, start = self.body.part(body, message_set.message_after), self.body.behind

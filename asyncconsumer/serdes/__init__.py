@@ -10,23 +10,23 @@ from asyncconsumer.serdes.binary import (
     msgpack,
     uuid,
 )
-from asyncconsumer.serdes.deserializer import Deserializable, deserializer_of
+from asyncconsumer.serdes.deserializer import Deserializable, make_deserializer
 from asyncconsumer.serdes.registry import SchemaRegistry
-from asyncconsumer.serdes.types import Deserializer, Deserializes, Place
+from asyncconsumer.serdes.types import Deserializer, Deserializes, RecordContext
 
 __all__ = [
     "Deserializable",
     "Deserializer",
     "Deserializes",
-    "Place",
+    "RecordContext",
     "SchemaRegistry",
     "boolean",
-    "deserializer_of",
     "float32",
     "float64",
     "int16",
     "int32",
     "int64",
+    "make_deserializer",
     "msgpack",
     "uuid",
 ]

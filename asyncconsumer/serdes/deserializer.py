@@ -14,10 +14,10 @@ from asyncconsumer.serdes.types import Deserializer, Deserializes, Loads, Made, 
 Deserializable: TypeAlias = (
     type[T] | Callable[[bytes], Made[T]] | Deserializer[T] | Deserializes[T] | Loads[T]
 )
-"""What may be given where bytes are to become something; `deserializer_of` says what each means.
+"""What may be given where bytes are to become something; `make_deserializer` says what each means.
 
 Type checkers infer T of all of these but ``async`` functions: annotate the consumer that takes one
-(``consumer: Consumer[bytes, Order] = ...``) or give ``deserializer_of(function)``.
+(``consumer: Consumer[bytes, Order] = ...``) or give ``make_deserializer(function)``.
 """
 
 _JSON_MODULES: Final = frozenset({"json", "orjson", "simplejson", "ujson", "rapidjson"})
@@ -53,14 +53,14 @@ _PLAIN: Final[dict[object, Deserializer[Any]]] = {
 
 
 @overload
-def deserializer_of(wanted: None) -> Deserializer[bytes]: ...
+def make_deserializer(wanted: None) -> Deserializer[bytes]: ...
 @overload
-def deserializer_of(wanted: Literal["json"]) -> Deserializer[Any]: ...
+def make_deserializer(wanted: Literal["json"]) -> Deserializer[Any]: ...
 @overload
-def deserializer_of(wanted: Callable[[bytes], Coroutine[Any, Any, T]]) -> Deserializer[T]: ...
+def make_deserializer(wanted: Callable[[bytes], Coroutine[Any, Any, T]]) -> Deserializer[T]: ...
 @overload
-def deserializer_of(wanted: Deserializable[T]) -> Deserializer[T]: ...
-def deserializer_of(wanted: Any) -> Deserializer[Any]:
+def make_deserializer(wanted: Deserializable[T]) -> Deserializer[T]: ...
+def make_deserializer(wanted: Any) -> Deserializer[Any]:
     """Decide, once, how bytes become what is wanted.
 
     - None or ``bytes``: they stay bytes. ``str``: they are UTF-8.

@@ -17,7 +17,7 @@ from asyncconsumer.serdes import protobuf
 from asyncconsumer.serdes.avro import Avro
 from asyncconsumer.serdes.json_schema import JsonSchema
 from asyncconsumer.serdes.models import model_of, named, package
-from asyncconsumer.serdes.schemas import Asking, Client, Schema, Schemas
+from asyncconsumer.serdes.schemas import Client, RegistryClientOptions, Schema, Schemas
 from asyncconsumer.serdes.types import Deserializer
 from asyncconsumer.serdes.wire_format import START, Framed, plain
 
@@ -69,7 +69,7 @@ class SchemaRegistry:
         }
         new_client = _clients({name: value for name, value in wanted.items() if value is not None})
         chance = randomness or Random()  # noqa: S311 - for waits, not for secrets
-        asking = Asking(self.url, request_timeout_ms, patience_ms, chance)
+        asking = RegistryClientOptions(self.url, request_timeout_ms, patience_ms, chance)
         self._schemas = Schemas(new_client, asking)
 
     def __repr__(self) -> str:

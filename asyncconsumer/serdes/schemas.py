@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.errors import (
     ConsumerError,
     RegistryRefused,
@@ -40,7 +40,7 @@ class Schema(NamedTuple):
     references: tuple[Reference, ...]
 
 
-class Asking(NamedTuple):
+class RegistryClientOptions(NamedTuple):
     """How the registry is asked."""
 
     url: str  # without secrets: it is told in errors
@@ -52,7 +52,7 @@ class Asking(NamedTuple):
 class Schemas:
     """Asks the registry. A client is kept open only by who says so: few questions are asked."""
 
-    def __init__(self, new_client: Callable[[], Client], asking: Asking) -> None:
+    def __init__(self, new_client: Callable[[], Client], asking: RegistryClientOptions) -> None:
         self._new_client = new_client
         self._asking = asking
         self._kept: Client | None = None
@@ -84,7 +84,7 @@ class Schemas:
         return known
 
     async def _ask_patiently(self, schema_id: int) -> Schema:
-        patience = Patience(self._asking.patience_ms, self._asking.randomness)
+        patience = RetryDeadline(self._asking.patience_ms, self._asking.randomness)
         while True:
             try:
                 async with self._translated(schema_id), self._client() as client:

@@ -32,7 +32,7 @@ Made: TypeAlias = Coroutine[Any, Any, T] | T
 _THE_END: Final = (CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
-class Place(NamedTuple):
+class RecordContext(NamedTuple):
     """Where bytes are from, for who makes different things of them in different places."""
 
     topic: str
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 class Deserializes(Protocol[T_co]):
     """An object of your own that wants to know where the bytes are from; it may be ``async``."""
 
-    def deserialize(self, data: bytes, place: Place, /) -> Made[T_co]:
+    def deserialize(self, data: bytes, place: RecordContext, /) -> Made[T_co]:
         """What the bytes stand for."""
 
 
@@ -56,7 +56,7 @@ class Loads(Protocol[T_co]):
 
 @final
 class Deserializer(Generic[T_co]):
-    """Makes something of the bytes of a key or a value. `deserializer_of` makes these.
+    """Makes something of the bytes of a key or a value. `make_deserializer` makes these.
 
     Who reads records asks once for a `reader`, and calls that for each record::
 
@@ -125,7 +125,7 @@ class Deserializer(Generic[T_co]):
             if data is None:
                 return None
             try:
-                made = call(data, Place(record.topic, part, record.headers))
+                made = call(data, RecordContext(record.topic, part, record.headers))
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
                 _fail(error, record, part)
             return _waited(made, record, part) if isinstance(made, CoroutineType) else made

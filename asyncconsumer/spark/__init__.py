@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncconsumer.spark.deploy.packaging import ship as ship
-    from asyncconsumer.spark.feeder.batches import Batch as Batch
+    from asyncconsumer.spark.feeder.batches import FeedBatch as FeedBatch
     from asyncconsumer.spark.feeder.feeder import FeederStats as FeederStats
     from asyncconsumer.spark.feeder.feeder import SparkFeeder as SparkFeeder
     from asyncconsumer.spark.sinks.delta import DeltaSink as DeltaSink
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from asyncconsumer.spark.source.source import KafkaSource as KafkaSource
 
 __all__ = [
-    "Batch",
     "DeltaSink",
+    "FeedBatch",
     "FeederStats",
     "KafkaSource",
     "LandingFolder",
@@ -35,7 +35,7 @@ __all__ = [
 
 # imported when it is asked for: each needs packages that the others do not
 _HOMES: Final = {
-    "Batch": "asyncconsumer.spark.feeder.batches",
+    "FeedBatch": "asyncconsumer.spark.feeder.batches",
     "DeltaSink": "asyncconsumer.spark.sinks.delta",
     "FeederStats": "asyncconsumer.spark.feeder.feeder",
     "KafkaSource": "asyncconsumer.spark.source.source",

@@ -6,8 +6,8 @@ from typing import Final
 
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
-from asyncconsumer.streams.batched import Batched
-from asyncconsumer.streams.idle import Idle
+from asyncconsumer.streams.batched import BatchedStream
+from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import Offset, TopicPartition
 
@@ -17,7 +17,7 @@ Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartiti
 """Returns what was committed, without what is not ours any more."""
 
 
-class AtMostOnce(Batched):
+class AtMostOnceStream(BatchedStream):
     """Commits a whole chunk, then hands it out. What is handed out counts as finished.
 
     Who leaves in good order commits back to where it got to; who dies loses the rest of the chunk.
@@ -28,7 +28,7 @@ class AtMostOnce(Batched):
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        idle: Idle | None = None,
+        idle: IdleTimeout | None = None,
         *,
         commit: Commit,
     ) -> None:

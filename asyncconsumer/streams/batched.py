@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.records import decoding
-from asyncconsumer.streams.idle import Idle, NothingYet, Until
+from asyncconsumer.streams.idle import IdleTimeout, NothingYet, Until
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import Offset, TopicPartition
 
 
-class Placed(Protocol):
+class HasPartition(Protocol):
     """A record, or what was made of it."""
 
     @property
@@ -32,14 +32,14 @@ def first_offsets(records: Iterable[decoding.Record]) -> dict[TopicPartition, Of
     return first
 
 
-class Waits(NamedTuple):
+class BatchWaits(NamedTuple):
     """For how many seconds a batch waits."""
 
     first: float | None  # for its first record; None waits as long as it takes
     more: float  # for further records
 
 
-class Batched(Stream):
+class BatchedStream(Stream):
     """Asking for the next batch is the receipt for all of the last one, and not before.
 
     Within it records are taken one by one, each the receipt for the one before; what the batch has
@@ -51,7 +51,7 @@ class Batched(Stream):
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        idle: Idle | None = None,
+        idle: IdleTimeout | None = None,
     ) -> None:
         super().__init__(channel, fence, clock, idle)
         self._batch: list[decoding.Record] = []  # being collected
@@ -59,7 +59,7 @@ class Batched(Stream):
         self._trouble: ConsumerError | None = None  # met while there was something to hand out
         self._kept_back: Callable[[], Iterable[decoding.Record]] = tuple
 
-    async def next_batch(self, most: int, waits: Waits) -> list[decoding.Record]:
+    async def next_batch(self, most: int, waits: BatchWaits) -> list[decoding.Record]:
         """Return up to so many records; none at the end, or if the wait for the first is over.
 
         What was collected when somebody gave up waiting is in the next one. What was lost while
@@ -96,7 +96,7 @@ class Batched(Stream):
         """Whether a record or a batch was handed out that its user may not be done with."""
         return bool(self._first) or super().is_unacknowledged
 
-    async def _collect(self, most: int, waits: Waits) -> bool:
+    async def _collect(self, most: int, waits: BatchWaits) -> bool:
         """Take records, True at the end; what goes wrong after the first is told the next time."""
         now, idle = asyncio.get_running_loop().time, self._idle
         try:
@@ -129,7 +129,7 @@ class Batched(Stream):
             self._first[partition] = Offset(record.offset)
         self._batch.append(record)
 
-    def keep_back(self, records: Callable[[], Iterable[decoding.Record]]) -> None:
+    def set_pending_source(self, records: Callable[[], Iterable[decoding.Record]]) -> None:
         """Who reads it says by this what it has taken and not handed out."""
         self._kept_back = records
 
@@ -142,7 +142,7 @@ class Batched(Stream):
         """The records that were taken for a batch that is not handed out yet."""
         return self._batch
 
-    def batch_has(self, record: Placed) -> bool:
+    def batch_has(self, record: HasPartition) -> bool:
         """Whether its partition is still ours, since the batch was handed out."""
         return (record.topic, record.partition) in self._first
 

@@ -6,7 +6,7 @@ from typing import Generic, Self, TypeVar
 T = TypeVar("T")
 
 
-class Taking(Generic[T]):
+class CancelSafeIterator(Generic[T]):
     """Asks for one thing after the other, until there is none."""
 
     def __init__(self, take: Callable[[], Awaitable[T | None]]) -> None:

@@ -9,7 +9,7 @@ from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ConsumerTimeout
 
 
-class Idle(NamedTuple):
+class IdleTimeout(NamedTuple):
     """For how long nothing need come; then a stream raises ConsumerTimeout, or may end."""
 
     ms: int
@@ -39,7 +39,7 @@ class Until(NamedTuple):
 
     async def pop(self, channel: Channel) -> Chunk | None:
         """Return the next chunk, or None at the end; raise NothingYet at the deadline."""
-        await channel.breathe()  # the timeout below must not cut it short
+        await channel.yield_after_much()  # the timeout below must not cut it short
         try:
             async with asyncio.timeout_at(self.deadline) as timeout:
                 return await channel.pop()

@@ -52,7 +52,7 @@ class Message(NamedTuple, Generic[K, V]):
         return self.record.headers
 
 
-class _Messages(Generic[K, V]):
+class _DecodedMessages(Generic[K, V]):
     """The messages of a `MessageStream`, for its loops."""
 
     __slots__ = ("_decode", "_records")
@@ -97,7 +97,7 @@ class MessageStream(Generic[K, V]):
         if self._key_decoder is None and self._value_decoder is None:
             loop = self.records.iterate(records, self._prepare)
             return cast("AsyncIterator[Message[K, V]]", loop)
-        return self.records.iterate(_Messages(records, self._decoded), self._prepare)
+        return self.records.iterate(_DecodedMessages(records, self._decoded), self._prepare)
 
     async def __anext__(self) -> Message[K, V]:
         """Return the next message. It acknowledges the one before.

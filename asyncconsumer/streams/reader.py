@@ -24,7 +24,7 @@ class Source(Protocol):
         """Whether an item was handed out, and nothing asked for since."""
 
 
-class Held(Protocol):
+class HeldRecords(Protocol):
     """The stream that a reader reads."""
 
     @property
@@ -82,7 +82,7 @@ class Reader:
     iterator delivers an item again whose acknowledgement is not known.
     """
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: HeldRecords) -> None:
         self._held = held
         self._active: Iteration | None = None
         self._abandoned = False  # the active loop was left, and nobody knows how

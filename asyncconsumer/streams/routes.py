@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Generic, TypeVar
 
 from asyncconsumer.errors import ClosedError, ConsumerError
-from asyncconsumer.streams.cancel_safe import Taking
+from asyncconsumer.streams.cancel_safe import CancelSafeIterator
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
 S = TypeVar("S", bound=Stream)
 
 
-class Routes:
+class TopicRoutes:
     """Which stream reads which topic: each of a static subscription has its own, a filter's all."""
 
     def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
@@ -43,7 +43,7 @@ class Routes:
             stream.channel.close(error)
 
 
-class Spread(Routes):
+class SharedRoutes(TopicRoutes):
     """Some streams that share what there is: a new partition goes to the one with the fewest.
 
     Not to one whose reader has come to its end, as long as there is another.
@@ -68,7 +68,7 @@ class Spread(Routes):
             self._loads[stream] -= 1
 
 
-class PerPartition(Generic[S]):
+class PartitionRoutes(Generic[S]):
     """A stream of its own for each partition, from when it is ours until it is not."""
 
     def __init__(self, open_stream: Callable[[], S]) -> None:
@@ -107,7 +107,7 @@ class PerPartition(Generic[S]):
 
     def opened(self) -> AsyncIterator[tuple[TopicPartition, S]]:
         """Each as it appears; those that are gone again before somebody asks are left out."""
-        return Taking(self._next)
+        return CancelSafeIterator(self._next)
 
     async def _next(self) -> tuple[TopicPartition, S] | None:
         while True:

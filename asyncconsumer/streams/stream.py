@@ -8,15 +8,15 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps, checked_schema, to_arrow
 from asyncconsumer.records.pauses import open_next
-from asyncconsumer.streams.cancel_safe import Taking
-from asyncconsumer.streams.idle import Idle, Until
+from asyncconsumer.streams.cancel_safe import CancelSafeIterator
+from asyncconsumer.streams.idle import IdleTimeout, Until
 from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.types import Offset, TopicPartition
 
@@ -58,10 +58,10 @@ class Stream:
         channel: Channel,
         fence: Fence | None = None,
         clock: Callable[[], float] | None = None,
-        idle: Idle | None = None,
+        idle: IdleTimeout | None = None,
     ) -> None:
         self.channel = channel
-        self._idle: Idle | Until | None = idle
+        self._idle: IdleTimeout | Until | None = idle
         self._fence = fence
         self._held: Chunk | None = None
         self._unseen: Chunk | None = None  # what is held, until it is handed out
@@ -69,9 +69,9 @@ class Stream:
         self._receipt = -1  # up to where its user is known to be done with what is held
         self._reader = Reader(self)
         self._on_hold: set[TopicPartition] = set()
-        self._aside: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
+        self._parked: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
         self._finished: dict[TopicPartition, int] = {}
-        self._log = QuietLog(logging.getLogger(__name__))
+        self._log = RateLimitedLogger(logging.getLogger(__name__))
         self._records = decoding.AsyncRecords(self._refill, clock)
         if fence is not None:
             self._records.deadline = -inf  # nothing is certain before it was asked
@@ -79,12 +79,12 @@ class Stream:
     def __aiter__(self) -> decoding.AsyncRecords:
         return self._records
 
-    def chunks(self) -> Taking[decoding.Records]:
+    def chunks(self) -> CancelSafeIterator[decoding.Records]:
         """What each fetch brought of a partition, to iterate over with a plain ``for``.
 
         Much that is compressed comes in several parts, between which the event loop runs.
         """
-        return Taking(partial(self._refill, again=False))
+        return CancelSafeIterator(partial(self._refill, again=False))
 
     def arrow(
         self,
@@ -93,7 +93,7 @@ class Stream:
         max_rows: int | None = None,
         columns: Sequence[str] = COLUMNS,
         timestamps: Timestamps = "ms",
-    ) -> Taking["pa.RecordBatch"]:
+    ) -> CancelSafeIterator["pa.RecordBatch"]:
         """Arrow batches, each of one partition, made without an object per record.
 
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
@@ -104,7 +104,7 @@ class Stream:
         convert = partial(
             to_arrow, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
-        return Taking(partial(self._next_arrow, convert))
+        return CancelSafeIterator(partial(self._next_arrow, convert))
 
     async def _next_arrow(
         self, convert: Callable[[decoding.Records], "pa.RecordBatch | None"]
@@ -116,7 +116,7 @@ class Stream:
                 await open_next(chunk.records)
                 await self._waited_at_fence()
                 if self._held is chunk and self._is_on_hold(chunk):
-                    self._put_aside(chunk)
+                    self._park(chunk)
                 if self._held is not None and (batch := convert(chunk.records)) is not None:
                     chunk.records.worked += batch.nbytes
                     return batch
@@ -212,10 +212,10 @@ class Stream:
 
     @property
     def in_hand(self) -> object:
-        """What the record handed out last is part of; for `still_has`."""
+        """What the record handed out last is part of; for `still_owns`."""
         return self._held
 
-    async def still_has(self, in_hand: object) -> bool:
+    async def still_owns(self, in_hand: object) -> bool:
         """Whether what was in hand may still be used, once that is certain.
 
         For who waits for something before passing a record on: it may be lost meanwhile.
@@ -243,7 +243,7 @@ class Stream:
         """Go on with them."""
         self._on_hold.difference_update(partitions)
         for one in partitions:
-            if (chunk := self._aside.pop(one, None)) is not None:
+            if (chunk := self._parked.pop(one, None)) is not None:
                 self.channel.push_back(chunk)
             self.channel.release(one)
 
@@ -287,7 +287,7 @@ class Stream:
         """It is somebody else's now: nothing is to be committed for it."""
         self._finished.pop(partition, None)
         self._on_hold.discard(partition)
-        if (chunk := self._aside.pop(partition, None)) is not None:
+        if (chunk := self._parked.pop(partition, None)) is not None:
             chunk.records.close()
             self.channel.done(chunk)
         if self._held is not None and self._held.partition == partition:
@@ -328,7 +328,7 @@ class Stream:
             if not self._is_on_hold(chunk):
                 self._unseen, self._as_chunk = None, not again
                 return chunk.records
-            self._put_aside(chunk)
+            self._park(chunk)
         self._reader.mark_ended()
         return None
 
@@ -343,7 +343,7 @@ class Stream:
             return False
         paused = not again and bool(held.records.paused)
         if (again or paused) and self._is_on_hold(held):
-            self._put_aside(held)
+            self._park(held)
         elif again and late:
             return True
         elif paused:
@@ -359,10 +359,10 @@ class Stream:
     def _is_on_hold(self, chunk: Chunk) -> bool:
         return chunk.partition in self._on_hold
 
-    def _put_aside(self, chunk: Chunk) -> None:
+    def _park(self, chunk: Chunk) -> None:
         done = max(chunk.records.next_offset, chunk.offset)
         self._finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
-        self._aside[chunk.partition] = chunk
+        self._parked[chunk.partition] = chunk
         self._held = self._unseen = None
         self._reader.asked.set()
 

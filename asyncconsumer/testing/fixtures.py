@@ -56,7 +56,8 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Which decoder and which servers this run is about."""
     kafka, zk = config.getoption("--kafka-version"), config.getoption("--kafka-zk-version")
     return (
-        f"asyncconsumer {version('asyncconsumer')}: {decoding.name} decoder; servers: Kafka {kafka}, "
+        f"asyncconsumer {version('asyncconsumer')}: {decoding.name} decoder; "
+        f"servers: Kafka {kafka}, "
         f"Kafka {zk} with ZooKeeper {config.getoption('--zookeeper-version')}"
     )
 

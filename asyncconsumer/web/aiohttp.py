@@ -6,12 +6,12 @@ web_app.add_subapp("/kafka", health_pages(app))
 
 from aiohttp import web
 
-from asyncconsumer.web.mixin import Embedded
+from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import PATHS, page
 
 
-def health_pages(embedded: Embedded) -> web.Application:
-    """The pages of `Embedded.asgi`, as a web app of aiohttp's."""
+def health_pages(embedded: WebMixin) -> web.Application:
+    """The pages of `WebMixin.asgi`, as a web app of aiohttp's."""
 
     async def answer(request: web.Request) -> web.Response:
         name = "/" + request.path.rpartition("/")[2]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from asyncconsumer.web.status import Standing
+from asyncconsumer.web.status import Status
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _GAUGES_OF_A_HANDLER: Final = {"running", "in_flight", "in_flight_bytes"}  # the rest only grows
@@ -23,7 +23,7 @@ STATES: Final = (
     "ended",
     "closed",
 )
-"""All that `Standing.state` may be: each is a series, 1 for the state that it is in."""
+"""All that `Status.state` may be: each is a series, 1 for the state that it is in."""
 _HELP: Final = {
     "live": "1 unless it does not get well by itself.",
     "ready": "1 if it knows its share and that moves.",
@@ -52,7 +52,7 @@ class _Sample(NamedTuple):
     value: float
 
 
-def metrics(parts: Mapping[str, Standing]) -> str:
+def metrics(parts: Mapping[str, Status]) -> str:
     """Of several workers by name; one that has no name has no such label."""
     families: dict[str, list[_Sample]] = {}
     for worker, standing in parts.items():
@@ -70,7 +70,7 @@ def metrics(parts: Mapping[str, Standing]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _samples(standing: Standing) -> Iterator[_Sample]:
+def _samples(standing: Status) -> Iterator[_Sample]:
     yield _Sample("live", {}, standing.live)
     yield _Sample("ready", {}, standing.ready)
     for state in dict.fromkeys((*STATES, standing.state)):

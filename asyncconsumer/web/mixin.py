@@ -18,7 +18,7 @@ from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ConsumerError, brief
 from asyncconsumer.web.pages import Asgi, asgi
-from asyncconsumer.web.status import Standing
+from asyncconsumer.web.status import Status
 
 _log: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds, as workers wait that are started again
@@ -27,7 +27,7 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """What FastAPI and Starlette take: given the web app, a block around all that it does."""
 
 
-class Embedded(abc.ABC):
+class WebMixin(abc.ABC):
     """Lives as long as a web app does: opened before its first request, drained after the last.
 
     While Kafka cannot be reached the web app starts without it: it is opened in the background once
@@ -37,7 +37,7 @@ class Embedded(abc.ABC):
     """
 
     _scope: Scope  # of its block
-    _life: "_Life | None" = None
+    _life: "_Lifespan | None" = None
 
     @abc.abstractmethod
     async def __aenter__(self) -> Self: ...
@@ -51,7 +51,7 @@ class Embedded(abc.ABC):
     ) -> None: ...
 
     @abc.abstractmethod
-    def standing(self) -> Standing:
+    def standing(self) -> Status:
         """How it stands, as plain values: this is what the pages show."""
 
     @asynccontextmanager
@@ -62,7 +62,7 @@ class Embedded(abc.ABC):
 
         With an option: ``FastAPI(lifespan=partial(app.lifespan, require_kafka=True))``.
         """
-        life = self._life = _Life(self, patient=not require_kafka)
+        life = self._life = _Lifespan(self, patient=not require_kafka)
         async with Scope("its web app") as scope:
             task = scope.start(life.live(), type(self).__name__)
             await life.begun
@@ -101,7 +101,7 @@ class Embedded(abc.ABC):
         """Pages to mount: ``/live``, ``/ready``, ``/lag``, ``/status`` and ``/metrics``."""
         return asgi(self.look)
 
-    def look(self) -> Mapping[str, Standing]:
+    def look(self) -> Mapping[str, Status]:
         """How it stands, for pages; also when it has died."""
         standing, life = self.standing(), self._life
         if life is None or life.error is None:
@@ -111,7 +111,7 @@ class Embedded(abc.ABC):
         return {"": replace(standing, live=starting, ready=False, state=state, reason=why)}
 
 
-class _Life:
+class _Lifespan:
     """A block in a task of its own.
 
     What fails inside cancels the task that is in the block. That must not be the web server's: it

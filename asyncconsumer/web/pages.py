@@ -6,11 +6,11 @@ from typing import Any, Final, NamedTuple
 
 from asyncconsumer.web.metrics import CONTENT_TYPE as METRICS_TYPE
 from asyncconsumer.web.metrics import metrics
-from asyncconsumer.web.status import Standing, together
+from asyncconsumer.web.status import Status, together
 
 _JSON: Final = "application/json"
 
-Look = Callable[[], Mapping[str, Standing]]
+Look = Callable[[], Mapping[str, Status]]
 """How all workers stand now, by name; one that stands for itself has the name ``""``."""
 
 Scope = MutableMapping[str, Any]
@@ -53,33 +53,33 @@ def asgi(look: Look) -> Asgi:
     return app
 
 
-def _live(parts: Mapping[str, Standing]) -> Page:
+def _live(parts: Mapping[str, Status]) -> Page:
     whole = _whole(parts)
     return _probe(whole, "live", well=whole.live)
 
 
-def _ready(parts: Mapping[str, Standing]) -> Page:
+def _ready(parts: Mapping[str, Status]) -> Page:
     whole = _whole(parts)
     return _probe(whole, "ready", well=whole.live and whole.ready)
 
 
-def _lag(parts: Mapping[str, Standing]) -> Page:
+def _lag(parts: Mapping[str, Status]) -> Page:
     whole = _whole(parts)
     return _json(200, {"total": whole.total_lag, "topics": whole.lag})
 
 
-def _status(parts: Mapping[str, Standing]) -> Page:
+def _status(parts: Mapping[str, Status]) -> Page:
     if "" in parts:
         return _json(200, parts[""].as_dict())
     workers = {name: one.as_dict() for name, one in parts.items()}
     return _json(200, {**_whole(parts).as_dict(), "workers": workers})
 
 
-def _metrics(parts: Mapping[str, Standing]) -> Page:
+def _metrics(parts: Mapping[str, Status]) -> Page:
     return Page(200, METRICS_TYPE, metrics(parts).encode())
 
 
-_PAGES: Final[Mapping[str, Callable[[Mapping[str, Standing]], Page]]] = {
+_PAGES: Final[Mapping[str, Callable[[Mapping[str, Status]], Page]]] = {
     "/live": _live,
     "/ready": _ready,
     "/lag": _lag,
@@ -89,11 +89,11 @@ _PAGES: Final[Mapping[str, Callable[[Mapping[str, Standing]], Page]]] = {
 PATHS: Final = tuple(_PAGES)
 
 
-def _whole(parts: Mapping[str, Standing]) -> Standing:
+def _whole(parts: Mapping[str, Status]) -> Status:
     return parts[""] if "" in parts else together(parts)
 
 
-def _probe(whole: Standing, what: str, *, well: bool) -> Page:
+def _probe(whole: Status, what: str, *, well: bool) -> Page:
     answer = {what: well, "state": whole.state, "reason": whole.reason}
     return _json(200 if well else 503, answer)
 

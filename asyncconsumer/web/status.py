@@ -13,7 +13,7 @@ Lag = Mapping[str, Mapping[str, int | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Status:
     """What those outside need to know. `reason` says why it is not as it should be."""
 
     live: bool  # false: it does not get well by itself
@@ -57,9 +57,9 @@ def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:
     return named
 
 
-def together(parts: Mapping[str, Standing]) -> Standing:
+def together(parts: Mapping[str, Status]) -> Status:
     """Many as one: all must be well, and the first that is not says why."""
-    return Standing(
+    return Status(
         live=all(one.live for one in parts.values()),
         ready=bool(parts) and all(one.ready for one in parts.values()),
         state=_common(one.state for one in parts.values()),
@@ -69,7 +69,7 @@ def together(parts: Mapping[str, Standing]) -> Standing:
     )
 
 
-def _unwell(one: Standing) -> bool:
+def _unwell(one: Status) -> bool:
     return not (one.live and one.ready)
 
 

@@ -14,7 +14,7 @@ _LONGEST: Final = 2**24
 _MOST_UNSENT: Final = 2**20
 
 
-class Line:
+class ControlPipe:
     """One end of it. Nothing here waits for the other end to listen."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.web.status import Standing
-from asyncconsumer.workers.control_pipe import Line
+from asyncconsumer.web.status import Status
+from asyncconsumer.workers.control_pipe import ControlPipe
 
 ENDED_WELL: Final = "exit code 0"  # as a reason
 GRACE_OF_APP: Final = "app"  # in place of milliseconds
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class WorkerSpec:
     """What every worker is to do."""
 
     target: str
@@ -37,7 +37,7 @@ class Job:
         return [sys.executable, "-m", "asyncconsumer.workers.worker", *map(str, words)]
 
 
-class Unusable(str):
+class StartupFailure(str):
     """The reason of a worker that could not even begin."""
 
     __slots__ = ()
@@ -47,14 +47,14 @@ class WorkerProcess:
     """It runs until `ended` is set; what it tells meanwhile is kept."""
 
     def __init__(
-        self, number: int, process: asyncio.subprocess.Process, line: Line, say: Say
+        self, number: int, process: asyncio.subprocess.Process, line: ControlPipe, say: Say
     ) -> None:
         self.number: Final = number
         self.started: Final = asyncio.get_running_loop().time()
         self.up_or_ended = asyncio.Event()
         self.ended = asyncio.Event()
         self._told: dict[str, Any] = {}  # what it said of itself, apart from how it stands
-        self.standing: Standing | None = None
+        self.standing: Status | None = None
         self.silent = 0  # seconds, as counted by who waits for it
         self.reason: str | None = None  # for its end
         self._process = process
@@ -62,7 +62,7 @@ class WorkerProcess:
         self._say = say
 
     @classmethod
-    async def start(cls, number: int, job: Job, say: Say) -> Self:
+    async def start(cls, number: int, job: WorkerSpec, say: Say) -> Self:
         """Start a worker in a session of its own: a terminal's signals reach only the supervisor.
 
         uvloop cannot start a process in a process group of its own.
@@ -77,7 +77,7 @@ class WorkerProcess:
                 start_new_session=True,
             )
             try:
-                line = await Line.on(ours)
+                line = await ControlPipe.on(ours)
             except BaseException:  # nobody would know of it
                 process.kill()
                 await process.wait()
@@ -118,11 +118,11 @@ class WorkerProcess:
                 self._say(f"worker {self.number} is up: process {self.pid}")
                 self.up_or_ended.set()
             case {"standing": dict(standing)}:
-                self.standing = Standing.from_dict(standing)
+                self.standing = Status.from_dict(standing)
             case {"member": _} | {"cut_short": _}:
                 self._told.update(told)
             case {"unusable": reason}:
-                self.reason = Unusable(reason)
+                self.reason = StartupFailure(reason)
             case {"failed": reason}:
                 self.reason = reason
 
@@ -155,7 +155,7 @@ class WorkerProcess:
     @property
     def unusable(self) -> bool:
         """Whether what it was to run is no app."""
-        return isinstance(self.reason, Unusable)
+        return isinstance(self.reason, StartupFailure)
 
     @property
     def drained(self) -> bool:

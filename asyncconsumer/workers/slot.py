@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from asyncconsumer.web.status import Standing
+from asyncconsumer.web.status import Status
 from asyncconsumer.workers.process import Say, WorkerProcess
 from asyncconsumer.workers.restarts import Restarts
 
@@ -86,13 +86,13 @@ class Slot:
         before, self.worker = self.worker, worker
         return before
 
-    def standing(self) -> Standing:
+    def standing(self) -> Status:
         """How its worker stands, as last told."""
         worker = self.worker
         if worker is None or worker.standing is None:
             why = self._trouble if worker is None else worker.reason
             state = "starting" if worker is None or not worker.ended.is_set() else "ended"
-            return Standing(
+            return Status(
                 live=not self._restarts.hopeless,
                 ready=False,
                 state=state,

@@ -10,8 +10,8 @@ from random import Random
 from typing import Final
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.web.status import Standing
-from asyncconsumer.workers.process import ENDED_WELL, Job, Say, WorkerProcess
+from asyncconsumer.web.status import Status
+from asyncconsumer.workers.process import ENDED_WELL, Say, WorkerProcess, WorkerSpec
 from asyncconsumer.workers.slot import Slot
 from asyncconsumer.workers.worker import DRAINED, FAILED, UNUSABLE
 
@@ -23,7 +23,7 @@ _SECONDS_TO_LEAVE: Final = 10.0  # after the grace: to commit, to leave the grou
 class Supervisor:
     """``await run()``; `stop` and `reload` are for signals."""
 
-    def __init__(self, job: Job, workers: int, say: Say, randomness: Random) -> None:
+    def __init__(self, job: WorkerSpec, workers: int, say: Say, randomness: Random) -> None:
         self._job = job
         self._say = say
         self._slots = [
@@ -83,7 +83,7 @@ class Supervisor:
         if not self._over.is_set():
             self._say(sentence)
 
-    def look(self) -> Mapping[str, Standing]:
+    def look(self) -> Mapping[str, Status]:
         """How each of them stands."""
         each = {str(slot.number): slot.standing() for slot in self._slots}
         if self._over.is_set():

@@ -16,7 +16,7 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ConfigError, ConsumerError, brief
 from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.handlers.signals import signals
-from asyncconsumer.workers.control_pipe import Line, tell_at_once
+from asyncconsumer.workers.control_pipe import ControlPipe, tell_at_once
 from asyncconsumer.workers.loading import load
 from asyncconsumer.workers.process import GRACE_OF_APP
 from asyncconsumer.workers.system_signals import ignore_hangup
@@ -26,10 +26,10 @@ _SECONDS_BETWEEN_REPORTS: Final = 1.0
 DRAINED, FAILED, UNUSABLE = range(3)  # exit codes
 
 
-class Worker:
+class WorkerRuntime:
     """An app, and the line to who supervises it."""
 
-    def __init__(self, app: ConsumerApp, line: Line, grace_ms: int | None) -> None:
+    def __init__(self, app: ConsumerApp, line: ControlPipe, grace_ms: int | None) -> None:
         self._app = app
         self._line = line
         self._grace_ms = app.shutdown_grace_ms if grace_ms is None else grace_ms
@@ -92,9 +92,9 @@ class Worker:
 
 
 async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> int:
-    line = await Line.on(end)
+    line = await ControlPipe.on(end)
     try:
-        return await Worker(app, line, grace_ms).run()
+        return await WorkerRuntime(app, line, grace_ms).run()
     except ConfigError as error:
         line.tell(unusable=str(error))
         return UNUSABLE
@@ -123,7 +123,7 @@ def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) ->
     end = socket.socket(fileno=int(descriptor))
     try:
         app = load(target)
-        app.is_worker(int(number))
+        app.set_worker_number(int(number))
     except ConfigError as error:
         tell_at_once(end, unusable=str(error))
         return UNUSABLE

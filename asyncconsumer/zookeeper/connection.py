@@ -18,9 +18,9 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.types import Address
 from asyncconsumer.zookeeper import requests
-from asyncconsumer.zookeeper.ping import Due, Pulse
-from asyncconsumer.zookeeper.requests import Call, Event
-from asyncconsumer.zookeeper.transport import Body, Line
+from asyncconsumer.zookeeper.ping import PingAction, PingTimer
+from asyncconsumer.zookeeper.requests import Call, WatchNotification
+from asyncconsumer.zookeeper.transport import Body, Transport
 
 T = TypeVar("T")
 
@@ -31,15 +31,15 @@ _AUTH: Final = -4
 class Listener(Protocol):
     """Who is told, at once, what a connection does of its own accord."""
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: WatchNotification) -> None:
         """A watch was triggered."""
 
-    def ended(self, connection: "Connection") -> None:
+    def ended(self, connection: "ZooKeeperConnection") -> None:
         """It takes no more calls; whatever was pending has failed."""
 
 
 @dataclass(slots=True, eq=False)
-class _Pending:
+class _PendingCall:
     """A call on its way. Its answer is dropped when nobody waits for it any more."""
 
     xid: int
@@ -48,7 +48,7 @@ class _Pending:
     sent: float
 
 
-class Connection:
+class ZooKeeperConnection:
     """A pipelined connection, from its handshake on; it ends once and for all.
 
     Whatever ends it fails every pending call before anything else runs. A call that is cancelled
@@ -56,17 +56,17 @@ class Connection:
     """
 
     def __init__(
-        self, address: Address, line: Line, listener: Listener, opened: float, last_zxid: int
+        self, address: Address, line: Transport, listener: Listener, opened: float, last_zxid: int
     ) -> None:
         self.address = address
         self.since = _now()
-        self.pulse = Pulse(line.welcome.timeout_ms / 1000, opened, self.since)
+        self.pulse = PingTimer(line.welcome.timeout_ms / 1000, opened, self.since)
         self.last_zxid = last_zxid
         self.ending: ConsumerError | None = None
         self._line = line
         self._listener = listener
-        self._pending: deque[_Pending] = deque()
-        self._aside: list[_Pending] = []  # pings and auth, which have xids of their own
+        self._pending: deque[_PendingCall] = deque()
+        self._aside: list[_PendingCall] = []  # pings and auth, which have xids of their own
         self._xid = 0
         loop = asyncio.get_running_loop()
         self._timer = loop.call_at(self.pulse.next_due(), self._tend)
@@ -99,11 +99,11 @@ class Connection:
         """Wait until the socket of an ended connection is closed."""
         await self._line.wait_closed()
 
-    def _send(self, xid: int, call: Call[Any]) -> _Pending:
+    def _send(self, xid: int, call: Call[Any]) -> _PendingCall:
         loop = asyncio.get_running_loop()
         self._line.send(xid, call)
         sent = self.pulse.spoke(loop.time())
-        return _Pending(xid, call, loop.create_future(), sent)
+        return _PendingCall(xid, call, loop.create_future(), sent)
 
     # --- what the line tells ---------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Connection:
             if not pending.answer.done():
                 pending.answer.set_result(result)
 
-    def notified(self, event: Event) -> None:
+    def notified(self, event: WatchNotification) -> None:
         """A watch was triggered."""
         self.pulse.listened(_now())
         self._listener.happened(event)
@@ -139,7 +139,7 @@ class Connection:
         """The line broke."""
         self._end(ServerUnusable(self.address, reason))
 
-    def _take(self, xid: int) -> _Pending | None:
+    def _take(self, xid: int) -> _PendingCall | None:
         """The call that an answer is for: calls are answered in order, the others as they come."""
         if xid > 0:
             return (
@@ -150,7 +150,7 @@ class Connection:
             self._aside.remove(aside)
         return aside
 
-    def _refused(self, pending: _Pending, error: ZooKeeperError) -> None:
+    def _refused(self, pending: _PendingCall, error: ZooKeeperError) -> None:
         if not pending.answer.done():
             pending.answer.set_exception(error)
             pending.answer.exception()  # asked for: a pipeline may drop the rest after its first
@@ -164,12 +164,12 @@ class Connection:
         now = _now()
         oldest = self._pending[0].sent if self._pending else inf
         due = self.pulse.due(oldest, now)
-        if due is Due.SILENCE:
+        if due is PingAction.SILENCE:
             self.lost(f"nothing heard for {now - self.pulse.heard:.1f} s")
-        elif due is Due.UNANSWERED:
+        elif due is PingAction.UNANSWERED:
             self.lost(f"no answer to {self._pending[0].call.name} in {now - oldest:.1f} s")
         else:
-            if due is Due.PING:
+            if due is PingAction.PING:
                 self._aside.append(self._send(_PING, requests.ping()))
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(self.pulse.next_due(oldest), self._tend)
@@ -189,7 +189,7 @@ class Connection:
         self._listener.ended(self)
 
 
-def _fail(pending: _Pending, reason: str) -> None:
+def _fail(pending: _PendingCall, reason: str) -> None:
     if not pending.answer.done():
         pending.answer.set_exception(ConnectionLoss(pending.call.path, reason))
         pending.answer.exception()  # asked for: nobody waits for a ping

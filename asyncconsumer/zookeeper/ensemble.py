@@ -7,11 +7,11 @@ from random import Random
 from typing import Final, NamedTuple
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import ConsumerError, ServerUnusable
 from asyncconsumer.types import Address
-from asyncconsumer.zookeeper.transport import Hello, Line, Opener
+from asyncconsumer.zookeeper.transport import ConnectRequest, Transport, TransportOpener
 
 _LEAST_TO_OPEN: Final = 0.5  # seconds
 _STABLE_AFTER: Final = 1.0  # seconds that a connection lasts when all is well again
@@ -21,7 +21,7 @@ class Found(NamedTuple):
     """A line that is open, and when its opening began."""
 
     address: Address
-    line: Line
+    line: Transport
     began: float
 
 
@@ -32,19 +32,21 @@ class Ensemble:
     session: it may be down, without a quorum, or behind what we have seen. The next one is tried.
     """
 
-    def __init__(self, config: ZooKeeperConfig, randomness: Random, opener: Opener) -> None:
+    def __init__(
+        self, config: ZooKeeperConfig, randomness: Random, opener: TransportOpener
+    ) -> None:
         self.troubles: dict[Address, str] = {}  # why it did not work, the last time that it did not
         self._config = config
         self._randomness = randomness
         self._opener = opener
         self._waits = self._fresh_waits()
-        self._log = QuietLog(logging.getLogger(__name__))
+        self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     def allowed(self, timeout_ms: int) -> float:
         """Seconds for an opening: all servers can be tried in a third of the session's timeout."""
         return max(_LEAST_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
 
-    async def find(self, hello: Hello) -> Found:
+    async def find(self, hello: ConnectRequest) -> Found:
         """The first line that opens."""
         while True:
             for address in self._shuffled():

@@ -4,7 +4,7 @@ import enum
 from math import inf
 
 
-class Due(enum.Enum):
+class PingAction(enum.Enum):
     """What a connection should do now."""
 
     NOTHING = "wait"
@@ -13,7 +13,7 @@ class Due(enum.Enum):
     UNANSWERED = "the server leaves a request unanswered"
 
 
-class Pulse:
+class PingTimer:
     """The times of one connection, in thirds of the session's timeout.
 
     A ping goes out after a third without a request. After two thirds without a word the server is
@@ -43,13 +43,13 @@ class Pulse:
         self.heard = now
         self.last_answer = max(self.last_answer, sent)
 
-    def due(self, oldest: float, now: float) -> Due:
+    def due(self, oldest: float, now: float) -> PingAction:
         """What to do; `oldest` is when the request was sent that waits longest, or inf."""
         if now >= self.heard + 2 * self.third:
-            return Due.SILENCE
+            return PingAction.SILENCE
         if now >= oldest + 3 * self.third:
-            return Due.UNANSWERED
-        return Due.PING if now >= self.sent + self.third else Due.NOTHING
+            return PingAction.UNANSWERED
+        return PingAction.PING if now >= self.sent + self.third else PingAction.NOTHING
 
     def next_due(self, oldest: float = inf) -> float:
         """When to look again."""

@@ -3,7 +3,7 @@
 import asyncio
 
 from asyncconsumer.errors import ConnectionLoss, NoAuth, NodeExists, NoNode, SessionExpired
-from asyncconsumer.zookeeper.requests import ANY_VERSION, Node
+from asyncconsumer.zookeeper.requests import ANY_VERSION, ZnodeData
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -91,7 +91,7 @@ async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None =
             raise
 
 
-async def _settled(session: ZooKeeperSession, path: str) -> Node | None:
+async def _settled(session: ZooKeeperSession, path: str) -> ZnodeData | None:
     """What is there after a write whose answer was lost.
 
     The server that we are with now may lag behind the one that took the write: hence the sync. A

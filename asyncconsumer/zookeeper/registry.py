@@ -24,7 +24,7 @@ _ENDPOINT: Final = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/@\
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """Where a broker listens, and how it is spoken to there."""
 
     listener: str
@@ -32,11 +32,11 @@ class Endpoint(NamedTuple):
     address: Address
 
 
-class Broker(NamedTuple):
+class RegisteredBroker(NamedTuple):
     """A live broker."""
 
     id: int
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BrokerEndpoint, ...]
 
     def address(self, security_protocol: str = "PLAINTEXT") -> Address | None:
         """Where it speaks a protocol; None if it does not."""
@@ -47,19 +47,19 @@ class Broker(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[K, V]):
+class RegistryReader(Generic[K, V]):
     """What was there, and what of it had to be left out."""
 
     found: dict[K, V]
     bad: tuple[BadZnode, ...] = ()
 
 
-async def read_brokers(session: ZooKeeperSession) -> Reading[int, Broker]:
+async def read_brokers(session: ZooKeeperSession) -> RegistryReader[int, RegisteredBroker]:
     """The live brokers, by id."""
     try:
         names = await session.children(paths.BROKER_IDS)
     except NoNode:
-        return Reading({})
+        return RegistryReader({})
     return await _read(session, paths.BROKER_IDS, names, parse_broker)
 
 
@@ -72,13 +72,13 @@ async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> l
 
 async def read_topics(
     session: ZooKeeperSession, names: Iterable[str] | None = None
-) -> Reading[str, tuple[int, ...]]:
+) -> RegistryReader[str, tuple[int, ...]]:
     """The partitions of topics, by default of all; one that is not there is left out."""
     if names is None:
         try:
             names = await session.children(paths.TOPICS)
         except NoNode:
-            return Reading({})
+            return RegistryReader({})
     return await _read(session, paths.TOPICS, list(names), parse_topic)
 
 
@@ -87,7 +87,7 @@ async def _read(
     parent: str,
     names: Sequence[str],
     parse: Callable[[str, bytes | None], tuple[K, V]],
-) -> Reading[K, V]:
+) -> RegistryReader[K, V]:
     found: dict[K, V] = {}
     bad: list[BadZnode] = []
     sound = []
@@ -104,10 +104,10 @@ async def _read(
             found[key] = value
         except BadZnode as error:
             bad.append(error)
-    return Reading(found, tuple(bad))
+    return RegistryReader(found, tuple(bad))
 
 
-def parse_broker(path: str, data: bytes | None) -> tuple[int, Broker]:
+def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
     """A broker's registration, of any version."""
     name = path.rpartition("/")[2]
     if not _is_number(name):
@@ -116,7 +116,7 @@ def parse_broker(path: str, data: bytes | None) -> tuple[int, Broker]:
     endpoints, trouble = _endpoints(fields)
     if not endpoints:
         raise BadZnode(path, trouble)
-    return int(name), Broker(int(name), endpoints)
+    return int(name), RegisteredBroker(int(name), endpoints)
 
 
 def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
@@ -154,7 +154,7 @@ def text_of(path: str, data: bytes | None, most: int) -> str:
         raise BadZnode(path, "it is not UTF-8") from None
 
 
-def _endpoints(fields: dict[str, Any]) -> tuple[tuple[Endpoint, ...], str]:
+def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]:
     """Where a broker listens, and what is wrong with the places that are not among them."""
     protocols = fields.get("listener_security_protocol_map")
     listed = fields.get("endpoints")
@@ -165,13 +165,13 @@ def _endpoints(fields: dict[str, Any]) -> tuple[tuple[Endpoint, ...], str]:
         return found, ""
     host, port = fields.get("host"), fields.get("port")  # all that the first versions have
     if _is_host(host) and _is_port(port):
-        return (Endpoint("PLAINTEXT", "PLAINTEXT", Address(str(host), int(str(port)))),), ""
+        return (BrokerEndpoint("PLAINTEXT", "PLAINTEXT", Address(str(host), int(str(port)))),), ""
     if texts:
         return (), f"{str(texts[0])[:80]!r} is no endpoint"
     return (), f"host {str(host)[:80]!r} and port {str(port)[:20]!r} lead nowhere"
 
 
-def _endpoint(text: object, protocols: dict[str, Any]) -> Endpoint | None:
+def _endpoint(text: object, protocols: dict[str, Any]) -> BrokerEndpoint | None:
     match = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None
@@ -179,7 +179,7 @@ def _endpoint(text: object, protocols: dict[str, Any]) -> Endpoint | None:
     protocol = protocols.get(listener, listener)  # the first versions name them alike
     if not (_is_host(host) and _is_port(port) and isinstance(protocol, str)):
         return None
-    return Endpoint(listener, protocol, Address(host, port))
+    return BrokerEndpoint(listener, protocol, Address(host, port))
 
 
 def _is_host(host: object) -> bool:

@@ -43,14 +43,14 @@ class Stat(NamedTuple):
     children_zxid: int
 
 
-class Node(NamedTuple):
+class ZnodeData(NamedTuple):
     """A node's data and stat; the data of a node made without any is None."""
 
     data: bytes | None
     stat: Stat
 
 
-class Event(NamedTuple):
+class WatchNotification(NamedTuple):
     """What a watch was set for has happened: one of aiozk's WatchEvent types."""
 
     type: int
@@ -112,10 +112,10 @@ def read_stat(body: memoryview, at: int = 0) -> Stat:
     return Stat._make(_STAT.unpack_from(body, at))
 
 
-def read_node(body: memoryview) -> Node:
+def read_node(body: memoryview) -> ZnodeData:
     """Data and stat."""
     data, at = _buffer(body, 0)
-    return Node(data, read_stat(body, at))
+    return ZnodeData(data, read_stat(body, at))
 
 
 def read_children(body: memoryview) -> list[str]:
@@ -140,9 +140,9 @@ def read_path(body: memoryview) -> str:
     return _text(body, 0)[0]
 
 
-def read_event(body: memoryview) -> Event:
+def read_event(body: memoryview) -> WatchNotification:
     """A watch event: type, the state of the session, path."""
-    return Event(_INT.unpack_from(body)[0], _text(body, 8)[0])
+    return WatchNotification(_INT.unpack_from(body)[0], _text(body, 8)[0])
 
 
 def _nothing(_: memoryview) -> None:
@@ -171,7 +171,7 @@ def _text(body: memoryview, at: int) -> tuple[str, int]:
 # --- requests ----------------------------------------------------------------------------------
 
 
-def get(path: str, *, watch: bool = False) -> Call[Node]:
+def get(path: str, *, watch: bool = False) -> Call[ZnodeData]:
     """A node's data and stat."""
     return Call(path, protocol.GetDataRequest(path=path, watch=watch), read_node)
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from asyncconsumer.errors import BadArguments, NoNode
 from asyncconsumer.zookeeper import requests
-from asyncconsumer.zookeeper.requests import ANY_VERSION, Acl, Node, Operation, Stat
-from asyncconsumer.zookeeper.session_keeper import Lifeline
-from asyncconsumer.zookeeper.watch import Kind, Watch
+from asyncconsumer.zookeeper.requests import ANY_VERSION, Acl, Operation, Stat, ZnodeData
+from asyncconsumer.zookeeper.session_keeper import SessionKeeper
+from asyncconsumer.zookeeper.watch import Watch, WatchKind
 
 _NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, '.', '..', controls
 
 
-class ZooKeeperSession(Lifeline):
+class ZooKeeperSession(SessionKeeper):
     """One session after the other, for as long as its ``async with`` block lasts.
 
     `epoch` counts them. What was claimed in one epoch is gone with it, so a write may name the
@@ -26,7 +26,7 @@ class ZooKeeperSession(Lifeline):
 
     # --- reads: repeated when a connection breaks ------------------------------------------------
 
-    async def get(self, path: str, *, watch: bool = False) -> Node:
+    async def get(self, path: str, *, watch: bool = False) -> ZnodeData:
         """A node's data and stat."""
         return await self.read(requests.get(self._full(path), watch=watch))
 
@@ -41,7 +41,7 @@ class ZooKeeperSession(Lifeline):
         """The names of a node's children, in no order."""
         return await self.read(requests.children(self._full(path), watch=watch))
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | None]:
         """Many nodes, all asked for at once; None for each that is not there."""
         return await self.read_many([requests.get(self._full(path)) for path in paths])
 
@@ -108,17 +108,17 @@ class ZooKeeperSession(Lifeline):
 
     # --- watches ---------------------------------------------------------------------------------
 
-    def watch_data(self, path: str, bell: asyncio.Event | None = None) -> Watch[Node | None]:
+    def watch_data(self, path: str, bell: asyncio.Event | None = None) -> Watch[ZnodeData | None]:
         """Watch a node's data; it reads as None while there is no such node."""
 
-        async def read(path: str) -> Node | None:
+        async def read(path: str) -> ZnodeData | None:
             while True:
                 with suppress(NoNode):
                     return await self.get(path, watch=True)
                 if await self.exists(path, watch=True) is None:
                     return None
 
-        return Watch(self.watches, path, Kind.DATA, read, bell)
+        return Watch(self.watches, path, WatchKind.DATA, read, bell)
 
     def watch_children(
         self, path: str, bell: asyncio.Event | None = None
@@ -132,7 +132,7 @@ class ZooKeeperSession(Lifeline):
                 if await self.exists(path, watch=True) is None:
                     return None
 
-        return Watch(self.watches, path, Kind.CHILDREN, read, bell)
+        return Watch(self.watches, path, WatchKind.CHILDREN, read, bell)
 
     def watch_exists(self, path: str, bell: asyncio.Event | None = None) -> Watch[Stat | None]:
         """Watch whether a node is there."""
@@ -140,7 +140,7 @@ class ZooKeeperSession(Lifeline):
         async def read(path: str) -> Stat | None:
             return await self.exists(path, watch=True)
 
-        return Watch(self.watches, path, Kind.EXISTS, read, bell)
+        return Watch(self.watches, path, WatchKind.EXISTS, read, bell)
 
     # --- paths -----------------------------------------------------------------------------------
 

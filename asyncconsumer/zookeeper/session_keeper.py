@@ -18,22 +18,27 @@ from asyncconsumer.errors import (
     ConnectionLoss,
     ConsumerError,
     NoNode,
-    NoZooKeeper,
     ServerUnusable,
     SessionExpired,
     SessionMoved,
     ZooKeeperError,
+    ZooKeeperUnavailable,
 )
 from asyncconsumer.zookeeper import requests, sasl
-from asyncconsumer.zookeeper.connection import Connection
+from asyncconsumer.zookeeper.connection import ZooKeeperConnection
 from asyncconsumer.zookeeper.ensemble import Ensemble, Found
-from asyncconsumer.zookeeper.requests import Call, Event
-from asyncconsumer.zookeeper.transport import Hello, Opener, Welcome, open_line
+from asyncconsumer.zookeeper.requests import Call, WatchNotification
+from asyncconsumer.zookeeper.transport import (
+    ConnectRequest,
+    ConnectResponse,
+    TransportOpener,
+    open_line,
+)
 from asyncconsumer.zookeeper.watch import Watches
 
 T = TypeVar("T")
 
-_NO_SESSION: Final = Welcome(0, bytes(16), 0)
+_NO_SESSION: Final = ConnectResponse(0, bytes(16), 0)
 _GRACE: Final = 2.0  # seconds that a farewell may take
 _IN_FLIGHT: Final = 1000  # reads at once; a server takes no more from all its clients by default
 
@@ -42,14 +47,14 @@ _BROKEN: Final = (ConnectionLoss, SessionExpired, SessionMoved)  # a read may be
 _log = logging.getLogger(__name__)
 
 
-class _Timed:
+class _TimedCall:
     """Counts time as a server does, with the time in which the machine was suspended."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions
 
 
-class Lifeline(_Timed):
+class SessionKeeper(_TimedCall):
     """One session after the other, for as long as its ``async with`` block lasts.
 
     One task finds servers and waits for connections to end; it never waits for anything that only
@@ -61,7 +66,7 @@ class Lifeline(_Timed):
         config: ZooKeeperConfig,
         *,
         randomness: Random,
-        opener: Opener = open_line,
+        opener: TransportOpener = open_line,
         suspensions: Suspensions | None = None,
     ) -> None:
         super().__init__(suspensions or Suspensions())
@@ -72,7 +77,7 @@ class Lifeline(_Timed):
         self.former_ids: frozenset[int] = frozenset()  # of our sessions that are over
         self._ensemble = Ensemble(config, randomness, opener)
         self._identity = _NO_SESSION
-        self._connection: Connection | None = None  # the last one, perhaps ended
+        self._connection: ZooKeeperConnection | None = None  # the last one, perhaps ended
         self.watches: Final = Watches()
         self._changed = asyncio.Event()  # replaced whenever it is set
         self._refusal: ConsumerError | None = None  # why we are not let in, while that is so
@@ -215,7 +220,7 @@ class Lifeline(_Timed):
                 results.append(await _or_error(answer))  # noqa: PERF401
         return results
 
-    async def _usable(self, path: str, epoch: int | None) -> Connection:
+    async def _usable(self, path: str, epoch: int | None) -> ZooKeeperConnection:
         """The connection, as soon as there is one. Between here and its use nothing is awaited."""
         if (connection := self._checked(path, epoch)) is not None:
             return connection
@@ -229,7 +234,7 @@ class Lifeline(_Timed):
             raise ConnectionLoss(path, reason, maybe_applied=False) from None
         return connection
 
-    def _checked(self, path: str, epoch: int | None) -> Connection | None:
+    def _checked(self, path: str, epoch: int | None) -> ZooKeeperConnection | None:
         self._scope.check_open()
         if epoch is not None and self.is_over(epoch):
             raise SessionExpired(path, f"the session of epoch {epoch} is over")
@@ -237,12 +242,12 @@ class Lifeline(_Timed):
 
     # --- what the connection tells ---------------------------------------------------------------
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: WatchNotification) -> None:
         """A watch was triggered."""
         inside = event.path.removeprefix(self.config.chroot) or "/"
         self.watches.happened(event._replace(path=inside))
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: ZooKeeperConnection) -> None:
         """A connection ended."""
         if connection is self._connection:
             self.connected.clear()
@@ -258,7 +263,7 @@ class Lifeline(_Timed):
                 await found.line.wait_closed()
                 continue
             zxid = 0 if self._connection is None else self._connection.last_zxid
-            connection = Connection(found.address, found.line, self, found.began, zxid)
+            connection = ZooKeeperConnection(found.address, found.line, self, found.began, zxid)
             self._connection = connection
             await self._log_in(connection)
             if connection.ending is None:
@@ -272,11 +277,11 @@ class Lifeline(_Timed):
             lasted = _now() - connection.since
             await self._ensemble.lost(found.address, connection.ending, lasted)
 
-    def _hello(self) -> Hello:
+    def _hello(self) -> ConnectRequest:
         zxid = 0 if self._connection is None else self._connection.last_zxid
         known = self._identity
         timeout_ms = known.timeout_ms or self.config.session_timeout_ms
-        return Hello(known.session_id, known.password, timeout_ms, zxid)
+        return ConnectRequest(known.session_id, known.password, timeout_ms, zxid)
 
     def _recognised(self, found: Found) -> bool:
         """Take a server's word about our session; False if there is none in it."""
@@ -300,7 +305,7 @@ class Lifeline(_Timed):
         self._identity = _NO_SESSION
         self._announce()
 
-    async def _log_in(self, connection: Connection) -> None:
+    async def _log_in(self, connection: ZooKeeperConnection) -> None:
         """Say who we are, anew on each connection; one that does not let us in is ended."""
         address = connection.address
         try:
@@ -329,7 +334,7 @@ class Lifeline(_Timed):
                     await self._changed.wait()
         except TimeoutError:
             reasons = tuple(f"{who}: {why}" for who, why in self._ensemble.troubles.items())
-            raise NoZooKeeper(self.config.zookeeper_connect, allowed, reasons) from None
+            raise ZooKeeperUnavailable(self.config.zookeeper_connect, allowed, reasons) from None
 
     async def _say_farewell(self) -> None:
         """End the session on the server, so that its ephemeral nodes go at once."""

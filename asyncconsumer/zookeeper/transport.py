@@ -15,7 +15,7 @@ from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import ServerUnusable
 from asyncconsumer.protocol.frames import BadLength, Frames
 from asyncconsumer.types import Address
-from asyncconsumer.zookeeper.requests import Call, Event, read_event
+from asyncconsumer.zookeeper.requests import Call, WatchNotification, read_event
 
 T = TypeVar("T")
 Body: TypeAlias = Any  # bytes over a socket; a fake may hand over the value itself
@@ -26,7 +26,7 @@ _WELCOME: Final = struct.Struct(">iiqi")  # version, timeout, session id, length
 _HEAD: Final = struct.Struct(">iqi")  # xid, zxid, error
 
 
-class Hello(NamedTuple):
+class ConnectRequest(NamedTuple):
     """What we say first. An id of 0 asks for a new session."""
 
     session_id: int
@@ -35,7 +35,7 @@ class Hello(NamedTuple):
     last_zxid: int
 
 
-class Welcome(NamedTuple):
+class ConnectResponse(NamedTuple):
     """What the server says to it. An id of 0 says that the session has expired."""
 
     session_id: int
@@ -49,18 +49,18 @@ class Receiver(Protocol):
     def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
         """The answer to the call that was sent under this xid."""
 
-    def notified(self, event: Event) -> None:
+    def notified(self, event: WatchNotification) -> None:
         """A watch was triggered."""
 
     def lost(self, reason: str) -> None:
         """The end; called once."""
 
 
-class Line(Protocol):
+class Transport(Protocol):
     """An open line to a server that has welcomed us."""
 
     @property
-    def welcome(self) -> Welcome:
+    def welcome(self) -> ConnectResponse:
         """The server's answer to our hello."""
 
     def listen(self, receiver: Receiver) -> None:
@@ -79,14 +79,16 @@ class Line(Protocol):
         """Wait until nothing is left of it."""
 
 
-class Opener(Protocol):
+class TransportOpener(Protocol):
     """How lines are opened. `open_line` is the real one."""
 
-    async def __call__(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> Line:
+    async def __call__(
+        self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+    ) -> Transport:
         """A line whose handshake is done, or ServerUnusable. Cancelling it leaves nothing."""
 
 
-class SocketLine(asyncio.BufferedProtocol):
+class SocketTransport(asyncio.BufferedProtocol):
     """A line over TCP or TLS."""
 
     def __init__(self, address: Address, most: int) -> None:
@@ -94,12 +96,12 @@ class SocketLine(asyncio.BufferedProtocol):
         self._frames = Frames(most)
         self._receiver: Receiver | None = None
         self._transport: asyncio.Transport
-        self._greeting: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+        self._greeting: asyncio.Future[ConnectResponse] = asyncio.get_running_loop().create_future()
         self._unsent: list[bytes] = []
         self._ending = ""  # why, once it has ended
         self._gone = asyncio.Event()
 
-    async def greet(self, hello: Hello) -> None:
+    async def greet(self, hello: ConnectRequest) -> None:
         """The handshake. Its answer is the first frame that comes."""
         request = protocol.ConnectRequest(
             protocol_version=0,
@@ -114,7 +116,7 @@ class SocketLine(asyncio.BufferedProtocol):
         await self._greeting
 
     @property
-    def welcome(self) -> Welcome:
+    def welcome(self) -> ConnectResponse:
         """The server's answer to our hello."""
         return self._greeting.result()
 
@@ -185,7 +187,7 @@ class SocketLine(asyncio.BufferedProtocol):
         if not self._greeting.done():
             _, timeout, session_id, length = _WELCOME.unpack_from(frame)
             password = bytes(frame[_WELCOME.size : _WELCOME.size + max(length, 0)])
-            self._greeting.set_result(Welcome(session_id, password, timeout))
+            self._greeting.set_result(ConnectResponse(session_id, password, timeout))
             return
         xid, zxid, error = _HEAD.unpack_from(frame)
         if self._receiver is None:
@@ -209,9 +211,11 @@ class SocketLine(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-async def open_line(address: Address, config: ZooKeeperConfig, hello: Hello) -> SocketLine:
+async def open_line(
+    address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+) -> SocketTransport:
     """TCP, TLS and the handshake. Nothing is left of a failure."""
-    line = SocketLine(address, config.max_frame_bytes)
+    line = SocketTransport(address, config.max_frame_bytes)
     try:
         await connect(lambda: line, address, config.ssl_context)
     except ssl.SSLCertVerificationError as error:

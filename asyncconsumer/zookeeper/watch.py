@@ -14,12 +14,12 @@ from typing import Final, Generic, Self, TypeVar
 
 from aiozk.protocol import WatchEvent
 
-from asyncconsumer.zookeeper.requests import Event
+from asyncconsumer.zookeeper.requests import WatchNotification
 
 T = TypeVar("T")
 
 
-class Kind(enum.Enum):
+class WatchKind(enum.Enum):
     """What of a node is watched."""
 
     DATA = "data"
@@ -29,10 +29,10 @@ class Kind(enum.Enum):
 
 _CONCERNS: Final = {
     # the data or the children of a missing node are watched by watching whether it exists
-    WatchEvent.CREATED: tuple(Kind),
-    WatchEvent.DELETED: tuple(Kind),
-    WatchEvent.DATA_CHANGED: (Kind.DATA, Kind.EXISTS),
-    WatchEvent.CHILDREN_CHANGED: (Kind.CHILDREN,),
+    WatchEvent.CREATED: tuple(WatchKind),
+    WatchEvent.DELETED: tuple(WatchKind),
+    WatchEvent.DATA_CHANGED: (WatchKind.DATA, WatchKind.EXISTS),
+    WatchEvent.CHILDREN_CHANGED: (WatchKind.CHILDREN,),
 }
 
 
@@ -51,7 +51,7 @@ class Watch(Generic[T]):
         self,
         table: "Watches",
         path: str,
-        kind: Kind,
+        kind: WatchKind,
         read: Callable[[str], Awaitable[T]],
         bell: asyncio.Event | None = None,
     ) -> None:
@@ -120,7 +120,7 @@ class Watches:
         else:
             self._by_path.pop(watch.path, None)
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: WatchNotification) -> None:
         """The server says so."""
         concerned = _CONCERNS.get(event.type, ())
         for watch in self._by_path.get(event.path, ()):

@@ -15,22 +15,22 @@ from starlette.applications import Starlette
 
 from asyncconsumer import ClosedError, ConfigError, Consumer, ConsumerApp
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.consumer.environment import Outside
-from asyncconsumer.consumer.subscription_spec import wish_of
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.consumer.subscription_spec import parse_subscription
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered
 from asyncconsumer.handlers.health import AppHealth, AppState, standing_of
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
-from asyncconsumer.web.mixin import Embedded
+from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import page
-from asyncconsumer.web.status import Standing
+from asyncconsumer.web.status import Status
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast
 
-WELL = Standing(live=True, ready=True, state="consuming")
+WELL = Status(live=True, ready=True, state="consuming")
 
 
-class Thing(Embedded):
+class Thing(WebMixin):
     """Something that is opened and closed, and may die, as an app of handlers does."""
 
     def __init__(self, *, cannot_start: Exception | None = None) -> None:
@@ -75,7 +75,7 @@ class Thing(Embedded):
         self._error = error
         self._task.cancel()
 
-    def standing(self) -> Standing:
+    def standing(self) -> Status:
         return WELL
 
 
@@ -179,7 +179,7 @@ async def test_what_failed_to_open_can_be_opened_again(kind: Any) -> None:
     """Wherever it failed: with its connections, or with what it was to read."""
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
-        outside = Outside(open_broker=cluster.open, randomness=Random(1))
+        outside = Environment(open_broker=cluster.open, randomness=Random(1))
         options = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g"}
         one = kind(outside=outside, heartbeat_thread=False, **options)
         if kind is ConsumerApp:
@@ -188,7 +188,7 @@ async def test_what_failed_to_open_can_be_opened_again(kind: Any) -> None:
             async def handle(value: bytes) -> None: ...
 
         else:
-            one._wish = wish_of(["t"], None, None)
+            one._wish = parse_subscription(["t"], None, None)
         for _ in range(2):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Consumer, "_change_to", failing)

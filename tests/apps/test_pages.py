@@ -18,12 +18,12 @@ from asyncconsumer.handlers.health import AppState, HandlerHealth
 from asyncconsumer.web.aiohttp import health_pages
 from asyncconsumer.web.metrics import STATES, metrics
 from asyncconsumer.web.pages import asgi, page
-from asyncconsumer.web.status import Standing, together
+from asyncconsumer.web.status import Status, together
 from tests.apps.test_embedded import WELL, Thing
 
 pytestmark = pytest.mark.fast
 
-BUSY = Standing(
+BUSY = Status(
     live=True,
     ready=True,
     state="consuming",
@@ -32,11 +32,11 @@ BUSY = Standing(
     handlers={"bill": {"running": 2, "finished": 40}},
     events={"skipped": 3},
 )
-STALLED = Standing(live=True, ready=False, state="stalled", reason="no answer from 1")
-DEAD = Standing(live=False, ready=False, state="failed", reason="the group was deleted")
+STALLED = Status(live=True, ready=False, state="stalled", reason="no answer from 1")
+DEAD = Status(live=False, ready=False, state="failed", reason="the group was deleted")
 
 
-def answer(path: str, *standings: Standing, method: str = "GET") -> tuple[int, Any]:
+def answer(path: str, *standings: Status, method: str = "GET") -> tuple[int, Any]:
     parts = {str(number): one for number, one in enumerate(standings, 1)}
     made = page(method, path, lambda: parts if len(parts) > 1 else {"": standings[0]})
     return made.status, json.loads(made.body)
@@ -54,13 +54,13 @@ def test_probes_say_it_by_their_status_and_why() -> None:
 def test_lag_is_told_by_partition_and_in_all_where_it_is_known() -> None:
     status, told = answer("/lag", BUSY)
     assert (status, told["total"], told["topics"]["orders"]) == (200, None, {"0": 7, "1": None})
-    assert Standing(live=True, ready=True, state="", lag={"t": {"0": 3, "1": 4}}).total_lag == 7
+    assert Status(live=True, ready=True, state="", lag={"t": {"0": 3, "1": 4}}).total_lag == 7
 
 
 def test_status_is_all_of_it_and_can_be_read_back() -> None:
     status, told = answer("/status/", BUSY)
     assert status == 200
-    assert Standing.from_json(json.dumps({**told, "of_a_newer_version": 1})) == BUSY
+    assert Status.from_json(json.dumps({**told, "of_a_newer_version": 1})) == BUSY
 
 
 def test_several_workers_are_one_to_those_outside() -> None:
@@ -83,7 +83,7 @@ def test_what_is_not_there_and_what_is_not_asked_for_properly() -> None:
     assert page("HEAD", "/live", lambda: {"": BUSY}).body == b""
 
 
-def samples(parts: Mapping[str, Standing]) -> dict[str, list[tuple[dict[str, str], float]]]:
+def samples(parts: Mapping[str, Status]) -> dict[str, list[tuple[dict[str, str], float]]]:
     """As Prometheus itself reads them."""
     read: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(metrics(parts)):

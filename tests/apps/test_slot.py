@@ -9,14 +9,14 @@ import pytest
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.testing.virtual_time import simulated
-from asyncconsumer.web.status import Standing
+from asyncconsumer.web.status import Status
 from asyncconsumer.workers.process import WorkerProcess
 from asyncconsumer.workers.slot import Slot
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast
 
-WELL = Standing(live=True, ready=True, state="consuming").as_dict()
+WELL = Status(live=True, ready=True, state="consuming").as_dict()
 NOBODY: Any = None
 
 

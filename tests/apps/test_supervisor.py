@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.workers.process import Job, WorkerProcess
+from asyncconsumer.workers.process import WorkerProcess, WorkerSpec
 from asyncconsumer.workers.supervisor import Supervisor
 from tests.helpers import until
 
@@ -40,7 +40,7 @@ line.recv(100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script(Job):
+class Script(WorkerSpec):
     """A worker that is as bad as the test wants it to be; its end of the line is `line`."""
 
     target: str = ""
@@ -215,7 +215,7 @@ async def test_who_is_given_up_while_it_starts_does_not_live_on(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("asyncconsumer.workers.process.Line.on", never)
+    monkeypatch.setattr("asyncconsumer.workers.process.ControlPipe.on", never)
     before = set(psutil.Process().children())
     async with asyncio.TaskGroup() as tasks:
         job = Script(target="import time; time.sleep(600)")

@@ -13,8 +13,8 @@ import pytest
 from asyncconsumer import ConsumerApp
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.testing.handles import KafkaHandle
-from asyncconsumer.workers.process import GRACE_OF_APP, Job, WorkerProcess
-from asyncconsumer.workers.worker import Worker
+from asyncconsumer.workers.process import GRACE_OF_APP, WorkerProcess, WorkerSpec
+from asyncconsumer.workers.worker import WorkerRuntime
 from tests.apps.services import ROOT, Service, service
 from tests.helpers import until
 
@@ -30,7 +30,7 @@ async def worker(
 ) -> AsyncIterator[WorkerProcess]:
     for name, value in one.environment.items():
         monkeypatch.setenv(name, value)
-    job = Job(target=target, grace=grace, uvloop=True)
+    job = WorkerSpec(target=target, grace=grace, uvloop=True)
     async with Scope("test") as scope:
         started = await WorkerProcess.start(1, job, lambda _: None)
         scope.start(started.watch(), "watch")
@@ -105,7 +105,7 @@ async def test_workers_of_a_static_member_have_a_name_each(
     """With one name for all of them each would fence the others, for ever."""
     (tmp_path / "named.py").write_text(TELLS_ITS_NAME)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    job = Job(target="named:app", grace=1, uvloop=False)
+    job = WorkerSpec(target="named:app", grace=1, uvloop=False)
     running = await WorkerProcess.start(7, job, lambda _: None)
     await running.watch()
     assert running.reason == "billing-7"
@@ -115,8 +115,8 @@ async def test_workers_of_a_static_member_have_a_name_each(
 async def test_without_another_grace_it_is_the_apps() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g", shutdown_grace_ms=1_234)
     line: Any = None  # not used yet
-    assert [Worker(app, line, grace)._grace_ms for grace in (None, 5)] == [1_234, 5]
-    job = Job(target="shop:app", grace=None, uvloop=False)
+    assert [WorkerRuntime(app, line, grace)._grace_ms for grace in (None, 5)] == [1_234, 5]
+    job = WorkerSpec(target="shop:app", grace=None, uvloop=False)
     assert job.command(1, 3)[-2:] == [GRACE_OF_APP, "asyncio"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from asyncconsumer import ConsumerError, CorruptRecords, TopicPartition
 from asyncconsumer.cli.consume.format import Format
-from asyncconsumer.cli.consume.printer import Printer, Wanted
+from asyncconsumer.cli.consume.printer import ConsumeOptions, Printer
 from asyncconsumer.errors import ConsumerRebalanceFailed
 from asyncconsumer.records.decoding import Record
 
@@ -64,7 +64,7 @@ class Source:
 
 def printer(max_messages: int | None = None, timeout_ms: int | None = None) -> Printer:
     return Printer(
-        Wanted(
+        ConsumeOptions(
             topics=["t"],
             streams=1,
             format=Format("%p:%s "),

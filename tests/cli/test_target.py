@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncconsumer import EARLIEST, LATEST, ConfigError, TopicPartition
-from asyncconsumer.cli.groups.target import Target, chosen, parse_target, parse_topic
+from asyncconsumer.cli.groups.target import ResetTarget, chosen, parse_target, parse_topic
 from asyncconsumer.errors import UnknownTopicOrPartition
 
 pytestmark = pytest.mark.fast
@@ -14,18 +14,18 @@ pytestmark = pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("earliest", Target(moment=EARLIEST)),
-        ("latest", Target(moment=LATEST)),
-        ("0", Target(offset=0)),
-        ("9223372036854775807", Target(offset=2**63 - 1)),
-        ("-5", Target(by=-5)),
-        ("+5", Target(by=5)),
-        ("2024-05-31T12:00:00Z", Target(moment=1717156800000)),
-        ("2024-05-31T12:00:00.5+02:00", Target(moment=1717149600500)),
-        ("1901-01-01T00:00:00Z", Target(moment=0)),
+        ("earliest", ResetTarget(moment=EARLIEST)),
+        ("latest", ResetTarget(moment=LATEST)),
+        ("0", ResetTarget(offset=0)),
+        ("9223372036854775807", ResetTarget(offset=2**63 - 1)),
+        ("-5", ResetTarget(by=-5)),
+        ("+5", ResetTarget(by=5)),
+        ("2024-05-31T12:00:00Z", ResetTarget(moment=1717156800000)),
+        ("2024-05-31T12:00:00.5+02:00", ResetTarget(moment=1717149600500)),
+        ("1901-01-01T00:00:00Z", ResetTarget(moment=0)),
     ],
 )
-def test_where_to(text: str, target: Target) -> None:
+def test_where_to(text: str, target: ResetTarget) -> None:
     assert parse_target(text) == target
 
 

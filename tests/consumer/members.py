@@ -13,10 +13,10 @@ from asyncconsumer import Consumer, ConsumerRebalanceListener, TopicPartition
 from asyncconsumer.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
+    MemberSubscription,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
-    Subscription,
 )
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import JavaChange, JavaConsumer
@@ -168,7 +168,7 @@ def division(
             told = ASSIGNORS[strategy]()
             if has:
                 told.assigned(has, 1)
-            subscriptions[name] = Subscription(
+            subscriptions[name] = MemberSubscription(
                 topics=sorted(topics),
                 user_data=told.user_data(topics, has, 1),
                 owned_partitions=sorted(has),

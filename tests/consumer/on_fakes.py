@@ -7,16 +7,16 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import Consumer
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
 from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from tests.helpers import by_protocol
 
 
-def outside(cluster: FakeCluster, seed: int = 2) -> Outside:
+def outside(cluster: FakeCluster, seed: int = 2) -> Environment:
     """The cluster in place of the world. Members of KIP-848 name themselves: a seed for each."""
-    return Outside(
+    return Environment(
         open_broker=cluster.open,
         clock=asyncio.get_running_loop().time,
         randomness=Random(seed),

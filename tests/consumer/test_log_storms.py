@@ -38,7 +38,7 @@ def test_a_few_lines_tell_of_many_records(
             cluster.append("t", 0, 500)
             async with consumer(cluster, idle_timeout_ms=1_000, **options) as one:
                 count = len([record async for record in one])
-                return count, one.counts["poisoned"]
+                return count, one.counts["record_unreadable"]
 
     with caplog.at_level(logging.WARNING):
         count, poisoned = run(read, seed=1)

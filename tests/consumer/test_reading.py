@@ -9,13 +9,13 @@ import pytest
 from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
-from asyncconsumer.consumer.poison_policy import Poison
-from asyncconsumer.consumer.stream import How, Reading
+from asyncconsumer.consumer.poison_policy import PoisonPolicy
+from asyncconsumer.consumer.stream import ConsumerStream, DeliveryPolicy
 from asyncconsumer.errors import ConnectFailed, DeserializationFailed
-from asyncconsumer.events import Events
+from asyncconsumer.events import EventBus
 from asyncconsumer.records import decoding
-from asyncconsumer.serdes import deserializer_of
-from asyncconsumer.streams.batched import Batched
+from asyncconsumer.serdes import make_deserializer
+from asyncconsumer.streams.batched import BatchedStream
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.virtual_time import simulated
 from tests.engine.chunks import A, B, chunk
@@ -39,18 +39,18 @@ class World:
         self.channel.push(chunk(B, 100))
         if closed:
             self.channel.close()
-        self.stream = Batched(self.channel, self.fence, asyncio.get_running_loop().time)
-        how = How(
-            deserializer_of(key),
-            deserializer_of(value),
+        self.stream = BatchedStream(self.channel, self.fence, asyncio.get_running_loop().time)
+        how = DeliveryPolicy(
+            make_deserializer(key),
+            make_deserializer(value),
             Interceptors(seen_by),
-            Poison("raise", Events(), lambda offsets: None),
+            PoisonPolicy("raise", EventBus(), lambda offsets: None),
             commit=None,
             limit=None,
             read_again=lambda offsets: None,
             select=lambda partitions: False,
         )
-        self.reading: Reading[Any, Any] = Reading(self.stream, how)
+        self.reading: ConsumerStream[Any, Any] = ConsumerStream(self.stream, how)
 
     async def offsets(self) -> list[int]:
         return [message.offset async for message in self.reading]

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from asyncconsumer import Consumer
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.testing.virtual_time import run
 from tests.consumer.on_fakes import coordinating
 
@@ -22,7 +22,7 @@ def test_a_consumer_with_default_options_reads(protocol: str, *, gives_clock: bo
         async with coordinating(protocol) as cluster:
             cluster.add_topic("t")
             cluster.append("t", 0, 3)
-            outside = Outside(open_broker=cluster.open, clock=clock, randomness=Random(2))
+            outside = Environment(open_broker=cluster.open, clock=clock, randomness=Random(2))
             async with Consumer(
                 "t",
                 bootstrap_servers=cluster.bootstrap_servers,
@@ -45,4 +45,4 @@ def test_a_consumer_with_default_options_reads(protocol: str, *, gives_clock: bo
 
 
 async def test_a_real_loop_has_no_virtual_clock() -> None:
-    assert Outside().virtual_clock() is None
+    assert Environment().virtual_clock() is None

@@ -24,7 +24,7 @@ class Member:
         self.heartbeat = Address(host, int(port)), message
         self.signs: list[float] = []
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         self.signs.append(sent_at)
 
 

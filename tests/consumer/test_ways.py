@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, structs
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.consumer.stream import Reading
+from asyncconsumer.consumer.stream import ConsumerStream
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, DeserializationFailed
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.streams.messages import Message
@@ -96,7 +96,7 @@ async def test_streams_divide_what_there_is(kafka: KafkaHandle) -> None:
     await send(kafka, topic, range(400), 4)
     found: list[list[Message[bytes, bytes]]] = [[], []]
 
-    async def read(stream: Reading[bytes, bytes], into: list[Message[bytes, bytes]]) -> None:
+    async def read(stream: ConsumerStream[bytes, bytes], into: list[Message[bytes, bytes]]) -> None:
         async for record in stream:
             into.append(record)  # noqa: PERF401 - others look at it meanwhile
 
@@ -122,7 +122,7 @@ async def test_each_partition_has_a_stream_while_it_is_ours(kafka: KafkaHandle) 
     read: dict[int, list[int]] = {}
     ended: list[int] = []
 
-    async def follow(stream: Reading[bytes, bytes]) -> None:
+    async def follow(stream: ConsumerStream[bytes, bytes]) -> None:
         assert stream.partition is not None
         async for record in stream:
             read.setdefault(stream.partition.partition, []).append(number(record))
@@ -295,7 +295,7 @@ async def test_poison_is_left_out_and_counted(kafka: KafkaHandle) -> None:
     async with consumer(kafka, topic, stop_at="end", **options) as one:
         events = one.events()
         assert [message.value async for message in one] == [1, 3]
-        assert one.counts["poisoned"] == 1
+        assert one.counts["record_unreadable"] == 1
         told = [str(await anext(events)) for _ in range(2)]
         assert "JSONDecodeError" in told[-1]
         assert f"{topic}[0]@1" in told[-1]

@@ -10,10 +10,10 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.group.kip848.config import ConsumerGroupConfig
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
-from asyncconsumer.group.subscription import Subscription, Topics
+from asyncconsumer.group.subscription import Subscription, TopicSubscription
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.net.pool import Brokers
+from asyncconsumer.net.pool import BrokerPool
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ async def member(
     if isinstance(servers, str):
         servers = ConnectionConfig(bootstrap_servers=servers)
     if not isinstance(subscription, Subscription):
-        subscription = Topics(subscription)
+        subscription = TopicSubscription(subscription)
     randomness = Random(seed)
     more = {} if opener is None else {"opener": opener}
     async with (
-        Brokers(servers, randomness=randomness, **more) as brokers,
+        BrokerPool(servers, randomness=randomness, **more) as brokers,
         Cluster(brokers, randomness=randomness) as cluster,
     ):
         coordinator = Coordinator(group, brokers, cluster)

@@ -9,17 +9,17 @@ from typing import Any
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.kip848.config import ConsumerGroupConfig
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
-from asyncconsumer.group.subscription import Topics
+from asyncconsumer.group.subscription import TopicSubscription
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.rebalance import Listeners, Rebalancer
-from asyncconsumer.rebalance.runner import Following
-from asyncconsumer.streams.routes import Routes
+from asyncconsumer.rebalance.runner import MembershipRunner
+from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
@@ -48,7 +48,7 @@ async def reading(servers: str, group: str, topic: str, **options: Any) -> Async
     config, randomness = ConnectionConfig(bootstrap_servers=servers), Random()
     engine = EngineConfig(auto_offset_reset="earliest")
     async with (
-        Session(config, patience_ms=30_000) as way,
+        KafkaClient(config, patience_ms=30_000) as way,
         FetchManager(
             way.brokers, way.cluster, FetchConfig(), engine, randomness=randomness
         ) as manager,
@@ -59,7 +59,7 @@ async def reading(servers: str, group: str, topic: str, **options: Any) -> Async
             coordinator,
             way.cluster,
             ConsumerGroupConfig(group_id=group, **options),
-            Topics([topic]),
+            TopicSubscription([topic]),
             randomness=randomness,
         )
         stream = Stream(manager.channel(), membership)
@@ -69,7 +69,7 @@ async def reading(servers: str, group: str, topic: str, **options: Any) -> Async
             randomness=randomness,
             identity=lambda: membership.identity,
         )
-        committer, routes = Committer(store), Routes([stream])
+        committer, routes = Committer(store), TopicRoutes([stream])
         rebalancer = Rebalancer(
             membership,
             manager,
@@ -80,7 +80,7 @@ async def reading(servers: str, group: str, topic: str, **options: Any) -> Async
             listeners=Listeners(),
             grace=5.0,
         )
-        following = Following("a test", membership, committer, rebalancer)
+        following = MembershipRunner("a test", membership, committer, rebalancer)
         async with membership, asyncio.TaskGroup() as tasks:
             following.start(scope, 200)
             await following.joined()

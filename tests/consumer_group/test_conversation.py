@@ -11,19 +11,19 @@ from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import BrokerError
 from asyncconsumer.group.kip848.state import (
     REACTIONS,
-    Conversation,
-    Reaction,
-    Standing,
+    HeartbeatReaction,
+    MemberState848,
+    Phase,
     Timeouts,
     reaction,
 )
-from asyncconsumer.group.kip848.topic_watch import Partitions, Subscribed
-from asyncconsumer.group.subscription import Pattern, Topics
+from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscription
+from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
 
 pytestmark = pytest.mark.fast
 
 T = UUID(int=1)
-NAMED = Subscribed(Topics(["t"]), frozenset({"t"}))
+NAMED = ResolvedSubscription(TopicSubscription(["t"]), frozenset({"t"}))
 
 
 def some(*numbers: int) -> Partitions:
@@ -35,7 +35,7 @@ def answer(epoch: int, *numbers: int, changed: bool = True) -> dict[str, Any]:
     return {"member_epoch": epoch, "heartbeat_interval_ms": 2000, "assignment": told}
 
 
-class Played(Conversation):
+class Played(MemberState848):
     """One whose heartbeats are answered as a test says."""
 
     def __init__(self) -> None:
@@ -64,28 +64,28 @@ def joined(*numbers: int) -> Played:
 # --- errors --------------------------------------------------------------------------------------
 
 ROWS = [
-    (errors.FencedMemberEpoch, Reaction.REJOIN),
-    (errors.UnknownMemberId, Reaction.REJOIN),
-    (errors.GroupIdNotFound, Reaction.REJOIN_OR_END),
-    (errors.CoordinatorLoading, Reaction.RETRY),
-    (errors.CoordinatorNotAvailable, Reaction.RETRY),
-    (errors.NotCoordinator, Reaction.RETRY),
-    (errors.UnreleasedInstanceId, Reaction.RETRY),
-    (errors.FencedInstanceId, Reaction.END),
-    (errors.GroupAccessDenied, Reaction.END),
-    (errors.GroupMaxSizeReached, Reaction.END),
-    (errors.InconsistentGroupProtocol, Reaction.END),
-    (errors.InvalidGroupId, Reaction.END),
-    (errors.InvalidRegularExpression, Reaction.END),
-    (errors.InvalidRequest, Reaction.END),
-    (errors.TopicAccessDenied, Reaction.END),
-    (errors.UnsupportedAssignor, Reaction.END),
-    (errors.UnsupportedVersion, Reaction.UNSUPPORTED),
+    (errors.FencedMemberEpoch, HeartbeatReaction.REJOIN),
+    (errors.UnknownMemberId, HeartbeatReaction.REJOIN),
+    (errors.GroupIdNotFound, HeartbeatReaction.REJOIN_OR_END),
+    (errors.CoordinatorLoading, HeartbeatReaction.RETRY),
+    (errors.CoordinatorNotAvailable, HeartbeatReaction.RETRY),
+    (errors.NotCoordinator, HeartbeatReaction.RETRY),
+    (errors.UnreleasedInstanceId, HeartbeatReaction.RETRY),
+    (errors.FencedInstanceId, HeartbeatReaction.END),
+    (errors.GroupAccessDenied, HeartbeatReaction.END),
+    (errors.GroupMaxSizeReached, HeartbeatReaction.END),
+    (errors.InconsistentGroupProtocol, HeartbeatReaction.END),
+    (errors.InvalidGroupId, HeartbeatReaction.END),
+    (errors.InvalidRegularExpression, HeartbeatReaction.END),
+    (errors.InvalidRequest, HeartbeatReaction.END),
+    (errors.TopicAccessDenied, HeartbeatReaction.END),
+    (errors.UnsupportedAssignor, HeartbeatReaction.END),
+    (errors.UnsupportedVersion, HeartbeatReaction.UNSUPPORTED),
 ]
 
 
 @pytest.mark.parametrize(("kind", "expected"), ROWS, ids=lambda one: getattr(one, "__name__", ""))
-def test_the_table_of_errors(kind: type[BrokerError], expected: Reaction) -> None:
+def test_the_table_of_errors(kind: type[BrokerError], expected: HeartbeatReaction) -> None:
     assert reaction(BrokerError.of(kind.code, "g")) is expected
 
 
@@ -94,10 +94,10 @@ def test_the_table_has_no_other_rows() -> None:
 
 
 def test_errors_that_are_not_in_the_table_say_themselves_what_helps() -> None:
-    assert reaction(errors.BrokerTimedOut("g")) is Reaction.RETRY
-    assert reaction(errors.ConnectionLost("k:9092", "gone")) is Reaction.RETRY
-    assert reaction(BrokerError.of(999, "g")) is Reaction.END
-    assert reaction(errors.WrongCredentials("k:9092", "no")) is Reaction.END
+    assert reaction(errors.BrokerTimedOut("g")) is HeartbeatReaction.RETRY
+    assert reaction(errors.ConnectionLost("k:9092", "gone")) is HeartbeatReaction.RETRY
+    assert reaction(BrokerError.of(999, "g")) is HeartbeatReaction.END
+    assert reaction(errors.WrongCredentials("k:9092", "no")) is HeartbeatReaction.END
 
 
 # --- what is said --------------------------------------------------------------------------------
@@ -127,12 +127,15 @@ def test_everything_is_said_again_after_an_answer_was_lost() -> None:
 
 def test_everything_is_said_again_after_another_spoke_for_us() -> None:
     talk = joined(0)
-    talk.sign_of_life(5)
+    talk.heartbeat_from_thread(5)
     assert talk.beat(6, answer(1, 0)).everything
 
 
 def test_a_pattern_is_said_as_it_is_or_as_what_matches() -> None:
-    talk, pattern = Played(), Subscribed(Pattern("t.*"), frozenset({"t1", "t2"}))
+    talk, pattern = (
+        Played(),
+        ResolvedSubscription(PatternSubscription("t.*"), frozenset({"t1", "t2"})),
+    )
     words = talk.words(pattern, regexes=True)
     assert (words.topics, words.topic_regex) == ([], "t.*")
     words = talk.words(pattern, regexes=False)
@@ -171,7 +174,7 @@ def test_what_is_ours_is_so_for_a_session_after_the_last_heartbeat_was_sent() ->
     assert talk.certain_until == pytest.approx(10 + 40.5)
     talk.beat(12)
     assert talk.certain_until == pytest.approx(10 + 40.5)
-    talk.sign_of_life(14)
+    talk.heartbeat_from_thread(14)
     assert talk.certain_until == pytest.approx(14 + 40.5)
     talk.learn_session_timeout(10)
     assert talk.certain_until == pytest.approx(14 + 9)
@@ -192,7 +195,7 @@ def test_an_answer_that_was_lost_may_have_taken_something_away() -> None:
     talk = joined(0, 1)
     talk.beat(2)
     for now in range(4, 80, 2):
-        talk.sign_of_life(now)
+        talk.heartbeat_from_thread(now)
     assert talk.certain_until == pytest.approx(2 + 90)
     talk.beat(80, answer(1, 0))  # and it had
     assert talk.certain_until == pytest.approx(2 + 90)
@@ -206,7 +209,7 @@ def test_an_answer_that_waited_does_not_stand_for_a_later_one_that_nobody_read()
     words = talk.words(NAMED, regexes=True)
     talk.sent(2)
     for now in range(4, 80, 2):  # the event loop is blocked
-        talk.sign_of_life(now)
+        talk.heartbeat_from_thread(now)
     talk.heard(answer(1, changed=False), words, 2)
     assert talk.certain_until == pytest.approx(2 + 90)
     assert talk.beat(80, answer(1, 0)).everything
@@ -216,7 +219,7 @@ def test_an_answer_that_waited_does_not_stand_for_a_later_one_that_nobody_read()
 def test_what_was_lost_is_known_until_we_join_again() -> None:
     talk = joined(0, 1)
     talk.lost()
-    assert (talk.standing, talk.owned, talk.certain_until) == (Standing.FENCED, some(0, 1), -inf)
+    assert (talk.standing, talk.owned, talk.certain_until) == (Phase.FENCED, some(0, 1), -inf)
     talk.settle(some(0))
     assert talk.owned == some(0, 1)
     talk.rejoin()
@@ -224,4 +227,4 @@ def test_what_was_lost_is_known_until_we_join_again() -> None:
     assert (words.everything, words.owned, talk.epoch) == (True, {}, 5)
     talk.end()
     talk.rejoin()
-    assert talk.standing is Standing.OUT
+    assert talk.standing is Phase.OUT

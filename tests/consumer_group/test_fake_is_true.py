@@ -13,7 +13,7 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.consumer_group import ConsumerGroupHeartbeatRequest
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
 from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
@@ -176,7 +176,7 @@ async def real(kafka: KafkaHandle) -> AsyncIterator[Said]:
     topic = await kafka.topic(partitions=4)
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with (
-        Brokers(config, randomness=Random(1)) as brokers,
+        BrokerPool(config, randomness=Random(1)) as brokers,
         Cluster(brokers, randomness=Random(1)) as cluster,
     ):
         topic_id = (await cluster.refresh([topic])).topics[topic].topic_id
@@ -190,7 +190,7 @@ async def fake() -> AsyncIterator[Said]:
     async with FakeCluster(Random(2), brokers=1, handlers={**HANDLERS, **groups.handlers}) as fakes:
         topic_id = fakes.add_topic("t", 4)
         async with (
-            Brokers(fakes.config(), randomness=Random(1), opener=fakes.open) as brokers,
+            BrokerPool(fakes.config(), randomness=Random(1), opener=fakes.open) as brokers,
             Cluster(brokers, randomness=Random(1)) as cluster,
         ):
             yield Said(Coordinator("g", brokers, cluster), "t", topic_id)

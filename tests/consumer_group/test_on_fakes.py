@@ -15,7 +15,7 @@ from asyncconsumer.errors import (
     GroupMaxSizeReached,
 )
 from asyncconsumer.group.kip848.config import ConsumerGroupConfig
-from asyncconsumer.group.subscription import Pattern
+from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster, Request
 from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.fake_kafka.coordinators import Fate
@@ -101,7 +101,7 @@ async def test_the_first_assignment_waits_for_the_names_of_its_topics() -> None:
     async with fakes() as world:
         topic_id = world.cluster.add_topic("t2", 1)
         world.cluster.view.names.pop(topic_id.bytes)
-        async with world.member(Pattern("nothing", text="t2")) as one:
+        async with world.member(PatternSubscription("nothing", text="t2")) as one:
             await until(lambda: one.epoch > 0)
             await asyncio.sleep(20)
             assert not one.assignments
@@ -123,7 +123,7 @@ async def test_a_coordinator_that_moves_is_followed_without_a_rebalance() -> Non
 
 @simulated(range(10))
 async def test_topics_are_not_acknowledged_before_their_names_are_known() -> None:
-    async with fakes() as world, world.member(Pattern("t.*")) as one:
+    async with fakes() as world, world.member(PatternSubscription("t.*")) as one:
         await until(lambda: split("t", 4, one))
         for node in world.cluster.brokers:
             world.cluster.go_stale(node)
@@ -142,7 +142,10 @@ async def test_topics_are_not_acknowledged_before_their_names_are_known() -> Non
 
 @simulated(range(10))
 async def test_an_older_coordinator_is_given_the_topics_that_match() -> None:
-    async with fakes(versions={HEARTBEAT: 0}) as world, world.member(Pattern("t.*")) as one:
+    async with (
+        fakes(versions={HEARTBEAT: 0}) as world,
+        world.member(PatternSubscription("t.*")) as one,
+    ):
         await until(lambda: split("t", 4, one))
         assert not one.assignments[-1].fresh
         world.cluster.add_topic("other", 1)
@@ -236,15 +239,15 @@ async def test_who_is_held_up_gives_way_and_is_told_again_what_it_had_not_begun(
     async with fakes() as world, world.member() as one:
         one.willing.clear()
         await until(lambda: bool(one.assignments))
-        assert not one.membership.give_way()
+        assert not one.membership.rebalance_pending()
         async with world.member(seed=7) as two:
-            await until(one.membership.give_way)
+            await until(one.membership.rebalance_pending)
             one.willing.set()
             await until(lambda: split("t", 4, one, two))
         await until(lambda: len(one.has) == 4)
         told = len(one.assignments)
         one.membership._news.set()  # it may have been for nothing
-        assert one.membership.give_way()
+        assert one.membership.rebalance_pending()
         await until(lambda: len(one.assignments) > told)
         assert len(one.has) == 4
 
@@ -266,7 +269,7 @@ async def test_another_may_send_what_keeps_us_alive() -> None:
             connection.close()
             assert (answer["error_code"], answer["member_epoch"]) == (0, one.epoch)
             now = asyncio.get_running_loop().time()
-            one.membership.sign_of_life(now)
+            one.membership.heartbeat_from_thread(now)
             assert one.membership.deadline == pytest.approx(now + 40.5)
 
 

@@ -12,12 +12,12 @@ from asyncconsumer.errors import (
     InvalidRegularExpression,
     UnsupportedAssignor,
 )
-from asyncconsumer.group.subscription import Pattern, Topics
+from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.protocol.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle, KafkaWithZooKeeper
-from asyncconsumer.types import Identity, TopicPartition
+from asyncconsumer.types import MemberIdentity, TopicPartition
 from tests.consumer_group.members import Follower, member, partitions, split
 from tests.helpers import until
 
@@ -142,7 +142,7 @@ async def test_a_pattern_takes_topics_that_come_later_and_partitions_that_are_ad
 ) -> None:
     group, servers = kafka.group(), kafka.bootstrap_servers
     stem = await kafka.topic(partitions=1)
-    async with member(servers, group, Pattern(f"{stem}.*")) as one:
+    async with member(servers, group, PatternSubscription(f"{stem}.*")) as one:
         await until(lambda: one.has == partitions(stem, 0))
         assert not one.assignments[-1].fresh
         await kafka.admin.create_topic(f"{stem}-more", partitions=2)
@@ -160,11 +160,11 @@ async def test_a_subscription_can_change(kafka: KafkaHandle) -> None:
     here, there = await kafka.topic(partitions=2), await kafka.topic(partitions=1)
     async with member(servers, group, [here]) as one:
         await until(lambda: one.has == partitions(here, 0, 1))
-        one.membership.subscribe(Topics([here, there]))
+        one.membership.subscribe(TopicSubscription([here, there]))
         await until(lambda: one.has == partitions(here, 0, 1) | partitions(there, 0))
-        one.membership.subscribe(Pattern(there))
+        one.membership.subscribe(PatternSubscription(there))
         await until(lambda: one.has == partitions(there, 0))
-        one.membership.subscribe(Topics([here]))
+        one.membership.subscribe(TopicSubscription([here]))
         await until(lambda: one.has == partitions(here, 0, 1))
         assert not one.lost
 
@@ -186,7 +186,7 @@ async def test_what_a_broker_refuses_for_good_is_raised(kafka: KafkaHandle) -> N
         await until(lambda: one.error is not None)
     assert isinstance(one.error, UnsupportedAssignor)
     assert "Supported assignors: uniform, range" in str(one.error)
-    async with member(servers, group, Pattern("a", text="(")) as two:
+    async with member(servers, group, PatternSubscription("a", text="(")) as two:
         await until(lambda: two.error is not None)
     assert isinstance(two.error, InvalidRegularExpression)
     assert "`(` is not a valid regular expression" in str(two.error)
@@ -206,7 +206,7 @@ async def test_commits_are_those_of_a_member(kafka: KafkaHandle) -> None:
     async with member(servers, group, [topic]) as one:
         await until(lambda: split(topic, 1, one))
 
-        def offsets(identity: Identity | None) -> KafkaOffsets:
+        def offsets(identity: MemberIdentity | None) -> KafkaOffsets:
             return KafkaOffsets(
                 one.coordinator,
                 patience_ms=0,

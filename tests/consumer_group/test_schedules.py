@@ -9,13 +9,13 @@ from math import inf
 import pytest
 
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
-from asyncconsumer.group.kip848.state import Conversation, Standing, Timeouts
+from asyncconsumer.group.kip848.state import MemberState848, Phase, Timeouts
 from asyncconsumer.group.kip848.topic_watch import Partitions
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.streams.stream import Stream
-from asyncconsumer.types import Identity, TopicPartition
+from asyncconsumer.types import MemberIdentity, TopicPartition
 from tests.consumer_group.world import run_schedule
 from tests.playing import Bug, must_find, play_all
 
@@ -41,35 +41,35 @@ def letting_go_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def it_is_acknowledged_before_the_receipt(patch: pytest.MonkeyPatch) -> None:
-    right = Conversation.give
+    right = MemberState848.give
 
-    def give(self: Conversation, goal: Partitions) -> None:
+    def give(self: MemberState848, goal: Partitions) -> None:
         right(self, goal)
         self.settle(goal)
 
-    patch.setattr(Conversation, "give", give)
+    patch.setattr(MemberState848, "give", give)
 
 
 def who_was_fenced_joins_again_as_if_nothing_was_lost(patch: pytest.MonkeyPatch) -> None:
-    def lost(self: Conversation) -> None:
-        self._forget(Standing.JOINING)
+    def lost(self: MemberState848) -> None:
+        self._forget(Phase.JOINING)
 
-    patch.setattr(Conversation, "lost", lost)
+    patch.setattr(MemberState848, "lost", lost)
 
 
 def commits_are_those_of_the_first_epoch(patch: pytest.MonkeyPatch) -> None:
-    first: dict[ConsumerGroupMembership, Identity] = {}
+    first: dict[ConsumerGroupMembership, MemberIdentity] = {}
 
-    def old(self: ConsumerGroupMembership) -> Identity | None:
+    def old(self: ConsumerGroupMembership) -> MemberIdentity | None:
         talk = self._talk
-        now = Identity(talk.member_id, talk.epoch, self._config.group_instance_id)
+        now = MemberIdentity(talk.member_id, talk.epoch, self._config.group_instance_id)
         return None if self.lost else first.setdefault(self, now)
 
     patch.setattr(ConsumerGroupMembership, "identity", property(old))
 
 
 def the_coordinator_is_never_told_what_we_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Conversation, "unacknowledged", property(lambda self: False))
+    patch.setattr(MemberState848, "unacknowledged", property(lambda self: False))
 
 
 def what_is_in_hand_counts_as_finished(patch: pytest.MonkeyPatch) -> None:

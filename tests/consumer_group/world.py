@@ -12,16 +12,16 @@ from asyncconsumer.errors import ConnectFailed, ConnectionLost, ConsumerError
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.kip848.config import ConsumerGroupConfig
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
-from asyncconsumer.group.subscription import Topics
+from asyncconsumer.group.subscription import TopicSubscription
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.rebalance import Listeners, Rebalancer
 from asyncconsumer.records import decoding
-from asyncconsumer.streams.routes import Routes
+from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
 from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
@@ -42,12 +42,14 @@ class Broken(AssertionError):
     """Something that must always hold did not."""
 
 
-class Lines(Brokers):
+class Lines(BrokerPool):
     """A member's connections. Its way to the coordinator can be lost while it still reads."""
 
     online = True
 
-    async def connection(self, address: Address, traffic: Traffic, *, lane: int = 0) -> Connection:
+    async def connection(
+        self, address: Address, traffic: Traffic, *, lane: int = 0
+    ) -> BrokerConnection:
         if traffic in _TO_THE_GROUP and not self.online:
             await asyncio.sleep(0.1)
             raise ConnectFailed(address, "no way to it")
@@ -127,7 +129,7 @@ class Member:
         randomness = Random(world.chance.random())
         async with self._way() as (coordinator, cluster, manager):
             membership = self.membership = ConsumerGroupMembership(
-                coordinator, cluster, config, Topics(TOPICS), randomness=randomness
+                coordinator, cluster, config, TopicSubscription(TOPICS), randomness=randomness
             )
             stream = Stream(manager.channel(), membership, loop.time)
             store = KafkaOffsets(
@@ -141,7 +143,7 @@ class Member:
                 membership,
                 manager,
                 committer,
-                Routes([stream]),
+                TopicRoutes([stream]),
                 auto_offset_reset="earliest",
                 auto_commit=True,
                 listeners=Listeners(before_releasing=self._let_go, lost=self._mourn),

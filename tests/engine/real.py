@@ -12,8 +12,8 @@ from aiokafka.errors import KafkaError
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
 from asyncconsumer.events import Event
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
@@ -26,18 +26,18 @@ _PAUSE: Final = 0.02  # between two records of a partition
 class Engine:
     """A manager, and how tests look at it. All that it tells is kept in `events`."""
 
-    def __init__(self, manager: FetchManager, session: Session) -> None:
+    def __init__(self, manager: FetchManager, session: KafkaClient) -> None:
         self.manager = manager
         self.session = session
         self.events: list[Event] = []
-        self.wanted: dict[TopicPartition, Wanted] = {}
+        self.wanted: dict[TopicPartition, FetchTarget] = {}
 
     def read(
         self, partitions: Iterable[TopicPartition], offset: int = EARLIEST, **options: Any
     ) -> Stream:
         """A new stream of these, besides what is read already."""
         channel = self.manager.channel()
-        self.wanted |= {one: Wanted(channel, offset, **options) for one in partitions}
+        self.wanted |= {one: FetchTarget(channel, offset, **options) for one in partitions}
         self.manager.reconcile(self.wanted)
         return Stream(channel)
 
@@ -55,7 +55,7 @@ async def engine(
 ) -> AsyncIterator[Engine]:
     """An engine for as long as the block lasts; `options` are those of EngineConfig."""
     config = ConnectionConfig(bootstrap_servers=servers, **(connection or {}))
-    async with Session(config, patience_ms=0) as session:
+    async with KafkaClient(config, patience_ms=0) as session:
         manager = FetchManager(
             session.brokers,
             session.cluster,

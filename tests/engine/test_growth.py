@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.group.classic.subscribed_topics import WantedTopics
-from asyncconsumer.group.subscription import Topics
+from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
+from asyncconsumer.group.subscription import TopicSubscription
 from asyncconsumer.net.discovery import Partitions, partitions_of
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
@@ -26,9 +26,9 @@ EVERY_MS = 5000
 
 
 @asynccontextmanager
-async def fake() -> AsyncIterator[tuple[FakeCluster, Session]]:
+async def fake() -> AsyncIterator[tuple[FakeCluster, KafkaClient]]:
     async with FakeCluster(Random(1)) as cluster:
-        session = Session(
+        session = KafkaClient(
             cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
         )
         async with session:
@@ -45,13 +45,13 @@ class Growth:
     def __init__(self) -> None:
         self.told: list[Partitions] = []
 
-    async def listen(self, session: Session, *topics: str) -> None:
+    async def listen(self, session: KafkaClient, *topics: str) -> None:
         async for partitions in partitions_of(session.cluster, topics, EVERY_MS):
             self.told.append(partitions)
 
 
 @asynccontextmanager
-async def growth(session: Session, *topics: str) -> AsyncIterator[Growth]:
+async def growth(session: KafkaClient, *topics: str) -> AsyncIterator[Growth]:
     found = Growth()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(found.listen(session, *topics))
@@ -140,7 +140,7 @@ async def test_a_leader_that_is_named_in_a_refusal_is_not_asked_for() -> None:
         )
         async with manager:
             channel = manager.channel()
-            manager.reconcile({at: Wanted(channel, 0)})
+            manager.reconcile({at: FetchTarget(channel, 0)})
             records = aiter(Stream(channel))
             for offset in range(10):
                 assert (await anext(records)).offset == offset
@@ -158,8 +158,11 @@ async def test_a_leader_that_is_named_in_a_refusal_is_not_asked_for() -> None:
 async def test_a_leader_divides_what_it_has_seen_lately_and_sees_what_is_new_then() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("t", 2)
-        wanted = WantedTopics(
-            session.cluster, Topics(["t"]), exclude_internal=True, looks_every=EVERY_MS / 1000
+        wanted = SubscribedTopics(
+            session.cluster,
+            TopicSubscription(["t"]),
+            exclude_internal=True,
+            looks_every=EVERY_MS / 1000,
         )
         await wanted.names()
         before = asked(cluster)

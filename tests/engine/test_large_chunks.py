@@ -12,7 +12,7 @@ from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.fetch.direct.partition_stream import PartitionStream
-from asyncconsumer.handlers.stream import Worked
+from asyncconsumer.handlers.stream import HandlerStream
 from asyncconsumer.records import decoding
 from asyncconsumer.records.compression import AT_ONCE
 from asyncconsumer.streams.stream import Stream
@@ -200,7 +200,9 @@ async def test_a_wait_for_a_chunk_without_a_group_is_cancelled() -> None:
 
 async def test_handlers() -> None:
     cache, bench = Cache(), Bench(max_in_flight_bytes=2**30)
-    _, stream = stream_of(cache, lambda channel: Worked(lambda _: bench.lanes, None, channel, None))
+    _, stream = stream_of(
+        cache, lambda channel: HandlerStream(lambda _: bench.lanes, None, channel, None)
+    )
     stream.begin(A, 0)
     await stream.pump(skip_corrupt=lambda _: False, seek=lambda *_: None)
     assert stream.position(A) == 2 * ALL

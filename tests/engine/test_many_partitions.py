@@ -21,15 +21,20 @@ from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
+    MemberSubscription,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
-    Subscription,
 )
-from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, round_robin
+from asyncconsumer.group.zookeeper.assignors import (
+    GroupInfo,
+    GroupMemberInfo,
+    by_range,
+    round_robin,
+)
 from asyncconsumer.group.zookeeper.sticky import sticky
 from asyncconsumer.protocol.subscription_codec import StickyUserData
-from asyncconsumer.streams.routes import Spread
+from asyncconsumer.streams.routes import SharedRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
@@ -221,8 +226,8 @@ def test_zookeeper_strategies_take_steps_in_proportion(strategy: Any, *, sparse:
 
     def lines_for(number: int) -> int:
         topics = [f"t{n:03}-{number:03}" if sparse else f"t-{number:03}" for n in range(number)]
-        members = [Member(f"g_m{n:03}", {topic: 1}) for n, topic in enumerate(topics)]
-        group = Group(members, {topic: range(4) for topic in topics})
+        members = [GroupMemberInfo(f"g_m{n:03}", {topic: 1}) for n, topic in enumerate(topics)]
+        group = GroupInfo(members, {topic: range(4) for topic in topics})
         with counted() as lines:
             strategy(group)
         return lines[0]
@@ -245,7 +250,7 @@ def test_assignors_take_steps_in_proportion_to_partitions(
         topics = {"t": number, "u": number}
         one = assignor()
         members = {
-            f"m{n}": Subscription(["t", "u"] if alike or n % 2 else ["t"]) for n in range(10)
+            f"m{n}": MemberSubscription(["t", "u"] if alike or n % 2 else ["t"]) for n in range(10)
         }
         had = {
             member: replace(
@@ -257,7 +262,7 @@ def test_assignors_take_steps_in_proportion_to_partitions(
             for member, given in one.assign(topics, members).items()
         }
         with counted() as lines:
-            given = one.assign(topics, had | {"new": Subscription(["t", "u"])})
+            given = one.assign(topics, had | {"new": MemberSubscription(["t", "u"])})
         assert sum(map(len, given.values())) > number
         return lines[0]
 
@@ -279,7 +284,7 @@ class Compared(Stream):
 
 async def test_finding_a_stream_for_a_partition_compares_no_others() -> None:
     budget = Budget(1000)
-    spread = Spread([Compared(Channel(budget)) for _ in range(4)])
+    spread = SharedRoutes([Compared(Channel(budget)) for _ in range(4)])
     Compared.compared = 0
     for n in range(100):
         spread.of(TopicPartition("t", n), 0)

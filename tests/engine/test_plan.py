@@ -9,14 +9,14 @@ import pytest
 from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Cursor, Wanted
-from asyncconsumer.fetch.fetch_request import Ask
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import Cursor, FetchTarget
+from asyncconsumer.fetch.fetch_request import PartitionFetch
 from asyncconsumer.fetch.fetch_session import FetchSession
 from asyncconsumer.fetch.fetcher import Fetcher, Report
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.fetch.plan import Plan
-from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.fetch.plan import FetchPlan
+from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.fetch_codec import encode
@@ -28,7 +28,7 @@ from tests.engine.world import FETCH
 pytestmark = pytest.mark.fast
 
 OLD, NEW = UUID(int=1), UUID(int=2)
-NOTHING_CAME = RawAnswer(17, memoryview(struct.pack(">ihi", 0, 0, 77) + b"\x01\x00"))
+NOTHING_CAME = RawResponse(17, memoryview(struct.pack(">ihi", 0, 0, 77) + b"\x01\x00"))
 UNIT = 1000
 
 
@@ -58,7 +58,7 @@ def test_of_the_places_that_a_broker_names_only_possible_ones_are_taken() -> Non
         Place(node, Address(host, port), None)
         for node, (host, port) in enumerate([("k", 9092), ("", 9092), ("k", 0), ("k", 70_000)])
     ]
-    raw = RawAnswer(17, memoryview(encode(17, 0, (0, 77), {}, told)))
+    raw = RawResponse(17, memoryview(encode(17, 0, (0, 77), {}, told)))
     assert FetchSession().understand(raw).nodes == {0: Address("k", 9092)}
 
 
@@ -66,17 +66,17 @@ def test_a_session_tells_only_what_changed() -> None:
     session = FetchSession()
     broker = Broker(session)
     for number in range(1000):
-        session.want(at(number), Ask(0, UNIT, 0, OLD))
+        session.want(at(number), PartitionFetch(0, UNIT, 0, OLD))
     assert broker.told() == (dict.fromkeys(range(1000), 0), [])
-    session.want(at(7), Ask(5, UNIT, 0, OLD))
-    session.want(at(8), Ask(0, UNIT, 0, OLD))  # as before
+    session.want(at(7), PartitionFetch(5, UNIT, 0, OLD))
+    session.want(at(8), PartitionFetch(0, UNIT, 0, OLD))  # as before
     session.drop(at(9))
     assert broker.told() == ({7: 5}, [9])
     assert broker.told() == ({}, [])
-    session.want(at(7), Ask(0, UNIT, 0, NEW))  # of the new topic of that name
+    session.want(at(7), PartitionFetch(0, UNIT, 0, NEW))  # of the new topic of that name
     assert broker.told() == ({7: 0}, [7])
     session.drop(at(7))
-    session.want(at(7), Ask(0, UNIT, 0, NEW))  # before anybody was told
+    session.want(at(7), PartitionFetch(0, UNIT, 0, NEW))  # before anybody was told
     assert broker.told() == ({}, [])
 
 
@@ -84,9 +84,9 @@ def test_a_session_that_starts_over_tells_everything_that_is_wanted() -> None:
     session = FetchSession()
     broker = Broker(session)
     for number in range(3):
-        session.want(at(number), Ask(0, UNIT, 0, OLD))
+        session.want(at(number), PartitionFetch(0, UNIT, 0, OLD))
     broker.told()
-    session.want(at(0), Ask(5, UNIT, 0, OLD))
+    session.want(at(0), PartitionFetch(5, UNIT, 0, OLD))
     session.drop(at(1))
     session.reset()
     told, forgotten = broker.told()
@@ -102,9 +102,9 @@ class Engine:
         self.channels = Channel(self.budget), Channel(self.budget)
         self.session = FetchSession()
         self.broker = Broker(self.session)
-        self.plan = Plan(self.budget)
+        self.plan = FetchPlan(self.budget)
         self.cursors = [
-            Cursor.of(at(number), Wanted(self.channels[number % 2], 0)) for number in range(4)
+            Cursor.of(at(number), FetchTarget(self.channels[number % 2], 0)) for number in range(4)
         ]
         for cursor in self.cursors:
             self.plan.add(cursor)
@@ -123,7 +123,7 @@ def test_a_plan_looks_only_at_what_changed(monkeypatch: pytest.MonkeyPatch) -> N
     looked_at: list[int] = []
     ask = Cursor.ask
 
-    def noted(self: Cursor, max_bytes: int) -> Ask:
+    def noted(self: Cursor, max_bytes: int) -> PartitionFetch:
         looked_at.append(self.partition.partition)
         return ask(self, max_bytes)
 
@@ -187,7 +187,7 @@ async def read_all(refusals: list[Report], monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Fetcher, "_report", noted)
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("t", 2)
-        session = Session(
+        session = KafkaClient(
             cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
         )
         async with session:
@@ -196,7 +196,7 @@ async def read_all(refusals: list[Report], monkeypatch: pytest.MonkeyPatch) -> N
             )
             async with manager:
                 channel = manager.channel()
-                manager.reconcile({at(number): Wanted(channel, 0) for number in range(2)})
+                manager.reconcile({at(number): FetchTarget(channel, 0) for number in range(2)})
                 records = aiter(Stream(channel))
                 for number in (0, 1, 0, 1, 0):
                     cluster.append(*at(number), 40, batches=4, size=50)

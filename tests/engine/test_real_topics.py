@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from asyncconsumer.errors import OffsetNotThere, TopicRecreated, UnknownTopicOrPartition
+from asyncconsumer.errors import OffsetUnavailable, TopicRecreated, UnknownTopicOrPartition
 from asyncconsumer.events import Recovered, Recreated, Skipped, Stalled, Truncated
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.net.discovery import partitions_of
 from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.streams.stream import Stream
@@ -111,7 +111,7 @@ async def test_what_retention_took_is_told(
     async with engine(kafka.bootstrap_servers, auto_offset_reset=policy) as found:
         stream = found.read([at], 2)
         if stop is None:
-            with pytest.raises(OffsetNotThere, match="has no offset 2: 4 offsets before 6 are"):
+            with pytest.raises(OffsetUnavailable, match="has no offset 2: 4 offsets before 6 are"):
                 await values(stream, 1)
             return
         await until(lambda: found.told(Skipped) == [Skipped(at, 2, stop)])
@@ -127,7 +127,7 @@ async def test_an_offset_beyond_the_end_is_told_and_only_a_policy_rewinds(
     async with engine(kafka.bootstrap_servers, auto_offset_reset=policy) as found:
         stream = found.read([at], 5000)
         if policy == "none":
-            with pytest.raises(OffsetNotThere, match="has no offset 5000: the log ends at 10"):
+            with pytest.raises(OffsetUnavailable, match="has no offset 5000: the log ends at 10"):
                 await values(stream, 1)
             return
         stop = 0 if policy == "earliest" else 10
@@ -223,7 +223,7 @@ async def test_partitions_that_are_added_are_read_from_their_beginning(kafka: Ka
         async def follow() -> None:
             async for partitions in partitions_of(found.session.cluster, [topic], 500):
                 ats = [TopicPartition(topic, number) for number in partitions[topic]]
-                found.manager.reconcile({at: Wanted(channel, EARLIEST) for at in ats})
+                found.manager.reconcile({at: FetchTarget(channel, EARLIEST) for at in ats})
                 known.set()
 
         following = group.create_task(follow())

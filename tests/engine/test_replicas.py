@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster, fetching
@@ -29,7 +29,7 @@ class Reading:
     def __init__(self, cluster: FakeCluster, manager: FetchManager) -> None:
         self.cluster = cluster
         channel = manager.channel()
-        manager.reconcile({AT: Wanted(channel, 0)})
+        manager.reconcile({AT: FetchTarget(channel, 0)})
         self._manager = manager
         self._records = aiter(Stream(channel))
 
@@ -47,7 +47,7 @@ class Reading:
 async def reading() -> AsyncIterator[Reading]:
     async with FakeCluster(Random(1), racks=("x", "y", "z")) as cluster:
         cluster.add_topic("a", 1)
-        session = Session(
+        session = KafkaClient(
             cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
         )
         async with session:
@@ -122,7 +122,7 @@ async def test_one_that_nobody_knows_is_left_for_the_leader(
         cluster.add_topic("a", 1)
         async with engine_on(cluster, FetchConfig(client_rack="y")) as manager:
             channel = manager.channel()
-            manager.reconcile({AT: Wanted(channel, 0)})
+            manager.reconcile({AT: FetchTarget(channel, 0)})
             cluster.append(*AT, 1)
             async with asyncio.timeout(5):
                 assert (await anext(aiter(Stream(channel)))).offset == 0

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.virtual_time import simulated
@@ -22,7 +22,7 @@ LIMIT, UNIT = 64 * 2**10, 4096
 async def test_a_request_asks_for_no_more_than_is_free_and_not_for_crumbs() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("t", 1)
-        session = Session(
+        session = KafkaClient(
             cluster.config(), patience_ms=0, opener=cluster.open, randomness=Random(2)
         )
         config = EngineConfig(max_buffered_bytes=LIMIT)
@@ -35,7 +35,7 @@ async def test_a_request_asks_for_no_more_than_is_free_and_not_for_crumbs() -> N
                 budget, channel = manager.budget, manager.channel()
                 others = LIMIT - UNIT - 1  # held by other streams
                 budget.take(others)
-                manager.reconcile({TopicPartition("t", 0): Wanted(channel, 0)})
+                manager.reconcile({TopicPartition("t", 0): FetchTarget(channel, 0)})
                 await asyncio.sleep(0.3)
                 assert budget.used == LIMIT  # a request is on its way
                 budget.take(2)  # and now there is less than a unit when it comes back

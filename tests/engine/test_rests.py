@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from asyncconsumer.errors import FetchSessionNotFound
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
 from asyncconsumer.testing.fake_kafka.broker import Handler, Request
@@ -53,7 +53,7 @@ async def test_a_throttle_time_is_limited_and_told_as_the_reason_of_a_stall() ->
     async with cluster_of(fetches) as cluster, engine_on(cluster, stall_timeout_ms=5000) as engine:
         cluster.add_topic("t", 1)
         channel = engine.channel()
-        engine.reconcile({AT: Wanted(channel, 0)})
+        engine.reconcile({AT: FetchTarget(channel, 0)})
         while not fetches.times:
             await asyncio.sleep(0.01)
         fetches.refusing = False
@@ -72,7 +72,7 @@ async def test_refused_fetch_sessions_are_asked_for_less_and_less_often() -> Non
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 3)
         channel = engine.channel()
-        engine.reconcile({AT: Wanted(channel, 0)})
+        engine.reconcile({AT: FetchTarget(channel, 0)})
         await asyncio.sleep(20)
         assert 10 < len(fetches.times) < 40
         assert fetches.times[1] - fetches.times[0] < 0.05  # one refusal is usual

@@ -8,9 +8,9 @@ import pytest
 from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.fetch.cursor import Cursor
-from asyncconsumer.fetch.fetch_request import Fetched
+from asyncconsumer.fetch.fetch_request import PartitionResponse
 from asyncconsumer.fetch.fetcher import Fetcher, Refusal, Report
-from asyncconsumer.fetch.placement import Placing
+from asyncconsumer.fetch.placement import PartitionPlacer
 from asyncconsumer.types import TopicPartition
 from tests.engine.world import run_schedule
 from tests.playing import Bug, must_find, play_all
@@ -30,7 +30,9 @@ def late_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
 def cursors_move_twice(patch: pytest.MonkeyPatch) -> None:
     accept = Fetcher._accept
 
-    def accept_and_move_on(self: Fetcher, cursor: Cursor, part: Fetched, *, alone: bool) -> None:
+    def accept_and_move_on(
+        self: Fetcher, cursor: Cursor, part: PartitionResponse, *, alone: bool
+    ) -> None:
         before = cursor.offset
         accept(self, cursor, part, alone=alone)
         if cursor.offset - before > 30:
@@ -50,16 +52,16 @@ def room_is_given_back_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def refusals_are_dropped(patch: pytest.MonkeyPatch) -> None:
-    hear = Placing.hear
+    on_report = PartitionPlacer.on_report
     count = 0
 
-    def hear_most(self: Placing, report: Report) -> None:
+    def hear_most(self: PartitionPlacer, report: Report) -> None:
         nonlocal count
         count += isinstance(report, Refusal)
         if not (isinstance(report, Refusal) and count % 10 == 0):
-            hear(self, report)
+            on_report(self, report)
 
-    patch.setattr(Placing, "hear", hear_most)
+    patch.setattr(PartitionPlacer, "hear", hear_most)
 
 
 def what_is_in_hand_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import FetchConfig
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.virtual_time import simulated
@@ -43,10 +43,10 @@ async def test_the_usual_fetcher_takes_back_what_was_sought() -> None:
         cluster.add_topic("t", 2)
         cluster.append("t", 0, 5)
         channel = engine.channel()
-        wanted = {A: Wanted(channel, 5), B: Wanted(channel, 0)}
+        wanted = {A: FetchTarget(channel, 5), B: FetchTarget(channel, 0)}
         engine.reconcile(wanted)
         await asyncio.sleep(2)
-        engine.change({A: Wanted(channel, 0, epoch=1)})
+        engine.change({A: FetchTarget(channel, 0, epoch=1)})
         stream = aiter(Stream(channel))
         for offset in range(5):
             assert (await anext(stream)).offset == offset

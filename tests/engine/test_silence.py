@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
@@ -23,7 +23,7 @@ async def silence(seed: int, fenced_after: float) -> float:
     """Freeze the leader, elect another so much later; seconds from there to the next record."""
     async with FakeCluster(Random(seed)) as cluster:
         cluster.add_topic("a", 1)
-        session = Session(
+        session = KafkaClient(
             cluster.config(), patience_ms=0, randomness=Random(seed), opener=cluster.open
         )
         async with session:
@@ -36,7 +36,7 @@ async def silence(seed: int, fenced_after: float) -> float:
             )
             async with manager:
                 channel = manager.channel()
-                manager.reconcile({AT: Wanted(channel, 0)})
+                manager.reconcile({AT: FetchTarget(channel, 0)})
                 records = aiter(Stream(channel))
                 cluster.append(*AT, 1)
                 await anext(records)

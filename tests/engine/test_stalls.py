@@ -11,8 +11,8 @@ from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.events import Recovered, Stalled
-from asyncconsumer.fetch.cursor import Cursor, Wanted
-from asyncconsumer.fetch.stalls import Sight, Stalls
+from asyncconsumer.fetch.cursor import Cursor, FetchTarget
+from asyncconsumer.fetch.stalls import Observation, Stalls
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.virtual_time import simulated
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.fast
 AT = TopicPartition("t", 0)
 
 
-def homeless() -> Cursor:
-    return Cursor.of(AT, Wanted(Channel(Budget(1000)), 5))
+def unplaced() -> Cursor:
+    return Cursor.of(AT, FetchTarget(Channel(Budget(1000)), 5))
 
 
 def kinds(news: list[Stalled | Recovered]) -> list[type]:
@@ -36,8 +36,8 @@ def kinds(news: list[Stalled | Recovered]) -> list[type]:
 
 
 def test_a_stall_is_told_once_after_the_time_allowed_and_so_is_its_end() -> None:
-    stalls, cursor = Stalls(10.0), homeless()
-    sights = [Sight(cursor, None, [])]
+    stalls, cursor = Stalls(10.0), unplaced()
+    sights = [Observation(cursor, None, [])]
     assert stalls.look(sights, 0.0) == []
     assert stalls.look(sights, 9.9) == []
     (told,) = stalls.look(sights, 10.0)
@@ -53,8 +53,8 @@ def test_a_stall_is_told_once_after_the_time_allowed_and_so_is_its_end() -> None
 
 
 def test_what_need_not_move_has_recovered_and_what_is_not_wanted_is_forgotten() -> None:
-    stalls, cursor = Stalls(10.0), homeless()
-    sights = [Sight(cursor, None, [])]
+    stalls, cursor = Stalls(10.0), unplaced()
+    sights = [Observation(cursor, None, [])]
     stalls.look(sights, 0.0)
     assert kinds(stalls.look(sights, 10.0)) == [Stalled]
     cursor.paused = True
@@ -67,11 +67,11 @@ def test_what_need_not_move_has_recovered_and_what_is_not_wanted_is_forgotten() 
 
 
 def test_what_nobody_told_the_end_of_is_not_taken_for_read() -> None:
-    stalls, cursor = Stalls(10.0), homeless()
-    sights = [Sight(cursor, cast("Fetcher", SimpleNamespace(hindrance=None)), [])]
+    stalls, cursor = Stalls(10.0), unplaced()
+    sights = [Observation(cursor, cast("Fetcher", SimpleNamespace(hindrance=None)), [])]
     stalls.look(sights, 0.0)
     assert kinds(stalls.look(sights, 10.0)) == [Stalled]  # its broker was never asked for it
-    cursor.learn_end(5)
+    cursor.set_log_end(5)
     assert kinds(stalls.look(sights, 11.0)) == [Recovered]  # there is nothing to read
 
 
@@ -84,7 +84,7 @@ async def test_who_reads_slowly_does_not_stall() -> None:
         one_batch = FetchConfig(max_partition_fetch_bytes=2000)
         async with engine_on(cluster, one_batch) as manager:
             channel = manager.channel()
-            manager.reconcile({AT: Wanted(channel, 0)})
+            manager.reconcile({AT: FetchTarget(channel, 0)})
             records = aiter(Stream(channel))
             for _ in range(30):  # each fetch lasts for longer than may pass without a move
                 await anext(records)
@@ -97,9 +97,9 @@ async def test_who_reads_slowly_does_not_stall() -> None:
 
 def test_what_has_no_room_is_stalled_though_it_had_read_all_that_it_was_told_of() -> None:
     budget = Budget(1000)
-    cursor = Cursor.of(AT, Wanted(Channel(budget), 5))
-    cursor.learn_end(5)
-    sights = [Sight(cursor, cast("Fetcher", SimpleNamespace(hindrance=None)), [])]
+    cursor = Cursor.of(AT, FetchTarget(Channel(budget), 5))
+    cursor.set_log_end(5)
+    sights = [Observation(cursor, cast("Fetcher", SimpleNamespace(hindrance=None)), [])]
     stalls = Stalls(10.0)
     stalls.look(sights, 0.0)
     assert stalls.look(sights, 20.0) == []

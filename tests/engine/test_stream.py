@@ -9,7 +9,7 @@ from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.records import decoding
-from asyncconsumer.streams.at_most_once import AtMostOnce
+from asyncconsumer.streams.at_most_once import AtMostOnceStream
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka.log import Writer, make_batch
 from asyncconsumer.testing.virtual_time import simulated
@@ -386,7 +386,7 @@ async def test_what_could_not_be_committed_because_it_is_lost_is_not_handed_out(
         return {one: at for one, at in offsets.items() if one != A}
 
     channel = Channel(Budget(10**6))
-    stream = AtMostOnce(channel, commit=commit)
+    stream = AtMostOnceStream(channel, commit=commit)
     channel.push(chunk(A, 0))
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(anext(aiter(stream)))

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from asyncconsumer.config import EngineConfig, FetchConfig
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.protocol.messages import EARLIEST
 from asyncconsumer.records import decoding
@@ -52,7 +52,7 @@ async def test_many_idle_brokers_are_all_heard_at_once() -> None:
             cluster.append(*at, 1)
         async with engine_on(cluster) as manager:
             channel = manager.channel()
-            manager.reconcile({at: Wanted(channel, 0) for at in every})
+            manager.reconcile({at: FetchTarget(channel, 0) for at in every})
             records = aiter(Stream(channel))
             async with asyncio.timeout(5):
                 first = [(await anext(records)).partition for _ in every]
@@ -68,7 +68,7 @@ async def test_a_partition_without_a_leader_does_not_shorten_polls_for_ever() ->
         async with engine_on(cluster) as manager:
             channel = manager.channel()
             missing = TopicPartition("missing", 0)
-            manager.reconcile({A0: Wanted(channel, 0), missing: Wanted(channel, 0)})
+            manager.reconcile({A0: FetchTarget(channel, 0), missing: FetchTarget(channel, 0)})
             await asyncio.sleep(30)
             before = fetches(cluster)
             await asyncio.sleep(60)
@@ -86,17 +86,17 @@ async def test_of_a_paused_partition_only_what_was_begun_is_read_on() -> None:
             cluster.append(*A0, 10, batches=1)
         async with engine_on(cluster, FetchConfig(max_partition_fetch_bytes=100)) as manager:
             channel = manager.channel()
-            manager.reconcile({A0: Wanted(channel, 0)})
+            manager.reconcile({A0: FetchTarget(channel, 0)})
             records = aiter(Stream(channel))
             await anext(records)
             await asyncio.sleep(5)
             assert A0 in channel  # more was fetched
-            manager.reconcile({A0: Wanted(channel, 0, paused=True)})
+            manager.reconcile({A0: FetchTarget(channel, 0, paused=True)})
             assert [(await anext(records)).offset for _ in range(9)] == list(range(1, 10))
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(60):
                     await anext(records)
-            manager.reconcile({A0: Wanted(channel, 0)})
+            manager.reconcile({A0: FetchTarget(channel, 0)})
             assert (await anext(records)).offset == 10
 
 
@@ -108,7 +108,7 @@ async def test_what_is_taken_away_in_the_middle_is_not_finished() -> None:
         async with engine_on(cluster) as manager:
             channel = manager.channel()
             stream = Stream(channel)
-            manager.reconcile({A0: Wanted(channel, 0)})
+            manager.reconcile({A0: FetchTarget(channel, 0)})
             await anext(aiter(stream))
             manager.reconcile({})
             with pytest.raises(TimeoutError):
@@ -128,7 +128,9 @@ async def test_a_stream_of_ranges_ends_behind_the_last() -> None:
         cluster.append(*A1, 10)
         async with engine_on(cluster) as manager:
             channel = manager.channel()
-            manager.reconcile({A0: Wanted(channel, 0, end=5), A1: Wanted(channel, 3, end=4)})
+            manager.reconcile(
+                {A0: FetchTarget(channel, 0, end=5), A1: FetchTarget(channel, 3, end=4)}
+            )
             async with asyncio.timeout(20):
                 got = sorted([(one.partition, one.offset) async for one in Stream(channel)])
             assert got == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 3)]
@@ -141,12 +143,12 @@ async def test_what_was_fetched_to_its_end_and_is_taken_away_is_no_end() -> None
         cluster.append(*A0, 10)
         async with engine_on(cluster) as manager:
             channel = manager.channel()
-            manager.reconcile({A0: Wanted(channel, 0, end=5)})
+            manager.reconcile({A0: FetchTarget(channel, 0, end=5)})
             await asyncio.sleep(20)
             assert [channel.closed] == [True]
             manager.reconcile({})
             assert [channel.closed] == [False]  # nobody has read it
-            manager.reconcile({A0: Wanted(channel, 2, epoch=1, end=5)})
+            manager.reconcile({A0: FetchTarget(channel, 2, epoch=1, end=5)})
             async with asyncio.timeout(20):
                 assert [record.offset async for record in Stream(channel)] == [2, 3, 4]
 
@@ -159,7 +161,7 @@ async def test_a_range_that_is_gone_from_the_log_is_over_at_once() -> None:
         cluster.advance_log_start(A0, 10)
         async with engine_on(cluster) as manager:
             channel = manager.channel()
-            manager.reconcile({A0: Wanted(channel, EARLIEST, end=5)})
+            manager.reconcile({A0: FetchTarget(channel, EARLIEST, end=5)})
             async with asyncio.timeout(5):
                 assert [record async for record in Stream(channel)] == []
             assert fetches(cluster) == 0
@@ -168,14 +170,14 @@ async def test_a_range_that_is_gone_from_the_log_is_over_at_once() -> None:
 # --- managers that come and go -------------------------------------------------------------------
 
 
-def manager_in(session: Session) -> FetchManager:
+def manager_in(session: KafkaClient) -> FetchManager:
     return FetchManager(
         session.brokers, session.cluster, FetchConfig(), EngineConfig(), randomness=Random(3)
     )
 
 
-def session_on(cluster: FakeCluster) -> Session:
-    return Session(cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open)
+def session_on(cluster: FakeCluster) -> KafkaClient:
+    return KafkaClient(cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open)
 
 
 @simulated(range(2))
@@ -192,7 +194,7 @@ async def test_who_reads_finds_the_end_when_the_manager_ends() -> None:
             engine_on(cluster) as manager,
         ):
             channel = manager.channel()
-            manager.reconcile({A0: Wanted(channel, 0)})
+            manager.reconcile({A0: FetchTarget(channel, 0)})
             group.create_task(read(Stream(channel)))
             await asyncio.sleep(1)
 
@@ -203,7 +205,7 @@ async def test_a_manager_that_ended_leaves_no_connections() -> None:
         cluster.add_topic("a", 1)
         for _ in range(2):
             async with manager_in(session) as manager:
-                manager.reconcile({A0: Wanted(manager.channel(), 0)})
+                manager.reconcile({A0: FetchTarget(manager.channel(), 0)})
                 await asyncio.sleep(1)
                 assert cluster.brokers[1].connections == 2
             await asyncio.sleep(1)
@@ -216,8 +218,8 @@ async def test_two_managers_of_a_session_do_not_wait_for_each_others_polls() -> 
         cluster.add_topic("a", 2)
         async with manager_in(session) as one, manager_in(session) as two:
             channel = two.channel()
-            one.reconcile({A0: Wanted(one.channel(), 0)})
-            two.reconcile({A1: Wanted(channel, 0)})
+            one.reconcile({A0: FetchTarget(one.channel(), 0)})
+            two.reconcile({A1: FetchTarget(channel, 0)})
             await asyncio.sleep(2)
             await come_at_once(cluster, aiter(Stream(channel)), [A1] * 20)
 
@@ -230,9 +232,9 @@ async def test_what_is_taken_back_before_its_offset_was_asked_for_is_not_read() 
         cluster.append("a", 1, 5)
         async with engine_on(cluster) as manager:
             channel = manager.channel()
-            manager.reconcile({A0: Wanted(channel, 0)})  # and leaders are known
+            manager.reconcile({A0: FetchTarget(channel, 0)})  # and leaders are known
             await asyncio.sleep(1)
-            manager.reconcile({A0: Wanted(channel, 0), A1: Wanted(channel, EARLIEST)})
-            manager.reconcile({A0: Wanted(channel, 0)})
+            manager.reconcile({A0: FetchTarget(channel, 0), A1: FetchTarget(channel, EARLIEST)})
+            manager.reconcile({A0: FetchTarget(channel, 0)})
             await asyncio.sleep(5)
             assert channel.pop_now() is None

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.records import decoding
 from asyncconsumer.streams.stream import Stream
@@ -29,7 +29,9 @@ async def engine_on(
     cluster: FakeCluster, fetch: FetchConfig | None = None, **options: Any
 ) -> AsyncIterator[FetchManager]:
     """A manager with a session of its own."""
-    session = Session(cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open)
+    session = KafkaClient(
+        cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
+    )
     async with session:
         manager = FetchManager(
             session.brokers,
@@ -75,7 +77,7 @@ class World:
         self.manager = manager
         self.randomness = randomness
         self.readers = [Reader(number, manager, self) for number in range(3)]
-        self.wanted: dict[TopicPartition, Wanted] = {}
+        self.wanted: dict[TopicPartition, FetchTarget] = {}
         self.owner: dict[TopicPartition, Reader] = {}
         self.expected: dict[TopicPartition, int] = defaultdict(int)
         self.epoch = 0
@@ -109,7 +111,7 @@ class World:
         self.take(at)
         self.epoch += 1
         self.owner[at] = reader
-        self.wanted[at] = Wanted(reader.channel, self.expected[at], self.epoch)
+        self.wanted[at] = FetchTarget(reader.channel, self.expected[at], self.epoch)
 
     def take(self, at: TopicPartition) -> None:
         if (before := self.owner.pop(at, None)) is not None:
@@ -252,7 +254,7 @@ async def run_schedule(seed: int, *, steps: int = 40) -> None:
     ) as cluster:
         cluster.add_topic("a", 4)
         cluster.add_topic("b", 2, replicas=2)
-        session = Session(
+        session = KafkaClient(
             cluster.config(), patience_ms=0, randomness=Random(seed + 2), opener=cluster.open
         )
         config = EngineConfig(

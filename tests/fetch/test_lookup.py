@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer.errors import NotLeader, TopicAccessDenied, UnknownTopicOrPartition
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.offset_lookup import OffsetLookup, list_offsets
 from asyncconsumer.protocol.messages import EARLIEST, LATEST, MAX_TIMESTAMP
 from asyncconsumer.spark.source.client import Client
@@ -30,8 +30,8 @@ def all_of(topic: str, count: int) -> list[TopicPartition]:
 
 
 @asynccontextmanager
-async def session_on(cluster: FakeCluster, patience_ms: int = 60_000) -> AsyncIterator[Session]:
-    opened = Session(
+async def session_on(cluster: FakeCluster, patience_ms: int = 60_000) -> AsyncIterator[KafkaClient]:
+    opened = KafkaClient(
         cluster.config(), patience_ms=patience_ms, opener=cluster.open, randomness=Random(2)
     )
     async with opened as session:
@@ -201,7 +201,7 @@ async def test_spark_asks_with_one_request_to_each_broker_as_well() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("t", 100)
         client: Any = Client({"bootstrap.servers": cluster.bootstrap_servers})
-        client._session = Session(
+        client._session = KafkaClient(
             cluster.config(), patience_ms=60_000, opener=cluster.open, randomness=Random(2)
         )
         async with client._session:

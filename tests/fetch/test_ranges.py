@@ -6,7 +6,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, OffsetRange, RangeReader
-from asyncconsumer.errors import OffsetNotThere
+from asyncconsumer.errors import OffsetUnavailable
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.helpers import delete_records, until
 
@@ -100,9 +100,9 @@ async def test_a_range_that_is_gone_raises(kafka: KafkaHandle) -> None:
     await fill(kafka, topic, 20)
     await delete_records(kafka, topic, 0, before=10)
     async with RangeReader(kafka.bootstrap_servers) as reader:
-        with pytest.raises(OffsetNotThere, match="5 offsets before 10 are gone"):
+        with pytest.raises(OffsetUnavailable, match="5 offsets before 10 are gone"):
             await offsets(reader, OffsetRange(topic, 0, 5, 15))
-        with pytest.raises(OffsetNotThere, match="the log ends at 20"):
+        with pytest.raises(OffsetUnavailable, match="the log ends at 20"):
             await offsets(reader, OffsetRange(topic, 0, 15, 21))
 
 
@@ -136,11 +136,11 @@ async def test_many_ranges_are_one_stream_that_ends_with_the_last(kafka: KafkaHa
         assert sum(rows) == 180
         async with reader.read_all([]) as stream:
             assert [record async for record in stream] == []
-        with pytest.raises(OffsetNotThere):
+        with pytest.raises(OffsetUnavailable):
             async with reader.read_all([OffsetRange(topic, 0, 0, 101)]):
                 pass
         await delete_records(kafka, topic, 0, 50)
-        with pytest.raises(OffsetNotThere, match="50"):
+        with pytest.raises(OffsetUnavailable, match="50"):
             await _read_through(reader, wanted)
         with pytest.raises(ConfigError, match="another range"):
             async with reader.read_all([wanted[0], OffsetRange(topic, 0, 0, 1)]):

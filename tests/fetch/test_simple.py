@@ -18,11 +18,11 @@ from asyncconsumer import (
 from asyncconsumer.errors import (
     LeaderNotAvailable,
     NoBrokerAnswered,
-    OffsetNotThere,
+    OffsetUnavailable,
     TopicRecreated,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.fetch.direct.partition_reader import Skipped
+from asyncconsumer.fetch.direct.partition_reader import SkippedRange
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import SASL_SCRAM, Kafka, ZooKeeper
@@ -184,7 +184,7 @@ async def test_offsets_that_are_gone_are_skipped_by_policy_and_told(
 ) -> None:
     topic = await filled(broker, VALUES[:100])
     await delete_records(broker, topic, 0, before=50)
-    told: list[Skipped] = []
+    told: list[SkippedRange] = []
     async with SimpleConsumer(
         broker.bootstrap_servers, auto_offset_reset=reset, on_skip=told.append
     ) as consumer:
@@ -196,17 +196,17 @@ async def test_offsets_that_are_gone_are_skipped_by_policy_and_told(
             async with asyncio.timeout(30):
                 record = await reading
     assert record.offset == first
-    assert told == [Skipped(TopicPartition(topic, 0), 7, first)]
+    assert told == [SkippedRange(TopicPartition(topic, 0), 7, first)]
 
 
 async def test_without_a_policy_an_offset_that_is_gone_raises(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:100])
     await delete_records(broker, topic, 0, before=50)
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
-        with pytest.raises(OffsetNotThere, match="43 offsets before 50 are gone") as caught:
+        with pytest.raises(OffsetUnavailable, match="43 offsets before 50 are gone") as caught:
             await take(consumer, topic, 1, offset=7)
         assert (caught.value.earliest, caught.value.latest) == (50, 100)
-        with pytest.raises(OffsetNotThere, match="the log ends at 100"):
+        with pytest.raises(OffsetUnavailable, match="the log ends at 100"):
             await take(consumer, topic, 1, offset=101)
 
 
@@ -355,7 +355,7 @@ async def test_a_topic_made_anew_while_it_is_read_is_noticed(broker: KafkaHandle
 
 async def test_by_policy_a_topic_made_anew_is_read_from_its_beginning(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:50])
-    told: list[Skipped] = []
+    told: list[SkippedRange] = []
     async with SimpleConsumer(
         broker.bootstrap_servers, auto_offset_reset="earliest", on_skip=told.append
     ) as consumer:
@@ -367,7 +367,7 @@ async def test_by_policy_a_topic_made_anew_is_read_from_its_beginning(broker: Ka
         await produce_fast(topic, VALUES[:100], broker.bootstrap_servers)
         async with asyncio.timeout(30):
             assert [(await anext(records)).value for _ in range(100)] == VALUES[:100]
-    assert told == [Skipped(TopicPartition(topic, 0), 50, 0)]
+    assert told == [SkippedRange(TopicPartition(topic, 0), 50, 0)]
 
 
 async def test_a_client_in_a_rack_reads_from_the_replica_there() -> None:

@@ -13,7 +13,7 @@ from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.consumer.ranges import RangeReader
 from asyncconsumer.errors import (
-    ConnectionTrouble,
+    BrokerConnectionError,
     CorruptMessage,
     CorruptRecords,
     HostNotAllowed,
@@ -21,11 +21,11 @@ from asyncconsumer.errors import (
     MalformedResponse,
 )
 from asyncconsumer.fetch import fetch_request
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.direct.partition_stream import PartitionStream
-from asyncconsumer.fetch.fetch_request import Ask, understand
+from asyncconsumer.fetch.fetch_request import PartitionFetch, understand
 from asyncconsumer.fetch.offset_lookup import _EPOCH, milliseconds
-from asyncconsumer.net.connection import RawAnswer
+from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.protocol.messages import LIST_OFFSETS
 from asyncconsumer.records import decoding
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster, handler
@@ -45,7 +45,7 @@ FETCH = 1  # the key of its API
 async def consumer_on(cluster: FakeCluster, **options: Any) -> AsyncIterator[SimpleConsumer]:
     consumer = SimpleConsumer(cluster.bootstrap_servers, **options)
     config = consumer._session.brokers.config
-    consumer._session = Session(
+    consumer._session = KafkaClient(
         config, patience_ms=60_000, opener=cluster.open, randomness=Random(2)
     )
     async with consumer:
@@ -81,7 +81,7 @@ async def test_a_fetch_finds_the_new_leader_once_there_is_one(
                     try:
                         found = await consumer.fetch({AT: 0})
                         break
-                    except ConnectionTrouble:
+                    except BrokerConnectionError:
                         failed += 1
                         await asyncio.sleep(1)
             assert failed
@@ -288,13 +288,13 @@ async def test_who_tries_again_for_a_stream_that_is_closed_finds_its_end() -> No
 # --- answers that make no sense ------------------------------------------------------------------
 
 
-ASKED = {AT: Ask(5, 1000), OTHER: Ask(7, 1000)}
+ASKED = {AT: PartitionFetch(5, 1000), OTHER: PartitionFetch(7, 1000)}
 
 
-def answered(*partitions: TopicPartition) -> RawAnswer:
+def answered(*partitions: TopicPartition) -> RawResponse:
     topics = [encode(11, 0, (0, 0), {at: Part()}, [])[14:] for at in partitions]
     head = encode(11, 0, (0, 0), {}, [])[:-4]
-    return RawAnswer(11, memoryview(head + len(topics).to_bytes(4, "big") + b"".join(topics)))
+    return RawResponse(11, memoryview(head + len(topics).to_bytes(4, "big") + b"".join(topics)))
 
 
 def test_of_a_partition_that_is_not_in_the_answer_nothing_came() -> None:
@@ -308,7 +308,7 @@ def test_of_a_partition_that_is_not_in_the_answer_nothing_came() -> None:
 
 @pytest.mark.parametrize(("told", "seconds"), [(0, 0), (1500, 1.5), (-5, 0), (2**31 - 1, 30)])
 def test_a_broker_is_left_alone_for_as_long_as_makes_sense(told: int, seconds: float) -> None:
-    raw = RawAnswer(11, memoryview(encode(11, told, (0, 0), {}, [])))
+    raw = RawResponse(11, memoryview(encode(11, told, (0, 0), {}, [])))
     assert [one.throttle for one in understand(raw, ASKED)] == [seconds, seconds]
 
 
@@ -318,15 +318,15 @@ def test_a_partition_that_is_in_the_answer_twice_makes_no_sense() -> None:
 
 
 def test_far_more_than_was_asked_for_makes_no_sense() -> None:
-    def told(*sets: bytes) -> RawAnswer:
+    def told(*sets: bytes) -> RawResponse:
         topics = [
             encode(11, 0, (0, 0), {at: Part(data=one)}, [])[14:]
             for at, one in zip(ASKED, sets, strict=False)
         ]
         head = encode(11, 0, (0, 0), {}, [])[:-4]
-        return RawAnswer(11, memoryview(head + len(topics).to_bytes(4, "big") + b"".join(topics)))
+        return RawResponse(11, memoryview(head + len(topics).to_bytes(4, "big") + b"".join(topics)))
 
-    def count(raw: RawAnswer) -> list[int]:
+    def count(raw: RawResponse) -> list[int]:
         return [len(one.data) for one in understand(raw, ASKED)]
 
     large, small = batch([Row(5, bytes(5 * 2**20))]), batch([Row(5)])

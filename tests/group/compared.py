@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.errors import MalformedConsumerProtocol
-from asyncconsumer.group.assignors import Assignment, Subscription
+from asyncconsumer.group.assignors import Assignment, MemberSubscription
 from asyncconsumer.protocol.subscription_codec import ConsumerProtocolAssignment, StickyUserData
 from asyncconsumer.types import TopicPartition
 from tests.group.java_client import ask_java, refused
@@ -76,7 +76,7 @@ def agree(rebalance: Rebalance, answer: Any) -> bool:
     return False
 
 
-def _had_what_it_does_not_want(told: Subscription) -> bool:
+def _had_what_it_does_not_want(told: MemberSubscription) -> bool:
     had = list(told.owned_partitions)
     with suppress(MalformedConsumerProtocol):
         had += StickyUserData.decode(told.user_data or b"").partitions

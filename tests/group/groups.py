@@ -5,7 +5,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from asyncconsumer.group.zookeeper.assignors import Group, Member
+from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo
 from asyncconsumer.types import TopicPartition
 
 # dashes, two digits, dots, what sorts differently in other alphabets and in other encodings
@@ -49,7 +49,7 @@ def random_group(
     members: int = 6,
     streams: int = 4,
     even: bool = False,
-) -> Group:
+) -> GroupInfo:
     """A group of up to so many members with up to so many streams a topic (seldom, of twelve).
 
     With `even`, all subscribe to the same topics and have as many streams of each.
@@ -61,19 +61,19 @@ def random_group(
         count = random.randint(1, streams) if random.random() < 0.9 else 3 * streams
         chosen = shared if even else random.sample(shared, random.randint(1, len(shared)))
         own = {t: count if even else random.randint(1, count) for t in chosen}
-        found.append(Member(f"{prefix}{consumer}", own))
-    return Group(found, {topic: topics[topic] for topic in shared if topic in topics})
+        found.append(GroupMemberInfo(f"{prefix}{consumer}", own))
+    return GroupInfo(found, {topic: topics[topic] for topic in shared if topic in topics})
 
 
-def with_owners(random: Random, group: Group) -> Group:
+def with_owners(random: Random, group: GroupInfo) -> GroupInfo:
     """The same group, its partitions owned by some of its threads, by nobody, or by others."""
     threads = [*sorted({t for ts in group.subscriptions().values() for t in ts}), "gone-0"]
     partitions = [*group.wanted(), TopicPartition("gone", 0)]
     owners = {p: random.choice(threads) for p in partitions if random.random() < 0.8}
-    return Group(group.members, group.partitions, owners)
+    return GroupInfo(group.members, group.partitions, owners)
 
 
-def _any_group(random: Random, *, even: bool = False) -> Group:
+def _any_group(random: Random, *, even: bool = False) -> GroupInfo:
     return with_owners(random, random_group(random, random_topics(random), even=even))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer.consumer.connector import ConsumerConnector
-from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range
+from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo, by_range
 from asyncconsumer.group.zookeeper.filters import TopicFilter
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
@@ -123,8 +123,8 @@ def all_of(values: Iterable[bytes], *members: Ours | ScalaConsumer) -> bool:
 
 
 def shares(topic: str, partitions: int, *threads: tuple[str, int], strategy: Any = by_range) -> Any:
-    members = [Member(who, {topic: count}) for who, count in threads]
-    return strategy(Group(members, {topic: range(partitions)}))
+    members = [GroupMemberInfo(who, {topic: count}) for who, count in threads]
+    return strategy(GroupInfo(members, {topic: range(partitions)}))
 
 
 async def equal(read: Awaitable[T], expected: T) -> bool:

@@ -13,11 +13,11 @@ from asyncconsumer.group.assignors import (
     Assignment,
     Assignor,
     CooperativeStickyAssignor,
+    MemberSubscription,
     Racks,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
-    Subscription,
 )
 from asyncconsumer.protocol.subscription_codec import StickyUserData
 from asyncconsumer.types import TopicPartition
@@ -45,7 +45,7 @@ class Peer:
     generation: int = -1
     rack: str | None = None
 
-    def subscription(self) -> Subscription:
+    def subscription(self) -> MemberSubscription:
         """As the leader gets to see it: some versions have no room for everything."""
         owned = self.owned if self.assignor.cooperative else []
         user_data = self.assignor.user_data(self.topics, owned, self.generation)
@@ -53,8 +53,8 @@ class Peer:
             user_data = b"\x00\x00"
         elif self.client == "old" and user_data is not None and self.assignor.name == "sticky":
             user_data = StickyUserData.decode(user_data)._replace(generation=None).encode()
-        told = Subscription(tuple(self.topics), user_data, owned, self.generation, self.rack)
-        return Subscription.of(told.encode(self.version), self.instance)
+        told = MemberSubscription(tuple(self.topics), user_data, owned, self.generation, self.rack)
+        return MemberSubscription.of(told.encode(self.version), self.instance)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Rebalance:
 
     assignor: str
     topics: dict[str, int]
-    members: dict[str, Subscription]
+    members: dict[str, MemberSubscription]
     assignment: Assignment
     replicas: Mapping[TopicPartition, Sequence[str | None]] = field(default_factory=dict)
     """For each replica of a partition, the rack in which it is."""

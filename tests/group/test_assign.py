@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from asyncconsumer import errors
 from asyncconsumer.group.zookeeper.assignors import (
     BrokerPartition,
-    Group,
-    Member,
+    GroupInfo,
+    GroupMemberInfo,
     by_broker_range,
     by_range,
     consumer_of,
@@ -45,7 +45,9 @@ def owned(assignment: dict[TopicPartition, str]) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", ["range", "roundrobin", "roundrobin-0.10", "sticky"])
 @given(group=groups)
 @some
-def test_each_partition_goes_to_one_thread_that_reads_its_topic(name: str, group: Group) -> None:
+def test_each_partition_goes_to_one_thread_that_reads_its_topic(
+    name: str, group: GroupInfo
+) -> None:
     assignment = STRATEGIES[name](group)
     assert list(assignment) == group.wanted()
     readers = group.subscriptions()
@@ -55,14 +57,14 @@ def test_each_partition_goes_to_one_thread_that_reads_its_topic(name: str, group
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 @given(group=even_groups)
 @some
-def test_every_member_comes_to_the_same_assignment(name: str, group: Group) -> None:
+def test_every_member_comes_to_the_same_assignment(name: str, group: GroupInfo) -> None:
     """In whatever order ZooKeeper lists members, topics and partitions."""
     assignment = STRATEGIES[name](group)
     members, topics = list(group.members), list(group.partitions.items())
     Random(1).shuffle(members)
     Random(2).shuffle(topics)
-    shuffled = Group(
-        [Member(m.consumer_id, dict(reversed(list(m.streams.items())))) for m in members],
+    shuffled = GroupInfo(
+        [GroupMemberInfo(m.consumer_id, dict(reversed(list(m.streams.items())))) for m in members],
         {topic: sorted(numbers, reverse=True) for topic, numbers in topics},
         dict(reversed(list(group.owners.items()))),
     )
@@ -71,9 +73,9 @@ def test_every_member_comes_to_the_same_assignment(name: str, group: Group) -> N
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_where_there_is_nothing_to_divide_nobody_has_anything(name: str) -> None:
-    assert STRATEGIES[name](Group([], {"t": range(3)})) == {}
-    assert STRATEGIES[name](Group([Member("c", {})], {"t": range(3)})) == {}
-    assert STRATEGIES[name](Group([Member("c", {"missing": 1})], {})) == {}
+    assert STRATEGIES[name](GroupInfo([], {"t": range(3)})) == {}
+    assert STRATEGIES[name](GroupInfo([GroupMemberInfo("c", {})], {"t": range(3)})) == {}
+    assert STRATEGIES[name](GroupInfo([GroupMemberInfo("c", {"missing": 1})], {})) == {}
 
 
 # -- range
@@ -81,7 +83,7 @@ def test_where_there_is_nothing_to_divide_nobody_has_anything(name: str) -> None
 
 @given(group=groups)
 @some
-def test_ranges_are_in_one_piece_and_differ_by_one(group: Group) -> None:
+def test_ranges_are_in_one_piece_and_differ_by_one(group: GroupInfo) -> None:
     assignment = by_range(group)
     for topic, threads in group.subscriptions().items():
         owners = [thread for partition, thread in assignment.items() if partition.topic == topic]
@@ -92,7 +94,7 @@ def test_ranges_are_in_one_piece_and_differ_by_one(group: Group) -> None:
 
 
 def test_threads_sort_as_texts_so_the_tenth_comes_before_the_second() -> None:
-    group = Group([Member("c", {"t": 11})], {"t": range(4)})
+    group = GroupInfo([GroupMemberInfo("c", {"t": 11})], {"t": range(4)})
     assert owned(by_range(group)) == {
         "c-0": ["t0"],
         "c-1": ["t1"],
@@ -102,13 +104,17 @@ def test_threads_sort_as_texts_so_the_tenth_comes_before_the_second() -> None:
 
 
 def test_texts_sort_by_their_utf_16_units() -> None:
-    group = Group([Member("\U0001f600", {"t": 1}), Member("ﬁ", {"t": 1})], {"t": [0]})
+    group = GroupInfo(
+        [GroupMemberInfo("\U0001f600", {"t": 1}), GroupMemberInfo("ﬁ", {"t": 1})], {"t": [0]}
+    )
     assert "\U0001f600" > "ﬁ"  # by characters it is the other way round
     assert owned(by_range(group)) == {"\U0001f600-0": ["t0"]}
 
 
 def test_partitions_sort_as_numbers() -> None:
-    group = Group([Member("a", {"t": 1}), Member("b", {"t": 1})], {"t": [10, 2, 1, 0]})
+    group = GroupInfo(
+        [GroupMemberInfo("a", {"t": 1}), GroupMemberInfo("b", {"t": 1})], {"t": [10, 2, 1, 0]}
+    )
     assert owned(by_range(group)) == {"a-0": ["t0", "t1"], "b-0": ["t2", "t10"]}
 
 
@@ -117,7 +123,7 @@ def test_partitions_sort_as_numbers() -> None:
 
 @given(group=even_groups)
 @some
-def test_going_round_among_equals_loads_differ_by_one(group: Group) -> None:
+def test_going_round_among_equals_loads_differ_by_one(group: GroupInfo) -> None:
     (threads, *_) = group.subscriptions().values()
     for strategy in (round_robin, round_robin_0_10):
         loads = Counter(strategy(group).values())
@@ -130,11 +136,11 @@ def test_going_round_among_equals_loads_differ_by_one(group: Group) -> None:
     [(round_robin, ["t-0", "t-1", "u-0", "u-1"]), (round_robin_0_10, ["[t,0]", "[t,1]"])],
 )
 def test_partitions_go_round_in_the_order_of_their_hash(
-    strategy: Callable[[Group], dict[TopicPartition, str]], texts: list[str]
+    strategy: Callable[[GroupInfo], dict[TopicPartition, str]], texts: list[str]
 ) -> None:
     topics = ("t", "u") if len(texts) > 2 else ("t",)
-    group = Group(
-        [Member(name, dict.fromkeys(topics, 1)) for name in "abcd"],
+    group = GroupInfo(
+        [GroupMemberInfo(name, dict.fromkeys(topics, 1)) for name in "abcd"],
         {topic: range(2) for topic in topics},
     )
     order = sorted(texts, key=string_hash)
@@ -144,14 +150,18 @@ def test_partitions_go_round_in_the_order_of_their_hash(
 
 def test_old_and_new_releases_go_round_in_different_orders() -> None:
     topics = {f"invoices-of-{n}": range(4) for n in ("january", "may", "october")}
-    group = Group([Member(name, dict.fromkeys(topics, 1)) for name in "abc"], topics)
+    group = GroupInfo([GroupMemberInfo(name, dict.fromkeys(topics, 1)) for name in "abc"], topics)
     assert round_robin(group) != round_robin_0_10(group)
     assert round_robin_0_8(group) == round_robin_0_10(group)
 
 
 def test_a_thread_that_is_passed_over_waits_for_the_next_turn() -> None:
-    members = [Member("a", {"u": 1}), Member("b", {"t": 1, "u": 1}), Member("c", {"t": 1, "u": 1})]
-    group = Group(members, {"t": [0], "u": [0, 1, 2]})
+    members = [
+        GroupMemberInfo("a", {"u": 1}),
+        GroupMemberInfo("b", {"t": 1, "u": 1}),
+        GroupMemberInfo("c", {"t": 1, "u": 1}),
+    ]
+    group = GroupInfo(members, {"t": [0], "u": [0, 1, 2]})
     order = sorted(group.wanted(), key=lambda p: string_hash(f"{p.topic}-{p.partition}"))
     assert [p.topic for p in order] == ["t", "u", "u", "u"]
     assert [round_robin(group)[p] for p in order] == ["b-0", "c-0", "a-0", "b-0"]
@@ -159,7 +169,7 @@ def test_a_thread_that_is_passed_over_waits_for_the_next_turn() -> None:
 
 @given(group=even_groups)
 @some
-def test_the_strict_round_robin_takes_groups_of_equals(group: Group) -> None:
+def test_the_strict_round_robin_takes_groups_of_equals(group: GroupInfo) -> None:
     assert round_robin_0_8(group) == round_robin_0_10(group)
 
 
@@ -174,7 +184,10 @@ def test_the_strict_round_robin_takes_groups_of_equals(group: Group) -> None:
 def test_the_strict_round_robin_says_which_thread_differs(
     streams: dict[str, int], said: str
 ) -> None:
-    group = Group([Member("a", {"t": 1, "u": 1}), Member("b", streams)], {"t": [0], "u": [0]})
+    group = GroupInfo(
+        [GroupMemberInfo("a", {"t": 1, "u": 1}), GroupMemberInfo("b", streams)],
+        {"t": [0], "u": [0]},
+    )
     with pytest.raises(errors.UnevenSubscriptions) as raised:
         round_robin_0_8(group)
     assert str(raised.value).startswith(said)
@@ -183,7 +196,10 @@ def test_the_strict_round_robin_says_which_thread_differs(
 
 
 def test_the_strict_round_robin_allows_members_of_different_sizes() -> None:
-    group = Group([Member("a", {"t": 1, "u": 1}), Member("b", {"t": 2, "u": 2})], {"t": range(3)})
+    group = GroupInfo(
+        [GroupMemberInfo("a", {"t": 1, "u": 1}), GroupMemberInfo("b", {"t": 2, "u": 2})],
+        {"t": range(3)},
+    )
     assert len(round_robin_0_8(group)) == 3
 
 
@@ -191,7 +207,7 @@ def test_the_strict_round_robin_allows_members_of_different_sizes() -> None:
 
 
 def test_jafka_sorts_partitions_by_broker_and_number_as_one_text() -> None:
-    members = [Member("a", {"t": 2}), Member("b", {"t": 1})]
+    members = [GroupMemberInfo("a", {"t": 2}), GroupMemberInfo("b", {"t": 1})]
     assignment = by_broker_range(members, {"t": {2: 1, 10: 1, 1: 11}, "other": {1: 5}})
     names = [partition.name for partition in assignment]
     assert names == [
@@ -208,7 +224,7 @@ def test_jafka_sorts_partitions_by_broker_and_number_as_one_text() -> None:
 
 @given(group=groups)
 @some
-def test_the_members_parts_make_up_the_whole(group: Group) -> None:
+def test_the_members_parts_make_up_the_whole(group: GroupInfo) -> None:
     whole = by_range(group)
     parts = [part_of(member.consumer_id, whole) for member in group.members]
     assert sum(map(len, parts)) == len(whole)
@@ -216,14 +232,16 @@ def test_the_members_parts_make_up_the_whole(group: Group) -> None:
 
 
 def test_a_consumer_id_may_look_like_a_thread_id() -> None:
-    group = Group([Member("c", {"t": 2}), Member("c-1", {"t": 1})], {"t": range(3)})
+    group = GroupInfo(
+        [GroupMemberInfo("c", {"t": 2}), GroupMemberInfo("c-1", {"t": 1})], {"t": range(3)}
+    )
     assert consumer_of("c-1-0") == "c-1"
     assert owned(part_of("c", by_range(group))) == {"c-0": ["t0"], "c-1": ["t1"]}
 
 
 def test_a_member_sees_its_own_topics_in_the_whole_group() -> None:
-    a, b = Member("a", {"t": 1}), Member("b", {"t": 1, "u": 1})
-    whole = by_range(Group([a, b], {"t": range(2), "u": range(2)}))
+    a, b = GroupMemberInfo("a", {"t": 1}), GroupMemberInfo("b", {"t": 1, "u": 1})
+    whole = by_range(GroupInfo([a, b], {"t": range(2), "u": range(2)}))
     assert owned(seen_by(a, whole)) == {"a-0": ["t0"], "b-0": ["t1"]}
     assert seen_by(b, whole) == whole
 

@@ -12,11 +12,11 @@ from asyncconsumer.group.assignors import (
     Assignment,
     Assignor,
     CooperativeStickyAssignor,
+    MemberSubscription,
     Racks,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
-    Subscription,
 )
 from asyncconsumer.group.assignors.sticky_general import _Moved
 from asyncconsumer.protocol.subscription_codec import StickyUserData
@@ -34,13 +34,15 @@ def partitions(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
-def owning(name: str, told: Subscription, owned: list[TopicPartition]) -> Subscription:
+def owning(name: str, told: MemberSubscription, owned: list[TopicPartition]) -> MemberSubscription:
     """The same member after it was assigned these."""
     user_data = StickyUserData(owned, 1).encode() if name == "sticky" else None
     return replace(told, owned_partitions=owned, generation_id=1, user_data=user_data)
 
 
-def settled(name: str, topics: Mapping[str, int], members: Mapping[str, Subscription]) -> Rebalance:
+def settled(
+    name: str, topics: Mapping[str, int], members: Mapping[str, MemberSubscription]
+) -> Rebalance:
     """A group after rebalances without any change."""
     assignment: Assignment = {member: [] for member in members}
     for _ in range(3):
@@ -92,7 +94,7 @@ def test_among_equals_nothing_moves_but_to_a_new_member(random: Random, name: st
     *_, last = Story(random, name, even=True).rebalances(2)
     group = settled(name, last.topics, last.members)
     (first, *_) = group.members.values()
-    joined = {**group.members, "new": Subscription(first.topics)}
+    joined = {**group.members, "new": MemberSubscription(first.topics)}
     after = ASSIGNORS[name]().assign(group.topics, joined)
     for member, assigned in group.assignment.items():
         assert set(after[member]) <= set(assigned)
@@ -108,9 +110,9 @@ def test_among_equals_nothing_moves_but_to_a_new_member(random: Random, name: st
 
 def test_static_members_come_first_by_the_names_that_they_keep() -> None:
     members = {
-        "a": Subscription(("t",)),
-        "b": Subscription(("t",), group_instance_id="2"),
-        "c": Subscription(("t",), group_instance_id="1"),
+        "a": MemberSubscription(("t",)),
+        "b": MemberSubscription(("t",), group_instance_id="2"),
+        "c": MemberSubscription(("t",), group_instance_id="1"),
     }
     for assignor in (RangeAssignor(), RoundRobinAssignor()):
         assert assignor.assign({"t": 3}, members) == {
@@ -121,7 +123,7 @@ def test_static_members_come_first_by_the_names_that_they_keep() -> None:
 
 
 def test_range_and_round_robin_differ_over_several_topics() -> None:
-    members = {"a": Subscription(("t", "u")), "b": Subscription(("t", "u"))}
+    members = {"a": MemberSubscription(("t", "u")), "b": MemberSubscription(("t", "u"))}
     topics = {"t": 3, "u": 3, "unread": 5}
     by_range = RangeAssignor().assign(topics, members)
     assert sorted(by_range["a"]) == [*partitions("t", [0, 1]), *partitions("u", [0, 1])]
@@ -133,9 +135,9 @@ def test_range_and_round_robin_differ_over_several_topics() -> None:
 def test_groups_without_anything_to_divide(name: str) -> None:
     assignor = ASSIGNORS[name]()
     assert assignor.assign({"t": 1}, {}) == {}
-    assert assignor.assign({"t": 1}, {"a": Subscription(())}) == {"a": []}
-    assert assignor.assign({"t": 0}, {"a": Subscription(("t", "missing"))}) == {"a": []}
-    alone = {"a": Subscription(()), "b": Subscription(("t", "t"))}
+    assert assignor.assign({"t": 1}, {"a": MemberSubscription(())}) == {"a": []}
+    assert assignor.assign({"t": 0}, {"a": MemberSubscription(("t", "missing"))}) == {"a": []}
+    alone = {"a": MemberSubscription(()), "b": MemberSubscription(("t", "t"))}
     assert assignor.assign({"t": 1}, alone) == {"a": [], "b": partitions("t", [0])}
 
 
@@ -146,21 +148,21 @@ def test_a_sticky_member_tells_what_it_was_last_assigned() -> None:
     told = assignor.user_data(["t"], [], 4)  # it owns nothing any more as it joins
     assert told == StickyUserData(partitions("t", [1, 2]), 4).encode()
     members = {
-        "a": Subscription(("t",), user_data=told),
-        "b": Subscription(("t",), user_data=b"no such thing"),
+        "a": MemberSubscription(("t",), user_data=told),
+        "b": MemberSubscription(("t",), user_data=b"no such thing"),
     }
     assert StickyAssignor().assign({"t": 4}, members)["a"] == partitions("t", [1, 2])
 
 
 def test_what_changes_hands_is_left_out_until_it_is_let_go_of() -> None:
     both = {
-        "a": Subscription(("t",), None, partitions("t", range(4)), 1),
-        "b": Subscription(("t",)),
+        "a": MemberSubscription(("t",), None, partitions("t", range(4)), 1),
+        "b": MemberSubscription(("t",)),
     }
     assignor = CooperativeStickyAssignor()
     assert assignor.cooperative
     assert assignor.assign({"t": 4}, both) == {"a": partitions("t", [0, 1]), "b": []}
-    both["a"] = Subscription(("t",), None, partitions("t", [0, 1]), 2)
+    both["a"] = MemberSubscription(("t",), None, partitions("t", [0, 1]), 2)
     assert assignor.assign({"t": 4}, both) == {
         "a": partitions("t", [0, 1]),
         "b": partitions("t", [2, 3]),
@@ -170,8 +172,8 @@ def test_what_changes_hands_is_left_out_until_it_is_let_go_of() -> None:
 @pytest.mark.parametrize(("older", "newer"), [("a", "b"), ("b", "a")])
 def test_of_two_owners_the_one_of_the_newer_generation_is_right(older: str, newer: str) -> None:
     members = {
-        older: Subscription(("t",), None, partitions("t", [0, 1]), 6),
-        newer: Subscription(("t",), None, partitions("t", [0]), 7),
+        older: MemberSubscription(("t",), None, partitions("t", [0, 1]), 6),
+        newer: MemberSubscription(("t",), None, partitions("t", [0]), 7),
     }
     after = CooperativeStickyAssignor().assign({"t": 2}, members)
     assert after == {older: partitions("t", [1]), newer: partitions("t", [0])}
@@ -180,15 +182,15 @@ def test_of_two_owners_the_one_of_the_newer_generation_is_right(older: str, newe
 def test_a_generation_comes_from_user_data_where_there_is_no_field_for_it() -> None:
     told = CooperativeStickyAssignor().user_data([], [], 7)
     members = {
-        "a": Subscription(("t",), None, partitions("t", [0, 1]), 6),
-        "b": Subscription(("t",), told, partitions("t", [0])),
+        "a": MemberSubscription(("t",), None, partitions("t", [0, 1]), 6),
+        "b": MemberSubscription(("t",), told, partitions("t", [0])),
     }
     after = CooperativeStickyAssignor().assign({"t": 2}, members)
     assert after == {"a": partitions("t", [1]), "b": partitions("t", [0])}
 
 
-def in_racks(**racks: str | None) -> dict[str, Subscription]:
-    return {member: Subscription(("t", "u"), rack_id=rack) for member, rack in racks.items()}
+def in_racks(**racks: str | None) -> dict[str, MemberSubscription]:
+    return {member: MemberSubscription(("t", "u"), rack_id=rack) for member, rack in racks.items()}
 
 
 def placed(topic: str, racks: str) -> Racks:
@@ -207,7 +209,7 @@ def test_members_get_what_is_in_their_rack(name: str) -> None:
         "b": partitions("t", [1, 4]),
         "c": partitions("t", [0, 5]),
     }
-    uneven = members | {"d": Subscription(("u",), rack_id="x")}
+    uneven = members | {"d": MemberSubscription(("u",), rack_id="x")}
     racks = {**placed("t", "zyxxyz"), **placed("u", "zx")}
     after = assign({"t": 6, "u": 2}, uneven, racks)
     assert TopicPartition("u", 1) in after["d" if name != "range" else "a"]
@@ -266,8 +268,8 @@ def test_by_range_topics_that_are_alike_stay_together_rather_than_near() -> None
 def test_a_sticky_member_gives_up_what_is_far(name: str, others: tuple[str, ...]) -> None:
     """And what it has near it keeps, whatever else its rack holds."""
     far = {
-        "a": owning(name, Subscription(("t", "u"), rack_id="x"), partitions("t", [0, 1])),
-        "b": owning(name, Subscription(others, rack_id="y"), partitions("t", [2, 3])),
+        "a": owning(name, MemberSubscription(("t", "u"), rack_id="x"), partitions("t", [0, 1])),
+        "b": owning(name, MemberSubscription(others, rack_id="y"), partitions("t", [2, 3])),
     }
     racks = placed("t", "xyxy")
     after = ASSIGNORS[name]().assign({"t": 4}, far, racks)
@@ -279,8 +281,8 @@ def test_a_sticky_member_gives_up_what_is_far(name: str, others: tuple[str, ...]
 
 
 def test_a_member_as_join_group_tells_of_it() -> None:
-    told = Subscription(("t",), b"x", (TopicPartition("t", 3),), 5, "north")
-    assert Subscription.of(told.encode(), "one") == replace(told, group_instance_id="one")
+    told = MemberSubscription(("t",), b"x", (TopicPartition("t", 3),), 5, "north")
+    assert MemberSubscription.of(told.encode(), "one") == replace(told, group_instance_id="one")
 
 
 def test_what_moved_has_the_order_of_a_set_that_never_becomes_smaller() -> None:
@@ -306,7 +308,7 @@ class FirstTakesAll(Assignor):
     def assign(
         self,
         partitions: Mapping[str, int],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
         first, *others = sorted(subscriptions)
@@ -322,5 +324,5 @@ def test_an_assignor_of_ones_own_needs_a_name_and_a_rule() -> None:
     assignor = FirstTakesAll()
     assert (assignor.cooperative, assignor.user_data([], [], 1)) == (False, None)
     assignor.assigned([], 1)
-    members = {"b": Subscription(("t",)), "a": Subscription(("t",))}
+    members = {"b": MemberSubscription(("t",)), "a": MemberSubscription(("t",))}
     assert assignor.assign({"t": 2}, members) == {"a": partitions("t", [0, 1]), "b": []}

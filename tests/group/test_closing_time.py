@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.rebalance.runner import Following
+from asyncconsumer.rebalance.runner import MembershipRunner
 from asyncconsumer.testing.virtual_time import simulated
 
 pytestmark = pytest.mark.fast
@@ -44,7 +44,7 @@ async def closed_after(stop: Step, flush: Step, leave: Step) -> float:
         streams=SimpleNamespace(close=lambda: None),
     )
     committer = SimpleNamespace(run=forever, flush=flush)
-    one = Following("m", *cast("Any", (SimpleNamespace(leave=leave), committer, rebalancer)))
+    one = MembershipRunner("m", *cast("Any", (SimpleNamespace(leave=leave), committer, rebalancer)))
     async with Scope("test") as scope:
         one.start(scope, None)
         began = asyncio.get_running_loop().time()

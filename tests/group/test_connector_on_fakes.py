@@ -12,10 +12,10 @@ import pytest
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.connector_listener import RebalanceListener
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, StreamsExist
 from asyncconsumer.group.zookeeper import registration
-from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.fake_kafka import FakeCluster, Told
@@ -49,7 +49,7 @@ class Fakes:
             consumer_id=name,
             **{"auto_offset_reset": "smallest", "auto_commit_interval_ms": 1000, **options},
         )
-        outside = Outside(
+        outside = Environment(
             open_broker=self.cluster.open,
             open_zookeeper=self.zookeeper.open,
             randomness=Random(2),
@@ -70,7 +70,7 @@ class Fakes:
 
     def register(self, name: str, topic: str = "t") -> None:
         """Make a member by hand, one that does nothing."""
-        data = registration.write(Subscription({topic: 1}), 0)
+        data = registration.write(StreamSubscription({topic: 1}), 0)
         self.create(f"{_IDS}g_{name}", data)
 
     def create(self, path: str, data: bytes) -> None:

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import ZooKeeper
 from asyncconsumer.testing.servers.process import together
@@ -16,13 +16,13 @@ from tests.group.nodes import nodes_of
 from tests.helpers import until
 
 
-def beginning_with(ensemble: ZooKeeper, node: ZooKeeperNode) -> Outside:
+def beginning_with(ensemble: ZooKeeper, node: ZooKeeperNode) -> Environment:
     """The order of servers is drawn: draw until it begins with that one."""
     addresses = ZooKeeperConfig(zookeeper_connect=ensemble.connect).addresses
     for seed in count():
         if str(Random(seed).sample(addresses, len(addresses))[0]) == node.address:
             break
-    return Outside(randomness=Random(seed))
+    return Environment(randomness=Random(seed))
 
 
 def session(ours: Ours) -> ZooKeeperSession:

@@ -11,8 +11,13 @@ import pytest
 
 from asyncconsumer.errors import BadZnode, ConfigError
 from asyncconsumer.group.zookeeper import registration
-from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, round_robin
-from asyncconsumer.group.zookeeper.filters import Pattern, Subscription, Whitelist
+from asyncconsumer.group.zookeeper.assignors import (
+    GroupInfo,
+    GroupMemberInfo,
+    by_range,
+    round_robin,
+)
+from asyncconsumer.group.zookeeper.filters import PatternKind, StreamSubscription, Whitelist
 from asyncconsumer.group.zookeeper.regex_matcher import Matcher, Steps, TooManySteps
 from asyncconsumer.group.zookeeper.regex_parser import PatternError
 from asyncconsumer.group.zookeeper.sticky import sticky
@@ -207,13 +212,13 @@ class FakeTopics:
         """Nothing changes."""
 
 
-def white(pattern: str, streams: int = 1) -> Subscription:
-    return Subscription({pattern: streams}, Pattern.WHITE_LIST)
+def white(pattern: str, streams: int = 1) -> StreamSubscription:
+    return StreamSubscription({pattern: streams}, PatternKind.WHITE_LIST)
 
 
 async def read(
-    subscriptions: Mapping[str, Subscription], names: Collection[str]
-) -> tuple[list[Member], FakeTopics]:
+    subscriptions: Mapping[str, StreamSubscription], names: Collection[str]
+) -> tuple[list[GroupMemberInfo], FakeTopics]:
     topics = FakeTopics(names)
     subscribers = Subscribers(topics, "g_own", exclude_internal=True)
     members, _ = await subscribers.read(subscriptions)
@@ -267,14 +272,14 @@ async def test_other_tasks_get_their_turns_while_patterns_are_matched() -> None:
 @simulated([1])
 async def test_the_streams_of_a_group_are_limited_and_small_members_stay() -> None:
     names = [f"t{n}" for n in range(100)]
-    hostile = {f"g_h{n}": Subscription({"t1": 2**15}) for n in range(10)}
-    subscriptions = {"g_own": Subscription({"t1": 2}), "g_x": white("t.*", 3), **hostile}
+    hostile = {f"g_h{n}": StreamSubscription({"t1": 2**15}) for n in range(10)}
+    subscriptions = {"g_own": StreamSubscription({"t1": 2}), "g_x": white("t.*", 3), **hostile}
     members, _ = await read(subscriptions, names)
     told = {member.consumer_id for member in members}
     assert {"g_own", "g_x"} <= told
     assert len(told - {"g_own", "g_x"}) == 1  # the sum is 2**16
     for strategy in (by_range, round_robin, sticky):
-        shares = strategy(Group(members, dict.fromkeys(names, (0, 1))))
+        shares = strategy(GroupInfo(members, dict.fromkeys(names, (0, 1))))
         assert len(shares) == 200
 
 
@@ -284,15 +289,15 @@ async def test_many_topics_with_the_same_readers_count_once() -> None:
     subscriptions = {f"g_m{n}": white("t.*", 4) for n in range(99)} | {"g_own": white("t.*", 4)}
     members, _ = await read(subscriptions, names)
     assert len(members) == 100
-    lists = Group(members, {}).subscriptions()
+    lists = GroupInfo(members, {}).subscriptions()
     assert len(lists) == 2000
     assert len({id(threads) for threads in lists.values()}) == 1
 
 
 @simulated([1])
 async def test_only_topics_that_exist_are_asked_about_for_others() -> None:
-    many = Subscription({f"nowhere{n}": 1 for n in range(4000)} | {"there": 1})
-    own = Subscription({"ours": 1, "not-yet": 1})
+    many = StreamSubscription({f"nowhere{n}": 1 for n in range(4000)} | {"there": 1})
+    own = StreamSubscription({"ours": 1, "not-yet": 1})
     members, topics = await read({"g_own": own, "g_x": many}, ["ours", "there", "else"])
     assert topics.asked == ["not-yet", "ours", "there"]
     assert {member.consumer_id: sorted(member.streams) for member in members} == {
@@ -311,7 +316,7 @@ async def test_a_member_goes_on_beside_hostile_registrations() -> None:
                 data = registration.write(white(pattern), 0)
                 world.create(f"/consumers/g/ids/g_x{number}", data)
             many = {f"t{n}": 2**16 for n in range(60)}
-            world.create("/consumers/g/ids/g_y", registration.write(Subscription(many), 0))
+            world.create("/consumers/g/ids/g_y", registration.write(StreamSubscription(many), 0))
             await asyncio.sleep(10)
             # the others count as members of their own topics only: "t" is not among them
             assert (world.owner(T0), world.owner(T1)) == ("g_m1-0", "g_m1-0")

@@ -8,8 +8,8 @@ from typing import Any
 from asyncconsumer.errors import MalformedConsumerProtocol
 from asyncconsumer.group.assignors import (
     CooperativeStickyAssignor,
+    MemberSubscription,
     StickyAssignor,
-    Subscription,
 )
 from asyncconsumer.protocol.subscription_codec import (
     ConsumerProtocolAssignment,
@@ -33,13 +33,13 @@ def wrong_in_java() -> Iterator[Rebalance]:
     """Groups that the Java assignors do not divide soundly."""
     p = TopicPartition
     smaller = {
-        "m1": Subscription(("t", "u"), None, [p("t", 0), p("t", 9)], 1),
-        "m2": Subscription(("t", "u"), None, [p("u", 0), p("u", 1)], 1),
+        "m1": MemberSubscription(("t", "u"), None, [p("t", 0), p("t", 9)], 1),
+        "m2": MemberSubscription(("t", "u"), None, [p("u", 0), p("u", 1)], 1),
     }
     unread = {
-        "m1": Subscription(("t",), None, [p("t", n) for n in range(6)], 2),
-        "m2": Subscription(("t", "u"), None, [p("u", 0)], 2),
-        "m3": Subscription(("u", "v"), None, [p("t", 0)], 1),
+        "m1": MemberSubscription(("t",), None, [p("t", n) for n in range(6)], 2),
+        "m2": MemberSubscription(("t", "u"), None, [p("u", 0)], 2),
+        "m3": MemberSubscription(("u", "v"), None, [p("t", 0)], 1),
     }
     for topics, members in (({"t": 2, "u": 2}, smaller), ({"t": 6, "u": 1, "v": 1}, unread)):
         assignment = CooperativeStickyAssignor().assign(topics, members)

@@ -9,7 +9,7 @@ import pytest
 
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.connector_listener import RebalanceListener
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.errors import ClosedError, ListenerFailed
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper, Fate
@@ -23,7 +23,7 @@ def connector_on(
     cluster: FakeCluster, zookeeper: FakeZooKeeper, name: str, seed: int, **options: Any
 ) -> ConsumerConnector:
     loop = asyncio.get_running_loop()
-    outside = Outside(
+    outside = Environment(
         open_broker=cluster.open,
         open_zookeeper=zookeeper.open,
         randomness=Random(seed),

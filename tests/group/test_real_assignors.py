@@ -10,7 +10,13 @@ from random import Random
 import pytest
 
 from asyncconsumer.errors import UnevenSubscriptions
-from asyncconsumer.group.zookeeper.assignors import Assignment, Group, Strategy, by_range, seen_by
+from asyncconsumer.group.zookeeper.assignors import (
+    Assignment,
+    GroupInfo,
+    Strategy,
+    by_range,
+    seen_by,
+)
 from asyncconsumer.group.zookeeper.strategies import STRATEGIES
 from asyncconsumer.protocol.java_hash import fetcher_id, string_hash, utf16
 from asyncconsumer.testing.handles import ZooKeeperHandle
@@ -44,7 +50,7 @@ async def ask(
     return ran.stdout.decode().splitlines()
 
 
-def nodes(topics: dict[str, range], groups: dict[str, Group]) -> Iterator[str]:
+def nodes(topics: dict[str, range], groups: dict[str, GroupInfo]) -> Iterator[str]:
     """What ZooKeeper has of topics and of groups."""
     for topic, numbers in topics.items():
         state = {"version": 1, "partitions": {str(n): [0] for n in numbers}}
@@ -61,7 +67,7 @@ def nodes(topics: dict[str, range], groups: dict[str, Group]) -> Iterator[str]:
             yield f"node\t{path}\t{json.dumps(registration)}"
 
 
-def ours(strategy: Strategy, group: Group) -> Assignment | str:
+def ours(strategy: Strategy, group: GroupInfo) -> Assignment | str:
     try:
         return strategy(group)
     except UnevenSubscriptions:

@@ -10,12 +10,12 @@ import pytest
 from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError, LeaderNotAvailable, UnstableOffsetCommit
-from asyncconsumer.events import Events
-from asyncconsumer.fetch.cursor import Wanted
+from asyncconsumer.events import EventBus
+from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.rebalance import Listeners, Rebalancer
-from asyncconsumer.streams.routes import Routes
+from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import TopicPartition
@@ -35,19 +35,19 @@ class Scripted:
         self.due = False  # another assignment, before this one is dealt with
         self.lost_by_then = False  # when something was committed
         self.deadline = inf
-        self.last_sign = 0.0
+        self.last_heartbeat = 0.0
         self.offsets: dict[TopicPartition, int | None] = {}
         self.began: dict[TopicPartition, int] = {}
         self.looks = 0  # at where all of them began
         self.trouble: list[ConsumerError] = []
-        self.wanted: Mapping[TopicPartition, Wanted] = {}
-        self.events = Events()
+        self.wanted: Mapping[TopicPartition, FetchTarget] = {}
+        self.events = EventBus()
         self.streams = [Stream(Channel(Budget(10**6))) for _ in range(2)]
         self.rebalancer = Rebalancer(
             self,
             cast("FetchManager", self),
             self,
-            Routes(self.streams),
+            TopicRoutes(self.streams),
             listeners=Listeners(
                 before_releasing=self.tell("releasing"),
                 before_starting=self.starting,
@@ -62,10 +62,10 @@ class Scripted:
             yield assignment
             self.log.append(f"next {number + 1}")
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         return self.due
 
-    def reconcile(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+    def reconcile(self, wanted: Mapping[TopicPartition, FetchTarget]) -> None:
         self.wanted = dict(wanted)
         self.log.append(f"read {' '.join(map(str, wanted)) or 'nothing'}")
 

@@ -7,14 +7,19 @@ import pytest
 
 from asyncconsumer.errors import BadZnode, ConfigError
 from asyncconsumer.group.zookeeper import registration
-from asyncconsumer.group.zookeeper.filters import Blacklist, Pattern, Subscription, Whitelist
+from asyncconsumer.group.zookeeper.filters import (
+    Blacklist,
+    PatternKind,
+    StreamSubscription,
+    Whitelist,
+)
 
 pytestmark = pytest.mark.fast
 PATH = "/consumers/g/ids/g_m1"
 
 
 def test_it_is_written_as_kafka_1_1_writes_it() -> None:
-    static = Subscription({"t1": 2})
+    static = StreamSubscription({"t1": 2})
     assert registration.write(static, 1794788067191) == (
         b'{"version":1,"subscription":{"t1":2},"pattern":"static","timestamp":"1794788067191"}'
     )
@@ -40,9 +45,9 @@ def test_what_scala_members_wrote_is_taken_as_it_stands() -> None:
 
 def test_only_pattern_and_subscription_matter() -> None:
     read = registration.read(PATH, b'{"pattern":"no such word","subscription":{"t":1},"more":[]}')
-    assert read == Subscription(MappingProxyType({"t": 1}))
+    assert read == StreamSubscription(MappingProxyType({"t": 1}))
     empty = registration.read(PATH, b'{"pattern":"white_list","subscription":{}}')
-    assert empty.pattern is Pattern.STATIC
+    assert empty.pattern is PatternKind.STATIC
     first = registration.read(PATH, b'{"pattern":"black_list","subscription":{"a":1,"b":2}}')
     assert dict(first.streams) == {"a": 1}
 
@@ -89,7 +94,7 @@ def test_filters_match_whole_names_and_leave_internal_topics_out() -> None:
         "__consumer_offsets",
         "__transaction_state",
     }
-    static = Subscription({"__consumer_offsets": 1, "missing": 1})
+    static = StreamSubscription({"__consumer_offsets": 1, "missing": 1})
     assert static.topics(topics, exclude_internal=True) == {"__consumer_offsets": 1, "missing": 1}
 
 
@@ -100,5 +105,5 @@ def test_a_filter_that_is_none_is_a_clear_error(expression: str) -> None:
 
 
 def test_json_of_any_member_is_one_object() -> None:
-    data = registration.write(Subscription({"ä": 1}), 0)
+    data = registration.write(StreamSubscription({"ä": 1}), 0)
     assert json.loads(data)["subscription"] == {"ä": 1}

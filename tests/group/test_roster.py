@@ -7,7 +7,7 @@ import pytest
 
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.group.zookeeper import registration
-from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.group.zookeeper.roster import Roster
 from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
 from asyncconsumer.testing.handles import ZooKeeperHandle
@@ -24,7 +24,7 @@ def session_on(connect: str) -> ZooKeeperSession:
 
 
 def of(topic: str) -> bytes:
-    return registration.write(Subscription({topic: 1}), 0)
+    return registration.write(StreamSubscription({topic: 1}), 0)
 
 
 class Group:
@@ -52,7 +52,7 @@ class Group:
         del self.there[name]
 
 
-def found(members: dict[str, Subscription]) -> dict[str, str]:
+def found(members: dict[str, StreamSubscription]) -> dict[str, str]:
     return {who: next(iter(one.streams)) for who, one in members.items()}
 
 

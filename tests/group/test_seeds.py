@@ -11,7 +11,7 @@ import pytest
 
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.errors import HostNotAllowed
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.fake_kafka import FakeCluster
@@ -55,7 +55,7 @@ class Controller:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[tuple[FakeCluster, FakeZooKeeper, Controller, Outside]]:
+async def world() -> AsyncIterator[tuple[FakeCluster, FakeZooKeeper, Controller, Environment]]:
     zookeeper = FakeZooKeeper(randomness=Random(1))
     loop = asyncio.get_running_loop()
     config = ZooKeeperConfig(zookeeper_connect=zookeeper.connect)
@@ -63,7 +63,7 @@ async def world() -> AsyncIterator[tuple[FakeCluster, FakeZooKeeper, Controller,
         FakeCluster(Random(2), brokers=3) as cluster,
         ZooKeeperSession(config, randomness=Random(3), opener=zookeeper.open) as session,
     ):
-        outside = Outside(
+        outside = Environment(
             open_broker=cluster.open,
             open_zookeeper=zookeeper.open,
             randomness=Random(4),

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncconsumer.group.zookeeper.assignors import Assignment, Group, Member
+from asyncconsumer.group.zookeeper.assignors import Assignment, GroupInfo, GroupMemberInfo
 from asyncconsumer.group.zookeeper.sticky import sticky
 from tests.group.groups import even_groups, groups, random_group, with_owners
 
 pytestmark = pytest.mark.fast
 
 
-def cost(group: Group, assignment: Assignment) -> tuple[int, int]:
+def cost(group: GroupInfo, assignment: Assignment) -> tuple[int, int]:
     """How uneven the loads are, and how many partitions moved that could have stayed."""
     readers = group.subscriptions()
     moved = sum(
@@ -27,14 +27,14 @@ def cost(group: Group, assignment: Assignment) -> tuple[int, int]:
     return sum(load**2 for load in Counter(assignment.values()).values()), moved
 
 
-def best_cost(group: Group) -> tuple[int, int]:
+def best_cost(group: GroupInfo) -> tuple[int, int]:
     """By trying every assignment."""
     partitions, readers = group.wanted(), group.subscriptions()
     choices = itertools.product(*(readers[p.topic] for p in partitions))
     return min(cost(group, dict(zip(partitions, chosen, strict=True))) for chosen in choices)
 
 
-def small_group(random: Random) -> Group:
+def small_group(random: Random) -> GroupInfo:
     """One that can be tried out in full."""
     while True:
         topics = {topic: range(random.randint(1, 3)) for topic in "abc"}
@@ -46,27 +46,29 @@ def small_group(random: Random) -> Group:
 
 @settings(max_examples=50)
 @given(group=st.randoms(use_true_random=False).map(small_group))
-def test_no_assignment_is_more_even_or_moves_less(group: Group) -> None:
+def test_no_assignment_is_more_even_or_moves_less(group: GroupInfo) -> None:
     assert cost(group, sticky(group)) == best_cost(group)
 
 
 @given(group=groups)
 @settings(max_examples=50)
-def test_a_settled_group_stays_as_it_is(group: Group) -> None:
-    settled = Group(group.members, group.partitions, sticky(group))
+def test_a_settled_group_stays_as_it_is(group: GroupInfo) -> None:
+    settled = GroupInfo(group.members, group.partitions, sticky(group))
     assert sticky(settled) == settled.owners
 
 
 @given(group=even_groups)
 @settings(max_examples=50)
-def test_among_equals_loads_differ_by_one(group: Group) -> None:
+def test_among_equals_loads_differ_by_one(group: GroupInfo) -> None:
     (threads, *_) = group.subscriptions().values()
     loads = Counter(sticky(group).values())
     assert max(loads[t] for t in threads) - min(loads[t] for t in threads) <= 1
 
 
-def group_of(*names: str, partitions: int, owners: Assignment | None = None) -> Group:
-    return Group([Member(n, {"t": 1}) for n in names], {"t": range(partitions)}, owners or {})
+def group_of(*names: str, partitions: int, owners: Assignment | None = None) -> GroupInfo:
+    return GroupInfo(
+        [GroupMemberInfo(n, {"t": 1}) for n in names], {"t": range(partitions)}, owners or {}
+    )
 
 
 def moved(before: Assignment, after: Assignment) -> int:
@@ -96,11 +98,15 @@ def test_new_partitions_go_where_there_is_least() -> None:
 
 def test_a_thread_that_reads_little_is_relieved_through_others() -> None:
     """a reads t and has it all; only b can help, which must first hand u on to c."""
-    members = [Member("a", {"t": 1}), Member("b", {"t": 1, "u": 1}), Member("c", {"u": 1})]
+    members = [
+        GroupMemberInfo("a", {"t": 1}),
+        GroupMemberInfo("b", {"t": 1, "u": 1}),
+        GroupMemberInfo("c", {"u": 1}),
+    ]
     partitions = {"t": range(4), "u": range(2)}
-    both = dict.fromkeys(Group(members, {"t": range(4)}).wanted(), "a-0")
-    had = both | dict.fromkeys(Group(members, {"u": range(2)}).wanted(), "b-0")
-    group = Group(members, partitions, had)
+    both = dict.fromkeys(GroupInfo(members, {"t": range(4)}).wanted(), "a-0")
+    had = both | dict.fromkeys(GroupInfo(members, {"u": range(2)}).wanted(), "b-0")
+    group = GroupInfo(members, partitions, had)
     after = sticky(group)
     assert Counter(after.values()) == {"a-0": 2, "b-0": 2, "c-0": 2}
     assert moved(had, after) == 4

@@ -6,7 +6,12 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.new_partitions import NewPartitions
 
-from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, round_robin
+from asyncconsumer.group.zookeeper.assignors import (
+    GroupInfo,
+    GroupMemberInfo,
+    by_range,
+    round_robin,
+)
 from asyncconsumer.group.zookeeper.filters import Blacklist, Whitelist
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
 from asyncconsumer.testing.servers import ScalaConsole, ScalaConsumers
@@ -86,17 +91,20 @@ async def test_wildcards_take_topics_that_appear_later(
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
         member(kafka_zk, group, Whitelist(pattern), "o", streams=2) as ours,
     ):
-        members = [Member(scala.consumer_id, {first: 1}), Member(ours.id, {first: 2})]
-        expected = by_range(Group(members, {first: range(2)}))
+        members = [
+            GroupMemberInfo(scala.consumer_id, {first: 1}),
+            GroupMemberInfo(ours.id, {first: 2}),
+        ]
+        expected = by_range(GroupInfo(members, {first: range(2)}))
         await until(lambda: equal(nodes.owners(), expected))
         later = f"{first}-later"
         await kafka_zk.server.admin.create_topic(later, partitions=5)
         both = {first: range(2), later: range(5)}
         members = [
-            Member(scala.consumer_id, dict.fromkeys(both, 1)),
-            Member(ours.id, dict.fromkeys(both, 2)),
+            GroupMemberInfo(scala.consumer_id, dict.fromkeys(both, 1)),
+            GroupMemberInfo(ours.id, dict.fromkeys(both, 2)),
         ]
-        await until(lambda: equal(nodes.owners(), by_range(Group(members, both))))
+        await until(lambda: equal(nodes.owners(), by_range(GroupInfo(members, both))))
         await send(kafka_zk, later, 50)
         await until(lambda: all_of(numbers(later, 50), scala, ours))
 
@@ -152,8 +160,8 @@ async def test_several_streams_of_several_topics_are_shared_by_both_sides(
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
         member(kafka_zk, group, others, "o") as ours,
     ):
-        members = [Member(scala.consumer_id, ones), Member(ours.id, others)]
-        expected = by_range(Group(members, {wide: range(7), narrow: range(3)}))
+        members = [GroupMemberInfo(scala.consumer_id, ones), GroupMemberInfo(ours.id, others)]
+        expected = by_range(GroupInfo(members, {wide: range(7), narrow: range(3)}))
         await until(lambda: equal(nodes.owners(), expected))
         for topic in ones:
             await send(kafka_zk, topic, 70)

@@ -11,14 +11,14 @@ from aiozk.protocol.request import Request
 
 from asyncconsumer.config import ClassicConfig, ZooKeeperConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
-from asyncconsumer.consumer.environment import Outside
-from asyncconsumer.errors import ConsumerError, NoZooKeeper, ServerUnusable
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.errors import ConsumerError, ServerUnusable, ZooKeeperUnavailable
 from asyncconsumer.records import decoding
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_zookeeper import FakeLine, FakeZooKeeper, Fate
 from asyncconsumer.types import Address, TopicPartition
-from asyncconsumer.zookeeper.transport import Hello
+from asyncconsumer.zookeeper.transport import ConnectRequest
 
 GROUP: Final = "g"
 TOPICS: Final = {"a": 4, "b": 2}
@@ -43,7 +43,7 @@ class Member:
         self._world = world
 
     async def open_zookeeper(
-        self, address: Address, config: ZooKeeperConfig, hello: Hello
+        self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
     ) -> FakeLine:
         if not self.online.is_set():
             await asyncio.sleep(0.1)
@@ -66,13 +66,13 @@ class Member:
         while not self.leaving.is_set():
             try:
                 await self._be_member()
-            except NoZooKeeper:
+            except ZooKeeperUnavailable:
                 continue  # nobody let it in
 
     async def _be_member(self) -> None:
         world = self._world
         loop = asyncio.get_running_loop()
-        outside = Outside(
+        outside = Environment(
             open_broker=world.cluster.open,
             open_zookeeper=self.open_zookeeper,
             randomness=Random(world.chance.random()),

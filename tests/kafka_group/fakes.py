@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
 from asyncconsumer.group.classic.config import ClassicGroupConfig
 from asyncconsumer.group.classic.membership import ClassicMembership
-from asyncconsumer.group.subscription import Subscription, Topics
+from asyncconsumer.group.subscription import Subscription, TopicSubscription
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from tests.kafka_group.real import Following
@@ -41,14 +41,14 @@ async def member(
 ) -> AsyncIterator[Following]:
     """A member, of which each assignment is acknowledged after a delay."""
     config = ConnectionConfig(bootstrap_servers=cluster.bootstrap_servers)
-    session = Session(config, patience_ms=10_000, opener=cluster.open, randomness=Random(2))
+    session = KafkaClient(config, patience_ms=10_000, opener=cluster.open, randomness=Random(2))
     async with session as way:
         coordinator = Coordinator(GROUP, way.brokers, way.cluster)
         membership = ClassicMembership(
             coordinator,
             way.cluster,
             ClassicGroupConfig(group_id=GROUP, **options),
-            wanted or Topics(["t"]),
+            wanted or TopicSubscription(["t"]),
             assignors or [RangeAssignor()],
             randomness=Random(3),
         )

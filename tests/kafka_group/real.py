@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.group.assignors import Assignor, RangeAssignor
 from asyncconsumer.group.classic.config import ClassicGroupConfig
 from asyncconsumer.group.classic.membership import ClassicMembership
-from asyncconsumer.group.subscription import Subscription, Topics
+from asyncconsumer.group.subscription import Subscription, TopicSubscription
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.types import TopicPartition
 from tests.helpers import until
@@ -67,10 +67,10 @@ async def member(
     **options: Any,
 ) -> AsyncIterator[Following]:
     """A member that ends without a word with its block, as if it were killed."""
-    subscription = Topics([wanted]) if isinstance(wanted, str) else wanted
+    subscription = TopicSubscription([wanted]) if isinstance(wanted, str) else wanted
     async with AsyncExitStack() as stack:
         config = ConnectionConfig(bootstrap_servers=servers)
-        way = await stack.enter_async_context(Session(config, patience_ms=10_000))
+        way = await stack.enter_async_context(KafkaClient(config, patience_ms=10_000))
         coordinator = Coordinator(group, way.brokers, way.cluster)
         membership = ClassicMembership(
             coordinator,

@@ -16,10 +16,10 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from asyncconsumer.group.classic.config import ClassicGroupConfig
-from asyncconsumer.group.classic.leader import Assigning
+from asyncconsumer.group.classic.leader import GroupLeader
 from asyncconsumer.group.classic.membership import ClassicMembership
-from asyncconsumer.group.subscription import Pattern, Topics
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import JoinGroupRequest
 from asyncconsumer.testing.fake_kafka.groups import Fate
@@ -85,9 +85,9 @@ async def test_others_can_send_our_heartbeats() -> None:
         await asyncio.sleep(1)
         before, sent = one.membership.deadline, now()
         assert (await connection.request(request)).to_object()["error_code"] == 0
-        one.membership.sign_of_life(sent)
+        one.membership.heartbeat_from_thread(sent)
         assert one.membership.deadline == before + sent - before + 0.9 * 45.0
-        one.membership.sign_of_life(sent - 1)  # late news
+        one.membership.heartbeat_from_thread(sent - 1)  # late news
         assert one.membership.deadline == sent + 0.9 * 45.0
         connection.close()
         await connection.wait_closed()
@@ -130,15 +130,17 @@ async def test_who_waits_for_others_in_a_rebalance_keeps_what_it_has() -> None:
             async with member(cluster, None, [CooperativeStickyAssignor()]):
                 await asyncio.sleep(5)
                 for _ in range(30):
-                    assert one.membership.waits_for_share
+                    assert one.membership.awaiting_assignment
                     assert one.membership.deadline > now()
                     await asyncio.sleep(1)
 
 
 @simulated(seeds=SEEDS)
-@pytest.mark.parametrize("wanted", [Topics(["t"]), Pattern("t")], ids=["topics", "a pattern"])
+@pytest.mark.parametrize(
+    "wanted", [TopicSubscription(["t"]), PatternSubscription("t")], ids=["topics", "a pattern"]
+)
 async def test_a_rebalance_does_not_wait_for_topics_that_were_just_looked_at(
-    wanted: Topics | Pattern,
+    wanted: TopicSubscription | PatternSubscription,
 ) -> None:
     async with (
         fake_cluster() as cluster,
@@ -153,9 +155,9 @@ async def test_a_rebalance_does_not_wait_for_topics_that_were_just_looked_at(
 
 @simulated(seeds=SEEDS)
 async def test_what_a_pattern_matched_before_is_not_what_is_subscribed_after_it() -> None:
-    async with fake_cluster() as cluster, member(cluster, Pattern("t")) as one:
+    async with fake_cluster() as cluster, member(cluster, PatternSubscription("t")) as one:
         await has_all(one)
-        one.membership.subscribe(Topics(["other"]))
+        one.membership.subscribe(TopicSubscription(["other"]))
         await until(lambda: the_generation(one) == 2 and not one.numbers)
         one.membership.rejoin("a test wants it")
         await until(lambda: the_generation(one) == 3)
@@ -416,7 +418,7 @@ async def test_a_member_that_talks_nonsense_gets_nothing_and_the_group_goes_on(
         assert "malformed subscription" in caplog.text
 
 
-async def odd_member(connection: Connection) -> str:
+async def odd_member(connection: BrokerConnection) -> str:
     member_id = ""
     for _ in range(2):
         request = JoinGroupRequest(
@@ -433,7 +435,7 @@ async def odd_member(connection: Connection) -> str:
 
 @simulated(seeds=SEEDS)
 async def test_a_topic_that_comes_later_is_new_as_a_whole() -> None:
-    async with fake_cluster() as cluster, member(cluster, Topics(["t", "later"])) as one:
+    async with fake_cluster() as cluster, member(cluster, TopicSubscription(["t", "later"])) as one:
         await has_all(one)
         assert not one.history[-1].fresh
         cluster.add_topic("later", 1)
@@ -462,7 +464,7 @@ async def test_a_leader_that_comes_back_notices_what_came_while_it_was_away() ->
 async def test_a_broker_that_has_not_heard_the_news_costs_no_rebalance() -> None:
     async with (
         fake_cluster(brokers=3) as cluster,
-        member(cluster, Pattern(".*"), metadata_refresh_ms=500) as one,
+        member(cluster, PatternSubscription(".*"), metadata_refresh_ms=500) as one,
     ):
         await has_all(one)
         cluster.go_stale(2)
@@ -476,9 +478,9 @@ async def test_a_broker_that_has_not_heard_the_news_costs_no_rebalance() -> None
 async def test_internal_topics_are_left_out_of_patterns() -> None:
     async with fake_cluster() as cluster:
         cluster.add_topic("__consumer_offsets", 1)
-        async with member(cluster, Pattern(".*")) as one:
+        async with member(cluster, PatternSubscription(".*")) as one:
             await has_all(one)
-        async with member(cluster, Pattern(".*"), exclude_internal_topics=False) as one:
+        async with member(cluster, PatternSubscription(".*"), exclude_internal_topics=False) as one:
             await until(lambda: len(one.owned) == 5)
 
 
@@ -554,16 +556,21 @@ def test_options_that_make_no_sense(options: dict[str, object]) -> None:
 
 
 def test_subscriptions() -> None:
-    assert Topics(["a", "b"]) == Topics({"b", "a"}) != Topics(["a"])
+    assert (
+        TopicSubscription(["a", "b"]) == TopicSubscription({"b", "a"}) != TopicSubscription(["a"])
+    )
     with pytest.raises(ConfigError, match=r"Topics\(\['orders'\]\)"):
-        Topics("orders")
-    assert Pattern("a|b").matching(["a", "b", "ab"], exclude_internal=True) == {"a", "b"}
+        TopicSubscription("orders")
+    assert PatternSubscription("a|b").matching(["a", "b", "ab"], exclude_internal=True) == {
+        "a",
+        "b",
+    }
     with pytest.raises(ConfigError, match="no regular expression"):
-        Pattern("(")
+        PatternSubscription("(")
     with pytest.raises(ConfigError, match="needs an assignor"):
-        Assigning([], "")
+        GroupLeader([], "")
 
 
 def test_one_eager_assignor_makes_a_member_eager() -> None:
-    assert Assigning([CooperativeStickyAssignor()], "").cooperative
-    assert not Assigning([CooperativeStickyAssignor(), RangeAssignor()], "").cooperative
+    assert GroupLeader([CooperativeStickyAssignor()], "").cooperative
+    assert not GroupLeader([CooperativeStickyAssignor(), RangeAssignor()], "").cooperative

@@ -14,7 +14,7 @@ from asyncconsumer.errors import BrokerError
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.net.pool import Brokers, Opener, Traffic
+from asyncconsumer.net.pool import BrokerOpener, BrokerPool, Traffic
 from asyncconsumer.protocol.classic_group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -33,7 +33,7 @@ ODD = {"odd": ONE, "even": TWO}  # Kafka looks into them
 class Coordination:
     """One coordinator, and what it answered; ids are told as the names that we have for them."""
 
-    def __init__(self, coordinator: Coordinator, brokers: Brokers, topic: str) -> None:
+    def __init__(self, coordinator: Coordinator, brokers: BrokerPool, topic: str) -> None:
         self.trace: list[object] = []
         self._coordinator = coordinator
         self._group = coordinator.group_id
@@ -258,11 +258,11 @@ async def static(them: Coordination) -> None:
 
 @asynccontextmanager
 async def coordination(
-    servers: str, group: str, topic: str, opener: Opener
+    servers: str, group: str, topic: str, opener: BrokerOpener
 ) -> AsyncIterator[Coordination]:
     config = ConnectionConfig(bootstrap_servers=servers)
     async with (
-        Brokers(config, randomness=Random(1), opener=opener) as brokers,
+        BrokerPool(config, randomness=Random(1), opener=opener) as brokers,
         Cluster(brokers, randomness=Random(2)) as cluster,
     ):
         yield Coordination(Coordinator(group, brokers, cluster), brokers, topic)

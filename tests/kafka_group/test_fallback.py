@@ -8,7 +8,7 @@ import pytest
 from asyncconsumer.errors import ConsumerProtocolUnsupported
 from asyncconsumer.group.fallback import FallbackMembership
 from asyncconsumer.group.membership import Assignment
-from asyncconsumer.group.subscription import Topics
+from asyncconsumer.group.subscription import TopicSubscription
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import TopicPartition
 
@@ -50,7 +50,7 @@ async def heard(*newer: Assignment) -> list[tuple[Assignment, bool]]:
     def classic(_: Any) -> "ClassicMembership":
         return cast("ClassicMembership", Scripted(MINE))
 
-    async with FallbackMembership(first, classic, Topics(["t"])) as membership:
+    async with FallbackMembership(first, classic, TopicSubscription(["t"])) as membership:
         return [(one, membership.lost) async for one in membership.assignments()]
 
 

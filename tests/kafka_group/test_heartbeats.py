@@ -16,7 +16,7 @@ from asyncconsumer.errors import RequestTimedOut
 from asyncconsumer.group.classic.heartbeats import Heartbeats
 from asyncconsumer.group.classic.reactions import Reaction
 from asyncconsumer.testing.virtual_time import simulated
-from asyncconsumer.types import Address, Identity
+from asyncconsumer.types import Address, MemberIdentity
 
 if TYPE_CHECKING:
     from asyncconsumer.net.coordinator import Coordinator
@@ -69,7 +69,7 @@ async def beating(randomness: Random) -> AsyncIterator[tuple[Heartbeats, list[fl
 
 def begin(heartbeats: Heartbeats, generation: int = 1) -> float:
     now = asyncio.get_running_loop().time()
-    heartbeats.begin(Identity("m", generation, None), now, HERE)
+    heartbeats.begin(MemberIdentity("m", generation, None), now, HERE)
     return now
 
 
@@ -162,9 +162,9 @@ async def test_an_answer_after_the_session_proves_nothing() -> None:
 async def test_signs_of_life_by_others_that_came_after_the_session_prove_nothing() -> None:
     async with beating(Random(1)) as (heartbeats, _):
         began = begin(heartbeats)
-        heartbeats.sign_of_life(began + 4.9)
+        heartbeats.heartbeat_from_thread(began + 4.9)
         assert heartbeats.deadline == pytest.approx(began + 4.9 + 5.4)
-        heartbeats.sign_of_life(began + 4.9 + 5.1)
+        heartbeats.heartbeat_from_thread(began + 4.9 + 5.1)
         assert heartbeats.deadline == pytest.approx(began + 4.9 + 5.4)
 
 
@@ -197,7 +197,7 @@ async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_t
     began = begin(heartbeats)
     for _ in range(seconds):  # the event loop is blocked
         await asyncio.sleep(1)
-        heartbeats.sign_of_life(asyncio.get_running_loop().time())
+        heartbeats.heartbeat_from_thread(asyncio.get_running_loop().time())
     assert heartbeats.deadline == pytest.approx(began + 18)
     with heartbeats.joining():
         certain = began + seconds + 5.4 if joins_in_time else began + 18

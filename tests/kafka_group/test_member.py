@@ -4,17 +4,23 @@ from itertools import product
 
 import pytest
 
-from asyncconsumer.group.classic.member import TRANSITIONS, Event, Member, OutOfOrder, State
+from asyncconsumer.group.classic.member import (
+    TRANSITIONS,
+    MemberEvent,
+    MemberState,
+    MemberStateMachine,
+    OutOfOrder,
+)
 
 pytestmark = pytest.mark.fast
 
-E, S = Event, State
+E, S = MemberEvent, MemberState
 FIRST = [E.JOIN, E.JOINED, E.ASSIGNED]
 NEXT = [E.REBALANCE, E.RELEASED, E.JOINED, E.ASSIGNED]
 
 
-def led(events: list[Event]) -> Member:
-    member = Member()
+def led(events: list[MemberEvent]) -> MemberStateMachine:
+    member = MemberStateMachine()
     for event in events:
         member.on(event)
     return member
@@ -31,8 +37,12 @@ ROADS = {
 LEAVERS = ROADS.items()
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, Event)), ids=lambda one: one.name)
-def test_what_the_table_has_happens_and_nothing_else(state: State, event: Event) -> None:
+@pytest.mark.parametrize(
+    ("state", "event"), list(product(MemberState, MemberEvent)), ids=lambda one: one.name
+)
+def test_what_the_table_has_happens_and_nothing_else(
+    state: MemberState, event: MemberEvent
+) -> None:
     member = led(ROADS[state])
     assert member.state is state
     if (state, event) in TRANSITIONS:
@@ -60,5 +70,5 @@ def test_what_the_table_has_happens_and_nothing_else(state: State, event: Event)
         ),
     ],
 )
-def test_lives(events: list[Event], end: State) -> None:
+def test_lives(events: list[MemberEvent], end: MemberState) -> None:
     assert led(events).state is end

@@ -9,11 +9,11 @@ from asyncconsumer.errors import (
     ConsumerError,
     MalformedResponse,
 )
-from asyncconsumer.group.classic.reactions import REACTIONS, Ask, Reaction, reaction
+from asyncconsumer.group.classic.reactions import REACTIONS, GroupRequest, Reaction, reaction
 
 pytestmark = pytest.mark.fast
 
-JOIN, SYNC, HEARTBEAT, LEAVE = Ask
+JOIN, SYNC, HEARTBEAT, LEAVE = GroupRequest
 R = Reaction
 EXPECTED = {
     (JOIN, 14): R.RETRY,
@@ -46,8 +46,8 @@ EXPECTED = {
 CODES = [*BrokerError.by_code, 9999]
 
 
-@pytest.mark.parametrize(("ask", "code"), [(ask, code) for ask in Ask for code in CODES])
-def test_what_is_done_about_a_refusal(ask: Ask, code: int) -> None:
+@pytest.mark.parametrize(("ask", "code"), [(ask, code) for ask in GroupRequest for code in CODES])
+def test_what_is_done_about_a_refusal(ask: GroupRequest, code: int) -> None:
     assert reaction(ask, BrokerError.of(code, "us")) is EXPECTED.get((ask, code), R.FATAL)
 
 
@@ -63,8 +63,8 @@ def test_the_table_has_no_other_rows() -> None:
         (AuthenticationFailed("b:9092", "no"), R.FATAL),
     ],
 )
-@pytest.mark.parametrize("ask", Ask)
+@pytest.mark.parametrize("ask", GroupRequest)
 def test_trouble_on_the_way_is_no_refusal(
-    ask: Ask, error: ConsumerError, expected: Reaction
+    ask: GroupRequest, error: ConsumerError, expected: Reaction
 ) -> None:
     assert reaction(ask, error) is expected

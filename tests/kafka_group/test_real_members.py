@@ -16,7 +16,7 @@ from asyncconsumer.group.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from asyncconsumer.group.subscription import Pattern, Topics
+from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import LeaveGroupRequest
 from asyncconsumer.testing.handles import KafkaHandle
@@ -128,7 +128,7 @@ async def test_new_partitions_are_noticed_and_fresh(kafka: KafkaHandle) -> None:
 
 async def test_a_pattern_takes_new_topics_and_lets_go_of_deleted_ones(kafka: KafkaHandle) -> None:
     first, group = await kafka.topic(partitions=1), kafka.group()
-    pattern = Pattern(re.escape(first.rpartition("-")[0]) + r"-\d+")
+    pattern = PatternSubscription(re.escape(first.rpartition("-")[0]) + r"-\d+")
     async with member(kafka.bootstrap_servers, group, pattern) as one:
         await until_divided([one], {first: 1})
         assert not one.history[-1].fresh
@@ -145,9 +145,11 @@ async def test_a_subscription_can_be_changed(
     kafka: KafkaHandle, assignor: Callable[[], Assignor]
 ) -> None:
     a, b, c = [await kafka.topic(partitions=1) for _ in range(3)]
-    async with member(kafka.bootstrap_servers, kafka.group(), Topics([a, b]), [assignor()]) as one:
+    async with member(
+        kafka.bootstrap_servers, kafka.group(), TopicSubscription([a, b]), [assignor()]
+    ) as one:
         await until_divided([one], {a: 1, b: 1})
-        one.membership.subscribe(Topics([b, c]))
+        one.membership.subscribe(TopicSubscription([b, c]))
         await until_divided([one], {b: 1, c: 1})
         kept = [TopicPartition(b, 0) in assignment.partitions for assignment in one.history]
         assert all(kept) is assignor().cooperative

@@ -11,12 +11,12 @@ from math import inf
 import pytest
 
 from asyncconsumer.group.assignors import CooperativeStickyAssignor
-from asyncconsumer.group.classic.attempt import Bell
-from asyncconsumer.group.classic.heartbeats import Heartbeats, News
-from asyncconsumer.group.classic.member import Event
+from asyncconsumer.group.classic.attempt import RejoinSignal
+from asyncconsumer.group.classic.heartbeats import HeartbeatResult, Heartbeats
+from asyncconsumer.group.classic.member import MemberEvent
 from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.classic.reactions import Reaction
-from asyncconsumer.group.classic.subscribed_topics import WantedTopics
+from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.streams.stream import Stream
@@ -57,7 +57,7 @@ def heartbeats_are_not_listened_to(patch: pytest.MonkeyPatch) -> None:
 def a_loss_heard_by_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
     hear = ClassicMembership._hear
 
-    def deaf(self: ClassicMembership, news: News) -> None:
+    def deaf(self: ClassicMembership, news: HeartbeatResult) -> None:
         if news.reaction not in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
             hear(self, news)
 
@@ -67,7 +67,7 @@ def a_loss_heard_by_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
 def a_loss_is_taken_for_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
     hear = ClassicMembership._hear
 
-    def wrong(self: ClassicMembership, news: News) -> None:
+    def wrong(self: ClassicMembership, news: HeartbeatResult) -> None:
         if news.reaction in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
             self._heartbeats._answered(now(), stable=True)
             self._bell.ring("as if it were revoked")
@@ -79,7 +79,7 @@ def a_loss_is_taken_for_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
 
 def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
     async def quiet(self: ClassicMembership) -> Assignment | None:
-        self._member.on(Event.JOIN)
+        self._member.on(MemberEvent.JOIN)
         return None
 
     patch.setattr(ClassicMembership, "_begin", quiet)
@@ -87,7 +87,7 @@ def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def partitions_are_kept_while_an_eager_member_joins(patch: pytest.MonkeyPatch) -> None:
     async def hasty(self: ClassicMembership) -> Assignment | None:
-        self._member.on(Event.RELEASED)
+        self._member.on(MemberEvent.RELEASED)
         return None
 
     patch.setattr(ClassicMembership, "_release", hasty)
@@ -108,13 +108,13 @@ def what_was_taken_is_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_taken_is_not_given_to_others(patch: pytest.MonkeyPatch) -> None:
-    ring = Bell.ring
+    ring = RejoinSignal.ring
 
-    def silent(self: Bell, reason: str) -> None:
+    def silent(self: RejoinSignal, reason: str) -> None:
         if not reason.startswith("gave up"):
             ring(self, reason)
 
-    patch.setattr(Bell, "ring", silent)
+    patch.setattr(RejoinSignal, "ring", silent)
 
 
 def what_is_lost_is_committed_as_if_it_were_revoked(patch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def what_is_lost_is_committed_as_if_it_were_revoked(patch: pytest.MonkeyPatch) -
         if self._owned:
             self._owned = frozenset()
             return Assignment()
-        self._member.on(Event.JOIN)
+        self._member.on(MemberEvent.JOIN)
         return None
 
     patch.setattr(FakeGroup, "may_commit", lambda self, wanted: 0)
@@ -140,10 +140,10 @@ def what_is_lost_is_committed_as_if_it_were_revoked(patch: pytest.MonkeyPatch) -
 
 
 def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    async def blind(self: WantedTopics) -> str | None:
+    async def blind(self: SubscribedTopics) -> str | None:
         return None
 
-    patch.setattr(WantedTopics, "changed", blind)
+    patch.setattr(SubscribedTopics, "changed", blind)
 
 
 def what_is_in_hand_counts_as_finished(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import Consumer
-from asyncconsumer.aio.suspensions import Offsets, Suspensions
+from asyncconsumer.aio.suspensions import ClockOffsets, Suspensions
 from asyncconsumer.group.kip848.state import Timeouts
 from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer, coordinating, outside
@@ -27,8 +27,8 @@ class Clocks:
     def __init__(self) -> None:
         self.boottime = self.wall = 0.0
 
-    def __call__(self) -> Offsets:
-        return Offsets(self.boottime, self.wall)
+    def __call__(self) -> ClockOffsets:
+        return ClockOffsets(self.boottime, self.wall)
 
     def jump(self, kind: str, seconds: float) -> None:
         if kind != "wall":

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from asyncconsumer.config import ConnectionConfig, EngineConfig, FetchConfig
 from asyncconsumer.errors import ConnectFailed, ConsumerError
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.assignors import (
     Assignor,
@@ -19,16 +19,16 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
 )
 from asyncconsumer.group.classic.config import ClassicGroupConfig
-from asyncconsumer.group.classic.member import State as Standing
+from asyncconsumer.group.classic.member import MemberState as Standing
 from asyncconsumer.group.classic.membership import ClassicMembership
-from asyncconsumer.group.subscription import Pattern, Subscription, Topics
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.group.subscription import PatternSubscription, Subscription, TopicSubscription
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.rebalance import Listeners, Rebalancer
 from asyncconsumer.records import decoding
-from asyncconsumer.streams.routes import Routes
+from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import State
 from asyncconsumer.testing.fake_kafka.groups import Fate, GroupCluster
@@ -59,7 +59,7 @@ class Process:
         chance = Random(world.chance.random())
         self._listeners = Listeners(before_releasing=member.hesitate)
         config = ConnectionConfig(bootstrap_servers=world.cluster.bootstrap_servers)
-        self.way = Session(config, patience_ms=10_000, opener=member.open, randomness=chance)
+        self.way = KafkaClient(config, patience_ms=10_000, opener=member.open, randomness=chance)
         coordinator = Coordinator(GROUP, self.way.brokers, self.way.cluster)
         self.membership = ClassicMembership(
             coordinator,
@@ -96,7 +96,7 @@ class Process:
             self.membership,
             self.manager,
             self.committer,
-            Routes([self.stream]),
+            TopicRoutes([self.stream]),
             auto_offset_reset="earliest",
             auto_commit=True,
             listeners=self._listeners,
@@ -148,10 +148,10 @@ class Member:
         self.willing.set()  # it lets go of what it has to
         self.pace = world.chance.choice((0.0, 0.1, 1.0))  # seconds, at the most, for a record
         self.process: Process | None = None
-        self._connections: list[Connection] = []
+        self._connections: list[BrokerConnection] = []
         self._world = world
 
-    async def open(self, address: Address, config: ConnectionConfig) -> Connection:
+    async def open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         connection = None
         if self.online.is_set():
             connection = await self._world.cluster.open(address, config)
@@ -223,7 +223,9 @@ class World:
         self.chance = chance
         self.kinds = kinds or chance.choice(KINDS)
         self.eager = not all(kind.cooperative for kind in self.kinds)
-        self.subscription: Subscription = chance.choice((Topics(["a", "b"]), Pattern("[ab]")))
+        self.subscription: Subscription = chance.choice(
+            (TopicSubscription(["a", "b"]), PatternSubscription("[ab]"))
+        )
         self.members: dict[Member, asyncio.Task[None]] = {}
         self.seen: dict[TopicPartition, set[int]] = defaultdict(set)
         self.committed: dict[TopicPartition, int] = {}

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConnectFailed, ConsumerError
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.types import Address
 
@@ -23,7 +23,7 @@ class Wire(asyncio.Transport):
         self.sent: list[bytes] = []
         self.answer: Callable[[bytes], bytes | None] = lambda request: None
         config = ConnectionConfig(bootstrap_servers=str(address), **options)
-        self.connection = Connection(address, config)
+        self.connection = BrokerConnection(address, config)
         self.connection.versions = {3: (12, 12), 1: (11, 11)}
         self.connection.connection_made(self)
 
@@ -66,7 +66,7 @@ class FakeOpener:
         self.answers: Callable[[Address, bytes], bytes | None] = lambda address, request: None
         self.takes = 0.0  # seconds
 
-    async def __call__(self, address: Address, config: ConnectionConfig) -> Connection:
+    async def __call__(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         self.tries.append((asyncio.get_running_loop().time(), address))
         await asyncio.sleep(self.takes)
         if (error := self.fails(address)) is not None:

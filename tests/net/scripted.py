@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.net.connect import open_connection
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.types import Address
 
 VERSIONS = {1: (4, 11), 3: (4, 8), 17: (0, 1), 18: (0, 0), 36: (0, 1)}
@@ -91,7 +91,7 @@ async def broker(play: Play, **tls: Any) -> AsyncIterator[Address]:
 
 
 @asynccontextmanager
-async def connected(play: Play, **options: Any) -> AsyncIterator[Connection]:
+async def connected(play: Play, **options: Any) -> AsyncIterator[BrokerConnection]:
     """A connection of ours to a broker that greets it and then plays."""
 
     async def greet_and_play(line: Line) -> None:

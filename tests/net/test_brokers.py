@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     ClosedError,
@@ -19,7 +19,7 @@ from asyncconsumer.errors import (
     HostNotAllowed,
     WrongCredentials,
 )
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Address
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.fast
 ELSEWHERE = Address("elsewhere", 9092)
 
 
-def make(opener: FakeOpener, **options: Any) -> Brokers:
+def make(opener: FakeOpener, **options: Any) -> BrokerPool:
     config = ConnectionConfig(bootstrap_servers="k:9092", **options)
-    return Brokers(config, randomness=Random(1), opener=opener)
+    return BrokerPool(config, randomness=Random(1), opener=opener)
 
 
-async def ask_for_ever(brokers: Brokers, traffic: Traffic) -> None:
+async def ask_for_ever(brokers: BrokerPool, traffic: Traffic) -> None:
     """What a careless caller does: asks again at once, whatever the answer."""
     while True:
         try:
@@ -45,7 +45,7 @@ async def ask_for_ever(brokers: Brokers, traffic: Traffic) -> None:
             await asyncio.sleep(0)
 
 
-async def ask_for(seconds: float, brokers: Brokers) -> None:
+async def ask_for(seconds: float, brokers: BrokerPool) -> None:
     async with asyncio.TaskGroup() as group:
         asking = [group.create_task(ask_for_ever(brokers, traffic)) for traffic in Traffic]
         await asyncio.sleep(seconds)
@@ -122,7 +122,7 @@ async def test_a_failed_opening_fails_all_who_wait_for_it() -> None:
     assert len({id(error) for error in errors}) == 3
 
 
-async def refused(brokers: Brokers) -> ConsumerError:
+async def refused(brokers: BrokerPool) -> ConsumerError:
     with pytest.raises(ConsumerError, match="nobody listens") as caught:
         await brokers.connection(K, Traffic.FETCH)
     return caught.value
@@ -172,7 +172,7 @@ def test_trouble_with_a_node_is_logged_ten_times_a_minute_at_most(
 
 @simulated(seeds=[0])  # what is logged adds up over seeds
 async def test_lines_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    log = QuietLog(logging.getLogger("here"))
+    log = RateLimitedLogger(logging.getLogger("here"))
     for number in range(25):
         log.warning("trouble %d", number)
     await asyncio.sleep(60)
@@ -270,12 +270,12 @@ async def test_connections_that_break_together_are_one_trouble() -> None:
 async def test_who_owes_an_answer_is_the_last_to_be_asked_for_a_while() -> None:
     async with make(FakeOpener()) as brokers:
         brokers.suspect(K)
-        assert brokers.reluctance(K) > brokers.reluctance(ELSEWHERE)
+        assert brokers.preference_key(K) > brokers.preference_key(ELSEWHERE)
         brokers.trust(K)
-        assert brokers.reluctance(K) == brokers.reluctance(ELSEWHERE)
+        assert brokers.preference_key(K) == brokers.preference_key(ELSEWHERE)
         brokers.suspect(K)
         await asyncio.sleep(60)
-        assert brokers.reluctance(K) == brokers.reluctance(ELSEWHERE)
+        assert brokers.preference_key(K) == brokers.preference_key(ELSEWHERE)
 
 
 @simulated(seeds=range(20))
@@ -357,7 +357,7 @@ async def test_leaving_the_block_closes_everything_and_frees_all_who_wait() -> N
         await brokers.__aenter__()
 
 
-async def closed_meanwhile(brokers: Brokers) -> None:
+async def closed_meanwhile(brokers: BrokerPool) -> None:
     with pytest.raises(ClosedError, match="closed meanwhile"):
         await brokers.connection(K, Traffic.GROUP)
 
@@ -373,13 +373,13 @@ async def test_errors_of_the_block_come_out_as_they_are() -> None:
     assert task.cancelled()
 
 
-async def fail(brokers: Brokers) -> None:
+async def fail(brokers: BrokerPool) -> None:
     async with brokers:
         await brokers.connection(K, Traffic.FETCH)
         raise ConnectionLost(K, "mine")
 
 
-async def stay(brokers: Brokers) -> None:
+async def stay(brokers: BrokerPool) -> None:
     async with brokers:
         await brokers.connection(K, Traffic.FETCH)
         await asyncio.sleep(3600)

@@ -9,9 +9,9 @@ from aiokafka.protocol.api import Request
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.coordinator import Coordinator
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.classic_group import (
     HEARTBEAT,
     JOIN_GROUP,
@@ -29,7 +29,7 @@ APIS = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
 MEMBER_ID_REQUIRED = 79
 
 
-def speak(connection: Connection, back: int) -> None:
+def speak(connection: BrokerConnection, back: int) -> None:
     """Have a connection use versions that are so many older than the newest, as far as they go."""
     for api in APIS:
         low, high = connection.versions[api.key]
@@ -42,7 +42,7 @@ async def test_a_member_joins_syncs_beats_and_leaves(kafka: KafkaHandle, back: i
     group = kafka.group()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with (
-        Brokers(config, randomness=Random(1)) as brokers,
+        BrokerPool(config, randomness=Random(1)) as brokers,
         Cluster(brokers, randomness=Random(1)) as cluster,
     ):
         coordinator = Coordinator(group, brokers, cluster)

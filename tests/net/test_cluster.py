@@ -25,7 +25,7 @@ from asyncconsumer.errors import (
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.metadata import Leader
-from asyncconsumer.net.pool import Brokers, Opener, Traffic
+from asyncconsumer.net.pool import BrokerOpener, BrokerPool, Traffic
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.servers import SASL_SCRAM, Kafka
 from asyncconsumer.testing.virtual_time import simulated
@@ -38,10 +38,10 @@ PLACES = {1: A, 2: B, 3: C}
 
 
 @asynccontextmanager
-async def joined(opener: Opener | None = None, **settings: Any) -> AsyncIterator[Cluster]:
+async def joined(opener: BrokerOpener | None = None, **settings: Any) -> AsyncIterator[Cluster]:
     config = ConnectionConfig(**settings)
     async with (
-        Brokers(config, randomness=Random(1), opener=opener or open_connection) as brokers,
+        BrokerPool(config, randomness=Random(1), opener=opener or open_connection) as brokers,
         Cluster(brokers, randomness=Random(2)) as cluster,
     ):
         yield cluster
@@ -249,7 +249,7 @@ async def test_topics_that_nobody_asks_about_any_more_are_forgotten() -> None:
 async def test_brokers_that_nobody_uses_any_more_are_forgotten() -> None:
     opener = FakeOpener()
     config = ConnectionConfig(bootstrap_servers="a:1", connections_max_idle_ms=60_000)
-    async with Brokers(config, randomness=Random(1), opener=opener) as brokers:
+    async with BrokerPool(config, randomness=Random(1), opener=opener) as brokers:
         lasting = await brokers.connection(A, Traffic.CONTROL)
         for n in range(100):
             gone = Address(f"pod-{n}", 9092)

@@ -10,7 +10,7 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.consumer_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -27,7 +27,7 @@ async def test_a_member_joins_is_assigned_and_leaves(kafka: KafkaHandle, *, by_r
     wanted: dict[str, Any] = {"topic_regex": topic} if by_regex else {"topics": [topic]}
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with (
-        Brokers(config, randomness=Random(1)) as brokers,
+        BrokerPool(config, randomness=Random(1)) as brokers,
         Cluster(brokers, randomness=Random(1)) as cluster,
     ):
         topic_id = (await cluster.refresh([topic])).topics[topic].topic_id

@@ -20,12 +20,12 @@ from asyncconsumer.errors import (
     TopicAccessDenied,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.group.classic.subscribed_topics import WantedTopics
+from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
 from asyncconsumer.group.kip848.topic_watch import TopicWatch
-from asyncconsumer.group.subscription import Pattern
+from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.net import cluster as module
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.pool import Brokers
+from asyncconsumer.net.pool import BrokerPool
 from asyncconsumer.protocol.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest
 from asyncconsumer.spark.options.selection import Matching
 from asyncconsumer.spark.source.client import Client
@@ -76,7 +76,7 @@ def listed(*names: str, code: int = 0) -> bytes:
 async def joined(opener: FakeOpener) -> AsyncIterator[Cluster]:
     config = ConnectionConfig(bootstrap_servers="a:1,b:2")
     async with (
-        Brokers(config, randomness=Random(1), opener=opener) as brokers,
+        BrokerPool(config, randomness=Random(1), opener=opener) as brokers,
         Cluster(brokers, randomness=Random(2)) as cluster,
     ):
         yield cluster
@@ -270,7 +270,7 @@ async def test_a_pattern_asks_for_the_partitions_of_what_matches_alone() -> None
     lists = listed("orders-1", "orders-2", *(f"t-{n}" for n in range(5_000)))
     opener = Large(large_answer({"orders-1": 2, "orders-2": 1}, brokers=PLACES), lists=lists)
     async with joined(opener) as cluster:
-        wanted = WantedTopics(cluster, Pattern("orders-.*"), exclude_internal=True)
+        wanted = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
         assert await wanted.names() == {"orders-1", "orders-2"}
         assert set(cluster.metadata.topics) == {"orders-1", "orders-2"}
         assert [api for _, api in opener.asked] == [LIST, METADATA]
@@ -280,7 +280,7 @@ async def test_real_brokers_list_names(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with (
-        Brokers(config, randomness=Random(1)) as brokers,
+        BrokerPool(config, randomness=Random(1)) as brokers,
         Cluster(brokers, randomness=Random(2)) as cluster,
     ):
         names = await cluster.topic_names()
@@ -301,7 +301,7 @@ async def test_brokers_that_cannot_list_names_tell_their_metadata(kafka_zk: Kafk
     topic = await kafka_zk.topic()
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
     async with (
-        Brokers(config, randomness=Random(1)) as brokers,
+        BrokerPool(config, randomness=Random(1)) as brokers,
         Cluster(brokers, randomness=Random(2)) as cluster,
     ):
         assert topic in await cluster.topic_names()
@@ -321,9 +321,9 @@ def told(**codes: int) -> bytes:
 async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
     lists = listed("orders-1", "orders-secret", "other")
     opener = Large(told(orders_1=0, orders_secret=TopicAccessDenied.code), lists=lists)
-    pattern, event = Pattern("orders-.*"), asyncio.Event()
+    pattern, event = PatternSubscription("orders-.*"), asyncio.Event()
     async with joined(opener) as cluster:
-        wanted = WantedTopics(cluster, pattern, exclude_internal=True)
+        wanted = SubscribedTopics(cluster, pattern, exclude_internal=True)
         assert await wanted.names() == {"orders-1"}
         watch = TopicWatch(cluster, pattern, changed=event, news=event, randomness=Random(1))
         assert (await watch._look(pattern)).names == {"orders-1"}
@@ -336,7 +336,7 @@ async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
 async def test_a_topic_that_went_and_came_back_is_read_from_its_beginning() -> None:
     opener = Large(told(orders_1=0, orders_22=0))
     async with joined(opener) as cluster:
-        wanted = WantedTopics(cluster, Pattern("orders-.*"), exclude_internal=True)
+        wanted = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
         assert await wanted.names() == {"orders-1", "orders-22"}
         again = TopicPartition("orders-22", 0)
         assert not wanted.fresh([again])

@@ -34,7 +34,7 @@ from asyncconsumer.errors import (
     WrongMechanism,
 )
 from asyncconsumer.net.connect import open_connection
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.testing.servers import (
     INTERNAL,
@@ -62,7 +62,7 @@ def client_settings(kafka: Kafka, listener: Listener) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened(**settings: Any) -> AsyncIterator[Connection]:
+async def opened(**settings: Any) -> AsyncIterator[BrokerConnection]:
     config = ConnectionConfig(**settings)
     async with asyncio.timeout(5):
         connection = await open_connection(config.addresses[0], config)

@@ -17,7 +17,7 @@ from asyncconsumer.config import ConnectionConfig, ZooKeeperConfig
 from asyncconsumer.errors import ConnectFailed, ServerUnusable
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.types import Address
-from asyncconsumer.zookeeper.transport import Hello, open_line
+from asyncconsumer.zookeeper.transport import ConnectRequest, open_line
 from tests.helpers import until
 from tests.net.scripted import Line, broker
 
@@ -91,7 +91,7 @@ async def test_the_default_executor_is_left_to_the_application(server: NameServe
         connection.close()
         await connection.wait_closed()
     async with broker(lambda line: line.reader.read(1)) as (_, port):
-        hello = Hello(0, bytes(16), 1000, 0)
+        hello = ConnectRequest(0, bytes(16), 1000, 0)
         with pytest.raises(ServerUnusable):
             await open_line(
                 Address("z.example", port), ZooKeeperConfig(zookeeper_connect="z"), hello

@@ -18,13 +18,13 @@ from asyncconsumer.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.testing.handles import KafkaWithZooKeeper, ZooKeeperHandle
-from asyncconsumer.types import OUTSIDER, Identity, TopicPartition
+from asyncconsumer.types import OUTSIDER, MemberIdentity, TopicPartition
 from asyncconsumer.zookeeper.recipes import ensure_path
 from asyncconsumer.zookeeper.requests import CREATOR_ALL
 from asyncconsumer.zookeeper.session import ZooKeeperSession
@@ -43,7 +43,7 @@ def offsets_of(zk: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
 @asynccontextmanager
 async def kafka_offsets(kafka: KafkaWithZooKeeper, group: str) -> AsyncIterator[KafkaOffsets]:
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
-    async with Session(config, patience_ms=10_000) as way:
+    async with KafkaClient(config, patience_ms=10_000) as way:
         coordinator = Coordinator(group, way.brokers, way.cluster)
         yield KafkaOffsets(coordinator, patience_ms=10_000, randomness=Random(0))
 
@@ -122,7 +122,7 @@ async def test_one_topic_that_is_not_there_stops_no_other(kafka_zk: KafkaWithZoo
     group, good = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
     missing = TopicPartition("no-such-topic", 0)
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
-    async with Session(config, patience_ms=0) as way, kafka_offsets(kafka_zk, group) as patient:
+    async with KafkaClient(config, patience_ms=0) as way, kafka_offsets(kafka_zk, group) as patient:
         assert await patient.load([good]) == {good: None}  # and there is a coordinator now
         coordinator = Coordinator(group, way.brokers, way.cluster)
         offsets = KafkaOffsets(coordinator, patience_ms=0, randomness=Random(0))
@@ -140,7 +140,7 @@ async def test_what_is_not_claimed_is_not_committed(kafka_zk: KafkaWithZooKeeper
     group, at = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
     claims = iter((OUTSIDER, None))
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
-    async with Session(config, patience_ms=0) as way:
+    async with KafkaClient(config, patience_ms=0) as way:
         offsets = KafkaOffsets(
             Coordinator(group, way.brokers, way.cluster),
             patience_ms=10_000,
@@ -184,10 +184,10 @@ async def test_a_member_that_the_group_went_on_without_commits_as_who_it_is_by_t
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     group, at = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
-    fenced = Identity("somebody-of-old", 3)
+    fenced = MemberIdentity("somebody-of-old", 3)
     asked = iter((fenced, fenced, OUTSIDER))  # for the message, for the error, for the next message
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
-    async with Session(config, patience_ms=0) as way:
+    async with KafkaClient(config, patience_ms=0) as way:
         coordinator = Coordinator(group, way.brokers, way.cluster)
         offsets = KafkaOffsets(
             coordinator,

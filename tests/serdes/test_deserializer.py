@@ -18,7 +18,7 @@ import pytest
 from asyncconsumer import serdes
 from asyncconsumer.errors import ConfigError, ConnectFailed, DeserializationFailed
 from asyncconsumer.records.decoding import Record
-from asyncconsumer.serdes import Deserializer, Place, deserializer_of
+from asyncconsumer.serdes import Deserializer, RecordContext, make_deserializer
 from tests.serdes.orders import (
     JSON,
     PLAIN,
@@ -33,12 +33,12 @@ pytestmark = pytest.mark.fast
 
 
 class WithPlace:
-    def deserialize(self, data: bytes, place: Place) -> tuple[bytes, Place]:
+    def deserialize(self, data: bytes, place: RecordContext) -> tuple[bytes, RecordContext]:
         return data, place
 
 
 class WithPlaceLater:
-    async def deserialize(self, data: bytes, place: Place) -> tuple[bytes, Place]:
+    async def deserialize(self, data: bytes, place: RecordContext) -> tuple[bytes, RecordContext]:
         return data, place
 
 
@@ -52,7 +52,7 @@ class CalledLater:
 
 
 def make(wanted: Any, value: bytes | None) -> Any:
-    return deserializer_of(wanted).reader("value")(record(value))
+    return make_deserializer(wanted).reader("value")(record(value))
 
 
 async def make_waiting(wanted: Any, value: bytes | None) -> Any:
@@ -94,7 +94,7 @@ async def make_waiting(wanted: Any, value: bytes | None) -> Any:
         (bytes.upper, b"x", b"X"),
         (partial(int, base=16), b"1f", 31),
         (lambda data: len(data), b"four", 4),
-        (WithPlace(), b"x", (b"x", Place("orders", "value", (("version", b"1"),)))),
+        (WithPlace(), b"x", (b"x", RecordContext("orders", "value", (("version", b"1"),)))),
     ],
 )
 def test_bytes_become_what_is_wanted(wanted: Any, data: bytes, made: Any) -> None:
@@ -109,7 +109,7 @@ def test_bytes_become_what_is_wanted(wanted: Any, data: bytes, made: Any) -> Non
     [later, CalledLater(), partial(later), lambda data: later(data)],
 )
 async def test_a_function_may_take_its_time(wanted: Any) -> None:
-    assert deserializer_of(wanted).waits
+    assert make_deserializer(wanted).waits
     assert await make_waiting(wanted, b"x") == "x"
     assert make(wanted, None) is None
 
@@ -121,22 +121,22 @@ async def test_a_method_that_wants_the_place_may_take_its_time_too() -> None:
 
 @pytest.mark.parametrize("wanted", [None, bytes, str, "json", PydanticOrder, MsgspecOrder])
 def test_what_we_make_ourselves_never_waits(wanted: Any) -> None:
-    assert not deserializer_of(wanted).waits
+    assert not make_deserializer(wanted).waits
 
 
 def test_only_bytes_need_nothing_to_be_done() -> None:
-    assert deserializer_of(bytes).as_it_is
-    assert deserializer_of(None).as_it_is
-    assert not deserializer_of(str).as_it_is
-    assert not deserializer_of(bytes.upper).as_it_is
+    assert make_deserializer(bytes).as_it_is
+    assert make_deserializer(None).as_it_is
+    assert not make_deserializer(str).as_it_is
+    assert not make_deserializer(bytes.upper).as_it_is
 
 
 def test_a_deserializer_is_taken_as_it_is_and_reads_either_part() -> None:
-    once = deserializer_of(str)
-    assert deserializer_of(once) is once
+    once = make_deserializer(str)
+    assert make_deserializer(once) is once
     assert once.reader("key")(record(key=b"mine")) == "mine"
-    assert deserializer_of(WithPlace()).reader("key")(record())[1].part == "key"  # type: ignore[index]
-    assert repr(deserializer_of(PydanticOrder)) == "<Deserializer PydanticOrder by pydantic>"
+    assert make_deserializer(WithPlace()).reader("key")(record())[1].part == "key"  # type: ignore[index]
+    assert repr(make_deserializer(PydanticOrder)) == "<Deserializer PydanticOrder by pydantic>"
 
 
 # --- what cannot be ------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Unknown:
 )
 def test_what_says_nothing_is_told_at_once(wanted: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        deserializer_of(wanted)
+        make_deserializer(wanted)
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
@@ -172,7 +172,8 @@ def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 
 def test_nothing_optional_is_imported_before_it_is_needed() -> None:
     program = (
-        "import sys, asyncconsumer.serdes as s; s.deserializer_of(str); s.deserializer_of('json');"
+        "import sys, asyncconsumer.serdes as s; "
+        "s.make_deserializer(str); s.make_deserializer('json');"
         "print(sorted({'pydantic', 'msgspec', 'confluent_kafka', 'fastavro'} & sys.modules.keys()))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
@@ -186,7 +187,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")  # pydantic is still there
     without(monkeypatch, "pydantic")
     with pytest.raises(ConfigError, match=r"DataclassOrder needs .* pip install pydantic"):
-        deserializer_of(DataclassOrder)
+        make_deserializer(DataclassOrder)
     assert make(str, b"x") == "x"  # these need nobody
     assert make("json", JSON) == make(dict, JSON) == PLAIN
 
@@ -195,7 +196,7 @@ def test_msgspec_makes_what_it_can_where_pydantic_is_not(monkeypatch: pytest.Mon
     without(monkeypatch, "pydantic")
     assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")
     with pytest.raises(ConfigError, match="msgspec cannot make Unknown"):
-        deserializer_of(Unknown)
+        make_deserializer(Unknown)
 
 
 def raising(error: BaseException) -> Callable[[bytes], object]:
@@ -213,13 +214,13 @@ def raising_later(error: BaseException) -> Callable[[bytes], object]:
 
 
 class RaisingWithPlace:
-    def deserialize(self, data: bytes, place: Place) -> object:
+    def deserialize(self, data: bytes, place: RecordContext) -> object:
         raise ValueError("no")
 
 
 async def failure(wanted: Any, bad: Record) -> DeserializationFailed:
     with pytest.raises(DeserializationFailed) as told:  # noqa: PT012 - at once, or later
-        made = deserializer_of(wanted).reader("value")(bad)
+        made = make_deserializer(wanted).reader("value")(bad)
         if isinstance(made, CoroutineType):
             await made
     return told.value
@@ -235,7 +236,7 @@ async def failure(wanted: Any, bad: Record) -> DeserializationFailed:
         (MsgspecOrder, "ValidationError|DecodeError"),
         (str, "UnicodeDecodeError"),
         (
-            lambda data: deserializer_of(list).reader("value")(record(b"{}")),
+            lambda data: make_deserializer(list).reader("value")(record(b"{}")),
             "JSON of dict, and list",
         ),
         (serdes.int64, "2 bytes are no int64, which has 8"),

@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AsyncAvroDeserializer
 
 from asyncconsumer.errors import ConfigError, NotFramed, UnknownSchema, WrongSchema
-from asyncconsumer.serdes import Deserializer, SchemaRegistry, deserializer_of
+from asyncconsumer.serdes import Deserializer, SchemaRegistry, make_deserializer
 from asyncconsumer.testing.registry import FakeRegistry
 from tests.serdes.orders import PLAIN, MsgspecOrder, PydanticOrder, record
 from tests.serdes.writers import (
@@ -129,7 +129,7 @@ async def test_avro_bytes_alone_are_written_as_they_are(
 async def test_confluents_own_deserializers_may_be_given(url: str, writer: Writer) -> None:
     data = await writer.avro(PLAIN, AVRO_ORDER)
     async with AsyncSchemaRegistryClient({"url": url}) as client:
-        theirs = deserializer_of(await AsyncAvroDeserializer(client))
+        theirs = make_deserializer(await AsyncAvroDeserializer(client))
         waiting = theirs.reader("value")(record(data))
         assert isinstance(waiting, CoroutineType)
         assert await waiting == PLAIN

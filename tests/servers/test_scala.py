@@ -6,7 +6,13 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from asyncconsumer import ConfigError
-from asyncconsumer.group.zookeeper.assignors import Group, Member, by_range, part_of, round_robin
+from asyncconsumer.group.zookeeper.assignors import (
+    GroupInfo,
+    GroupMemberInfo,
+    by_range,
+    part_of,
+    round_robin,
+)
 from asyncconsumer.testing.handles import KafkaWithZooKeeper
 from asyncconsumer.testing.servers import (
     ScalaConsumer,
@@ -45,8 +51,11 @@ async def test_members_share_topics_by_range_and_free_them_when_stopped(
         await until(lambda: committed(nodes, 20))
 
         second = await scala_consumers.start(group, {topic: 1}, name="b")
-        together = Group(
-            [Member(first.consumer_id, {topic: 2}), Member(second.consumer_id, {topic: 1})],
+        together = GroupInfo(
+            [
+                GroupMemberInfo(first.consumer_id, {topic: 2}),
+                GroupMemberInfo(second.consumer_id, {topic: 1}),
+            ],
             {topic: range(4)},
         )
         expected = by_range(together)
@@ -80,10 +89,10 @@ async def test_wildcards_go_round_over_all_topics(
         group, {f"(?!{stem}-).*": 1}, pattern="black_list", name="b", properties=going_round
     )
     members = [
-        Member(white.consumer_id, dict.fromkeys(topics, 2)),
-        Member(black.consumer_id, dict.fromkeys(topics, 1)),
+        GroupMemberInfo(white.consumer_id, dict.fromkeys(topics, 2)),
+        GroupMemberInfo(black.consumer_id, dict.fromkeys(topics, 1)),
     ]
-    expected = round_robin(Group(members, {topics[0]: range(3), topics[1]: range(2)}))
+    expected = round_robin(GroupInfo(members, {topics[0]: range(3), topics[1]: range(2)}))
     await white.until_owning(part_of(white.consumer_id, expected))
     await black.until_owning(part_of(black.consumer_id, expected))
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncconsumer import Consumer
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
@@ -42,7 +42,7 @@ A_RUN: Final = 600  # records
 class SlowLanding(LandingFolder):
     """Somebody who freezes it finds it about to publish."""
 
-    def publish(self, batch: Batch, prepared: Any) -> Any:
+    def publish(self, batch: FeedBatch, prepared: Any) -> Any:
         time.sleep(0.05)
         return super().publish(batch, prepared)
 
@@ -58,7 +58,7 @@ def sink_of(kind: str, folder: str) -> dict[str, Any]:
 
         return {"sink": DeltaSink(folder)}
 
-    def write(table: pa.Table, batch: Batch) -> None:
+    def write(table: pa.Table, batch: FeedBatch) -> None:
         """Idempotent by the batch's id: the same batch is the same file."""
         path = Path(folder) / f"{batch.id}.parquet"
         pq.write_table(table, path.with_suffix(".new"))

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.records.arrow import COLUMNS, schema_of
-from asyncconsumer.spark.feeder.batches import Batch, Part, Shape
+from asyncconsumer.spark.feeder.batches import BatchPart, FeedBatch, TableBuilder
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
@@ -74,7 +74,7 @@ def batch(
     values: Iterable[int],
     *,
     topic_id: UUID | None = None,
-) -> Batch:
+) -> FeedBatch:
     """One of one partition, without a broker."""
     listed = list(values)
     rows = pa.RecordBatch.from_pylist(
@@ -95,14 +95,20 @@ def batch(
     )
     place = TopicPartition(topic, partition)
     end = start + len(listed)
-    part = Part(
-        place, start, end, len(listed), rows.nbytes, partial(Shape(COLUMNS).of, [rows]), topic_id
+    part = BatchPart(
+        place,
+        start,
+        end,
+        len(listed),
+        rows.nbytes,
+        partial(TableBuilder(COLUMNS).of, [rows]),
+        topic_id,
     )
-    return Batch({place: part})
+    return FeedBatch({place: part})
 
 
-def joined(*batches: Batch) -> Batch:
-    return Batch({one: part for each in batches for one, part in each.parts.items()})
+def joined(*batches: FeedBatch) -> FeedBatch:
+    return FeedBatch({one: part for each in batches for one, part in each.parts.items()})
 
 
 class Gate(LandingFolder):
@@ -122,7 +128,7 @@ class Gate(LandingFolder):
     def unlock(self) -> None:
         self._open.set()
 
-    def publish(self, batch: Batch, prepared: Any) -> Any:
+    def publish(self, batch: FeedBatch, prepared: Any) -> Any:
         self.trouble()
         self.waiting += 1
         try:

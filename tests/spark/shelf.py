@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.types import Offset
@@ -34,7 +34,7 @@ class Shelf:
         self.ends: dict[TopicPartition, int] = {}
         self.written: list[tuple[TopicPartition, int, int]] = []
         self.gates: dict[TopicPartition, asyncio.Event] = {}  # the next batch waits there
-        self.refuses: Callable[[Batch], Collection[TopicPartition]] = lambda _: ()
+        self.refuses: Callable[[FeedBatch], Collection[TopicPartition]] = lambda _: ()
         self.seconds_to_load = 0.0
 
     async def open(self) -> None:
@@ -44,10 +44,10 @@ class Shelf:
         await asyncio.sleep(self.seconds_to_load)
         return {one: self.ends.get(one) for one in partitions}
 
-    async def prepare(self, batch: Batch) -> object:
+    async def prepare(self, batch: FeedBatch) -> object:
         """It is there already."""
 
-    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+    async def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         for one in batch.parts:
             if (gate := self.gates.pop(one, None)) is not None:
                 await gate.wait()

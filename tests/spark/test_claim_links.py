@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.errors import ConfigError, SinkAhead
+from asyncconsumer.errors import ConfigError, SinkOffsetConflict
 from asyncconsumer.spark.sinks import claims
 from asyncconsumer.spark.sinks.claim_links import Link, last_link
 from asyncconsumer.spark.sinks.landing import LandingFolder
@@ -49,7 +49,7 @@ def test_the_last_claim_counts(links: Path, tmp_path: Path) -> None:
     assert one.load([PLACE]) == {PLACE: 30}
     other = batch("t", 0, 30, range(5), topic_id=UUID(int=2))
     prepared = one.prepare(other)
-    with pytest.raises(SinkAhead):
+    with pytest.raises(SinkOffsetConflict):
         one.publish(other, prepared)
     what = batch("t", 0, 30, range(5), topic_id=ONE)
     assert set(one.publish(what, one.prepare(what))) == set()

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.sinks import delta
 from asyncconsumer.spark.sinks.delta import DeltaSink
 from asyncconsumer.testing.handles import KafkaHandle
@@ -28,7 +28,7 @@ def sink(folder: Path, **options: Any) -> DeltaSink:
     return one
 
 
-def write(one: DeltaSink, what: Batch) -> set[TopicPartition]:
+def write(one: DeltaSink, what: FeedBatch) -> set[TopicPartition]:
     return set(one.publish(what, one.prepare(what)))
 
 
@@ -75,7 +75,7 @@ def test_a_commit_in_between_is_noticed(tmp_path: Path, monkeypatch: pytest.Monk
     write(one, batch("t", 0, 0, range(10)))
     refusals, append = list[str](), DeltaSink._append
 
-    def late(self: DeltaSink, table: DeltaTable, what: Batch) -> None:
+    def late(self: DeltaSink, table: DeltaTable, what: FeedBatch) -> None:
         if self is zombie and not refusals:
             write(one, batch("t", 0, 10, range(10, 20)))
         try:
@@ -98,7 +98,7 @@ def test_a_commit_of_another_partition_in_between_does_not_matter(
     write(one, joined(batch("t", 0, 0, [0]), batch("t", 1, 0, [1])))
     meanwhile, append = [batch("t", 1, 1, [2])], DeltaSink._append
 
-    def late(self: DeltaSink, table: DeltaTable, what: Batch) -> None:
+    def late(self: DeltaSink, table: DeltaTable, what: FeedBatch) -> None:
         if self is other and meanwhile:
             write(one, meanwhile.pop())
         append(self, table, what)

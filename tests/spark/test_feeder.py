@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from asyncconsumer import Consumer, TopicPartition
-from asyncconsumer.errors import ConfigError, ConsumerTimeout, SinkAhead, SinkFailed
-from asyncconsumer.events import Heard
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.errors import ConfigError, ConsumerTimeout, SinkFailed, SinkOffsetConflict
+from asyncconsumer.events import EventStream
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
@@ -295,7 +295,7 @@ async def test_a_topic_that_was_created_anew_is_told_of(kafka: KafkaHandle, tmp_
     place = TopicPartition(topic, 0)
     (head,) = (tmp_path / "_claims" / f"{topic}-0").iterdir()
     head.rename(head.with_name(f"{20:020d}-{500:020d}-{'0' * 32}"))  # the log was longer once
-    with pytest.raises(SinkAhead, match=r"up to offset 500.* gives offset 0") as caught:
+    with pytest.raises(SinkOffsetConflict, match=r"up to offset 500.* gives offset 0") as caught:
         async with feeder(kafka, topic, group, LandingFolder(tmp_path)) as one:
             await one.run()
     assert caught.value.partition == place
@@ -310,7 +310,7 @@ async def test_what_is_written_can_be_shaped(kafka: KafkaHandle, tmp_path: Path)
         even = [int(value.as_py()) % 2 == 0 for value in table["value"]]
         return table.filter(pa.array(even))
 
-    async def keep(table: pa.Table, batch: Batch) -> None:
+    async def keep(table: pa.Table, batch: FeedBatch) -> None:
         seen.append(table)
 
     async with feeder(
@@ -358,9 +358,9 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(70))
-    tried: list[Batch] = []
+    tried: list[FeedBatch] = []
 
-    async def die(table: pa.Table, batch: Batch) -> None:
+    async def die(table: pa.Table, batch: FeedBatch) -> None:
         tried.append(batch)
         raise RuntimeError("here the process dies")
 
@@ -368,9 +368,9 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
         async with feeder(kafka, topic, group, write=die, retries=0, max_records=70) as one:
             await one.run()
     await send(kafka, topic, range(70, 200))
-    again: list[Batch] = []
+    again: list[FeedBatch] = []
 
-    def keep(table: pa.Table, batch: Batch) -> None:
+    def keep(table: pa.Table, batch: FeedBatch) -> None:
         again.append(batch)
 
     async with feeder(kafka, topic, group, write=keep, max_records=30) as one:
@@ -388,7 +388,7 @@ async def test_nothing_is_written_behind_what_failed(kafka: KafkaHandle) -> None
     await send(kafka, topic, range(200))
     seen: list[int] = []
 
-    def write_or_not(table: pa.Table, batch: Batch) -> None:
+    def write_or_not(table: pa.Table, batch: FeedBatch) -> None:
         if batch.txn_version == 100:
             raise RuntimeError("not this one")
         seen.append(batch.txn_version)
@@ -403,14 +403,14 @@ async def test_nothing_is_written_behind_what_failed(kafka: KafkaHandle) -> None
 async def test_batches_for_a_function_are_of_one_partition_each(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(300), 3)
-    seen: list[Batch] = []
+    seen: list[FeedBatch] = []
     async with feeder(kafka, topic, group, write=lambda table, batch: seen.append(batch)) as one:
         await one.caught_up()
     assert {len(batch.parts) for batch in seen} == {1}
     assert sum(batch.rows for batch in seen) == 300
 
 
-def write(table: pa.Table, batch: Batch) -> None:
+def write(table: pa.Table, batch: FeedBatch) -> None:
     """Nothing."""
 
 
@@ -459,8 +459,8 @@ class Ends:
     def listen(self, listener: object) -> None:
         """Nothing is to be told."""
 
-    def events(self) -> Heard:
-        return Heard()
+    def events(self) -> EventStream:
+        return EventStream()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Nobody reads it after us."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import send
 from tests.spark.lake import feeder
@@ -28,7 +28,7 @@ async def test_a_function_is_given_remote_data_frames(
     await send(kafka, topic, range(100), 2)
     ids: list[str] = []
 
-    def append(frame: Any, batch: Batch) -> None:
+    def append(frame: Any, batch: FeedBatch) -> None:
         ids.append(batch.id)
         frame.write.mode("overwrite").parquet(str(tmp_path / batch.id))
 

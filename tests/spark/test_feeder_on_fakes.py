@@ -14,14 +14,14 @@ from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import (
     ConfigError,
     CorruptRecords,
-    OffsetNotThere,
-    RecordsGone,
-    SinkAhead,
+    OffsetUnavailable,
+    RecordsDeleted,
     SinkFailed,
+    SinkOffsetConflict,
 )
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
-from asyncconsumer.spark.feeder.sink_caller import Asking, Grace
+from asyncconsumer.spark.feeder.sink_caller import Grace, SinkCaller
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.on_fakes import consumer
@@ -101,9 +101,9 @@ async def test_a_batch_that_cannot_be_promised_is_read_again_and_nothing_lands_b
     async with world(records=20) as cluster:
         sink = Shelf(remembers=False)
         async with feeder(cluster, sink) as one:
-            make, refused = one._ours.promises.make, list[Batch]()
+            make, refused = one._ours.promises.make, list[FeedBatch]()
 
-            async def not_the_first(batch: Batch) -> Collection[TopicPartition]:
+            async def not_the_first(batch: FeedBatch) -> Collection[TopicPartition]:
                 if refused:
                     return await make(batch)
                 refused.append(batch)
@@ -137,9 +137,9 @@ async def test_one_hung_write_does_not_hold_up_other_partitions_once_its_own_is_
 @simulated(seeds=range(3), limit=600)
 async def test_what_was_refused_by_a_sink_that_has_nothing_is_read_again() -> None:
     async with world(records=60) as cluster:
-        sink, refused = Shelf(), list[Batch]()
+        sink, refused = Shelf(), list[FeedBatch]()
 
-        def the_first(batch: Batch) -> Collection[TopicPartition]:
+        def the_first(batch: FeedBatch) -> Collection[TopicPartition]:
             refused.append(batch)
             return batch.parts.keys() if len(refused) == 1 else ()
 
@@ -197,7 +197,7 @@ class Down(Shelf):
         super().__init__(remembers=remembers)
         self.errors = list(errors)
 
-    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+    async def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         if self.errors:
             raise self.errors.pop(0)
         return await super().publish(batch, prepared)
@@ -259,7 +259,7 @@ async def test_behind_a_batch_that_was_cancelled_itself_nothing_is_written() -> 
 
 
 async def test_a_thread_may_meet_a_cancellation() -> None:
-    asking = Asking("sink", threads=1, retries=0, randomness=Random(1))
+    asking = SinkCaller("sink", threads=1, retries=0, randomness=Random(1))
     elsewhere = Future[None]()
     elsewhere.cancel()
     with pytest.raises(SinkFailed, match="CancelledError"):
@@ -336,7 +336,7 @@ async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
         sink = Shelf()
         await fed_up_to_100(cluster, sink)
         for _ in range(2):  # and again
-            with pytest.raises(RecordsGone, match=r"up to offset 100.* fail_on_data_loss"):
+            with pytest.raises(RecordsDeleted, match=r"up to offset 100.* fail_on_data_loss"):
                 async with feeder(cluster, sink, auto_offset_reset=reset) as one:
                     await one.run()
         assert sink.ends == {AT: 100}
@@ -366,7 +366,7 @@ async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: b
             assert not sink.written
             gate.set()
             if fail:
-                with pytest.raises(RecordsGone, match="up to offset 56"):
+                with pytest.raises(RecordsDeleted, match="up to offset 56"):
                     await one.run()
             else:
                 await one.caught_up()
@@ -387,7 +387,7 @@ async def test_who_waits_for_what_is_gone_is_told() -> None:
         async with feeder(cluster, sink, auto_offset_reset="latest") as one:
             await until(lambda: one.stats().in_flight == 1)
             asyncio.get_running_loop().call_later(5, gate.set)
-            with pytest.raises(RecordsGone, match="up to offset 100"):
+            with pytest.raises(RecordsDeleted, match="up to offset 100"):
                 await one.caught_up()
         assert sink.ends == {AT: 100, OTHER: 10}
 
@@ -417,14 +417,14 @@ async def test_nothing_of_a_topic_made_anew_follows_what_was_fed_of_the_old_one(
             cluster.append("t", 0, 50)
             await asyncio.sleep(20)
             cluster.append("t", 0, 10)  # of which `latest` would begin with the first
-            with pytest.raises(SinkAhead, match=r"up to offset 30.* created anew"):
+            with pytest.raises(SinkOffsetConflict, match=r"up to offset 30.* created anew"):
                 await one.run()
         assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
 
 
 def test_who_is_told_of_another_topic_is_told_which_names_to_change() -> None:
     """By its group alone nothing is written: Delta has more of that txn_app_id already."""
-    said = str(SinkAhead("write()", AT, 30, 0))
+    said = str(SinkOffsetConflict("write()", AT, 30, 0))
     assert "app=... of the feeder" in said
     assert "another group" in said
     assert "app=... of a DeltaSink" in said
@@ -444,7 +444,7 @@ async def test_where_a_sink_begins_at_the_beginning_nothing_may_be_gone(reset: s
         sink.ends[AT] = 0
         cluster.append("t", 0, 5)
         cluster.advance_log_start(AT, 5)
-        with pytest.raises(RecordsGone, match="up to offset 0"):
+        with pytest.raises(RecordsDeleted, match="up to offset 0"):
             async with feeder(cluster, sink, auto_offset_reset=reset) as one:
                 await one.run()
 
@@ -464,7 +464,7 @@ async def test_where_the_log_ends_before_what_was_fed_nothing_is_gone() -> None:
     async with world(records=20) as cluster:
         sink = Shelf()
         sink.ends[AT] = 30
-        with pytest.raises(OffsetNotThere, match="the log ends at 20"):
+        with pytest.raises(OffsetUnavailable, match="the log ends at 20"):
             async with feeder(cluster, sink, auto_offset_reset="none") as one:
                 await one.run()
         assert not sink.written
@@ -558,7 +558,7 @@ async def test_a_batch_is_of_so_many_bytes_however_much_comes_at_once(remembers:
         sink, most = Shelf(remembers=remembers), 20_000
         sizes: list[int] = []
 
-        def seen(batch: Batch) -> Collection[TopicPartition]:
+        def seen(batch: FeedBatch) -> Collection[TopicPartition]:
             sizes.append(batch.size)
             return ()
 
@@ -596,7 +596,7 @@ async def test_what_is_written_is_kept_by_nobody() -> None:
             await until(lambda: sink.ends == {AT: 20, OTHER: 20})
             gc.collect()
             assert len(told) >= 8
-            assert not [each for each in gc.get_objects() if isinstance(each, Batch)]
+            assert not [each for each in gc.get_objects() if isinstance(each, FeedBatch)]
             gate.set()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers.spark import spark_session
@@ -52,7 +52,7 @@ async def test_a_function_is_given_data_frames_without_pandas(
     await send(kafka, topic, range(100), 2)
     ids: list[str] = []
 
-    def append(frame: DataFrame, batch: Batch) -> None:
+    def append(frame: DataFrame, batch: FeedBatch) -> None:
         ids.append(batch.id)
         frame.write.mode("overwrite").parquet(str(tmp_path / batch.id))
 

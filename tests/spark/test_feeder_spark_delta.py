@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asyncconsumer.errors import SinkFailed
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers.spark import DELTA, delta_jars, spark_session
 from tests.consumer.real import send
@@ -28,12 +28,12 @@ async def test_a_batch_that_comes_again_is_not_written_twice(
     await send(kafka, topic, range(100))
     tried: list[str] = []
 
-    def append(frame: DataFrame, batch: Batch) -> None:
+    def append(frame: DataFrame, batch: FeedBatch) -> None:
         options = {"txnAppId": batch.txn_app_id, "txnVersion": str(batch.txn_version)}
         frame.write.format("delta").options(**options).mode("append").save(str(tmp_path))
         tried.append(batch.id)
 
-    def append_and_die(frame: DataFrame, batch: Batch) -> None:
+    def append_and_die(frame: DataFrame, batch: FeedBatch) -> None:
         append(frame, batch)
         raise RuntimeError("it is written, and nobody knows")
 

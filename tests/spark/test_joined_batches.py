@@ -11,9 +11,9 @@ import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import SinkFailed
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
-from asyncconsumer.spark.sinks.protocol import Ready
+from asyncconsumer.spark.sinks.protocol import PreparedBatch
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
 from tests.helpers import until
@@ -35,7 +35,7 @@ class Pile(Shelf):
         self.slow: asyncio.Event | None = None  # the first batch of the other partition waits
         self.bad: dict[int, asyncio.Event] = {}  # what begins there fails, when it is time
 
-    async def prepare(self, batch: Batch) -> str:
+    async def prepare(self, batch: FeedBatch) -> str:
         if self.slow is not None and OTHER in batch.parts and batch.parts[OTHER].start == 0:
             await self.slow.wait()
         for one in batch.parts.values():
@@ -44,14 +44,14 @@ class Pile(Shelf):
                 raise OSError("no room")
         return batch.id
 
-    def join_batches(self, first: Ready, then: Ready) -> Ready | None:
+    def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
         if self.trouble is not None:
             raise self.trouble
         if not self.takes_more:
             return None
-        return Ready(first.batch.joined(then.batch), f"{first.prepared}+{then.prepared}")
+        return PreparedBatch(first.batch.joined(then.batch), f"{first.prepared}+{then.prepared}")
 
-    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+    async def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         assert batch.rows == batch.table.num_rows
         self.most_parts = max(self.most_parts, len(batch.parts))
         return await super().publish(batch, prepared)
@@ -178,9 +178,9 @@ async def test_a_sink_that_wants_partitions_apart_has_them_joined_apart() -> Non
 @simulated(seeds=range(3), limit=600)
 async def test_what_is_refused_together_is_read_again_from_its_beginning() -> None:
     async with world(records=60) as cluster:
-        sink, refused = Pile(), list[Batch]()
+        sink, refused = Pile(), list[FeedBatch]()
 
-        def the_second(batch: Batch) -> Collection[TopicPartition]:
+        def the_second(batch: FeedBatch) -> Collection[TopicPartition]:
             if batch.parts[AT].start != 10 or refused:
                 return ()
             refused.append(batch)
@@ -201,7 +201,7 @@ async def test_behind_what_failed_together_nothing_is_written() -> None:
     async with world(records=60) as cluster:
         sink, gate = Pile(), asyncio.Event()
 
-        def fails(batch: Batch) -> Collection[TopicPartition]:
+        def fails(batch: FeedBatch) -> Collection[TopicPartition]:
             if batch.parts[AT].start == 10:
                 raise OSError("the store is down")
             return ()
@@ -323,7 +323,7 @@ async def test_whatever_a_group_does_every_record_is_there_once() -> None:
         ]
         publish = sink.publish
 
-        async def slow(batch: Batch, prepared: object) -> Collection[TopicPartition]:
+        async def slow(batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
             await asyncio.sleep(chance.random())
             return await publish(batch, prepared)
 

@@ -10,7 +10,7 @@ import pytest
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from tests.spark.lake import batch, joined, landed, numbers, ranges
 
@@ -31,7 +31,7 @@ def sink(folder: Path) -> LandingFolder:
     return one
 
 
-def write(one: LandingFolder, what: Batch) -> set[TopicPartition]:
+def write(one: LandingFolder, what: FeedBatch) -> set[TopicPartition]:
     return set(one.publish(what, one.prepare(what)))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.spark.feeder.batches import Part
+from asyncconsumer.spark.feeder.batches import BatchPart
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from tests.spark.lake import batch, in_a_row, joined, ranges
 
@@ -34,7 +34,7 @@ class Killed(BaseException):
 class Quick(LandingFolder):
     """One that writes no Parquet, which would only take time."""
 
-    def _write(self, path: Path, part: Part) -> None:
+    def _write(self, path: Path, part: BatchPart) -> None:
         path.touch()
 
 

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from asyncconsumer import TopicPartition
-from asyncconsumer.errors import SinkAhead, SinkFailed
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.errors import SinkFailed, SinkOffsetConflict
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.sinks.delta import DeltaSink
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle
@@ -39,7 +39,7 @@ def opened(kind: Callable[[str], Any], folder: Path) -> Any:
     return one
 
 
-def write(one: Any, what: Batch) -> set[TopicPartition]:
+def write(one: Any, what: FeedBatch) -> set[TopicPartition]:
     return set(one.publish(what, one.prepare(what)))
 
 
@@ -55,7 +55,7 @@ def test_what_follows_is_taken_only_of_the_same_topic(kind: Any, tmp_path: Path)
         again = opened(kind, tmp_path) if number else one
         assert write(again, batch("t", 0, 3 + number, [1], topic_id=ONE)) == set()
         with pytest.raises(
-            SinkAhead, match=r"t\[0\].*another topic of that name.* anew\. "
+            SinkOffsetConflict, match=r"t\[0\].*another topic of that name.* anew\. "
         ) as told:
             write(again, batch("t", 0, 4 + number, [1], topic_id=ANOTHER))
         assert (told.value.partition, told.value.recorded) == (PLACE, 4 + number)
@@ -69,7 +69,7 @@ def test_where_brokers_have_no_ids_nothing_is_another(kind: Any, tmp_path: Path)
     assert write(opened(kind, tmp_path), batch("t", 0, 0, [0])) == set()
     assert write(opened(kind, tmp_path), batch("t", 0, 1, [1], topic_id=ONE)) == set()
     one = opened(kind, tmp_path)
-    with pytest.raises(SinkAhead):
+    with pytest.raises(SinkOffsetConflict):
         write(one, batch("t", 0, 2, [2], topic_id=ANOTHER))
     assert write(one, batch("t", 0, 2, [2])) == set()
 
@@ -94,7 +94,7 @@ def test_a_delta_table_has_the_id_in_the_commit_of_the_first_records(tmp_path: P
     log = sorted((tmp_path / "sink" / "_delta_log").glob("*.json"))
     told = [number for number, path in enumerate(log) if "asyncconsumer:t:id" in path.read_text()]
     assert told == [1]  # the table itself is 0
-    with pytest.raises(SinkAhead, match=r"t\[1\] up to offset 0"):  # of the same topic
+    with pytest.raises(SinkOffsetConflict, match=r"t\[1\] up to offset 0"):  # of the same topic
         write(one, batch("t", 1, 0, [0], topic_id=ANOTHER))
 
 
@@ -107,7 +107,7 @@ def test_of_two_that_tell_a_table_of_a_topic_the_second_looks_again(
     write(one, batch("other", 0, 0, [0]))
     meanwhile, append = [batch("t", 0, 0, [0], topic_id=ONE)], DeltaSink._append
 
-    def after_another(self: DeltaSink, table: DeltaTable, what: Batch) -> None:
+    def after_another(self: DeltaSink, table: DeltaTable, what: FeedBatch) -> None:
         if self is late and meanwhile:
             write(one, meanwhile.pop())
         append(self, table, what)
@@ -117,7 +117,7 @@ def test_of_two_that_tell_a_table_of_a_topic_the_second_looks_again(
     if late_id == ONE:
         assert write(late, second) == set()
     else:
-        with pytest.raises(SinkAhead, match=r"t\[1\]"):
+        with pytest.raises(SinkOffsetConflict, match=r"t\[1\]"):
             write(late, second)
     held = {PLACE: 1, OTHER: 1 if late_id == ONE else None}
     assert opened(DeltaSink, tmp_path).load([PLACE, OTHER]) == held
@@ -135,7 +135,7 @@ class Names(Shelf):
         self.names = list[tuple[str, int]]()
         self.dies = False
 
-    async def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+    async def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         self.ids += [part.topic_id for part in batch.parts.values()]
         self.names.append((batch.txn_app_id, batch.txn_version))
         if self.dies:
@@ -197,9 +197,9 @@ async def test_a_promise_has_the_id() -> None:
 async def test_delta_is_told_of_another_name_when_a_topic_is_made_anew(kafka: KafkaHandle) -> None:
     """Its versions begin again, and Delta leaves out what is not above the last one."""
     topic, group = await kafka.topic(), kafka.group()
-    written = list[Batch]()
+    written = list[FeedBatch]()
 
-    def write(_: object, batch: Batch) -> None:
+    def write(_: object, batch: FeedBatch) -> None:
         written.append(batch)
 
     for count in (20, 10):
@@ -224,7 +224,7 @@ async def test_nothing_is_fed_of_a_topic_that_was_made_anew_meanwhile(
     await kafka.admin.delete_topic(topic)
     await kafka.admin.create_topic(topic)
     await send(kafka, topic, range(100, 150))
-    with pytest.raises(SinkAhead, match="another topic of that name"):
+    with pytest.raises(SinkOffsetConflict, match="another topic of that name"):
         async with feeder(kafka, topic, group, kind(folder)) as one:
             await one.run()
     sink = kind(folder)

@@ -25,11 +25,11 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.spark.options.kafka import configs_of
 from asyncconsumer.spark.options.selection import (
-    AtOffsets,
-    AtTimes,
-    Everywhere,
     Matching,
-    Subscribed,
+    OffsetBound,
+    StartBound,
+    SubscribedTopicNames,
+    TimeBound,
 )
 from asyncconsumer.spark.options.source import SourceOptions, parse
 from asyncconsumer.spark.source.offsets import (
@@ -46,9 +46,9 @@ from asyncconsumer.spark.source.offsets import (
     with_start,
 )
 from asyncconsumer.spark.source.progress import lag
-from asyncconsumer.spark.source.pushdown import Narrowed
+from asyncconsumer.spark.source.pushdown import PushedFilters
 from asyncconsumer.spark.source.resolve import resolve
-from asyncconsumer.spark.source.task_planning import tasks_of, that_tell_sizes
+from asyncconsumer.spark.source.task_planning import ranges_to_sample, tasks_of
 from asyncconsumer.types import Address, OffsetRange, TopicPartition
 
 pytestmark = pytest.mark.fast
@@ -63,9 +63,9 @@ def parsed(*, streaming: bool = False, **options: str) -> SourceOptions:
 
 def test_defaults_are_those_of_sparks_own_source() -> None:
     options = parsed()
-    assert options.selection == Subscribed(("t",))
-    assert (options.starting, options.ending) == (Everywhere(EARLIEST), Everywhere(LATEST))
-    assert parsed(streaming=True).starting == Everywhere(LATEST)
+    assert options.selection == SubscribedTopicNames(("t",))
+    assert (options.starting, options.ending) == (StartBound(EARLIEST), StartBound(LATEST))
+    assert parsed(streaming=True).starting == StartBound(LATEST)
     assert options.fail_on_data_loss
     assert not options.include_headers
     assert options.max_trigger_delay_ms == 15 * 60_000
@@ -74,7 +74,7 @@ def test_defaults_are_those_of_sparks_own_source() -> None:
 
 def test_names_are_taken_in_any_case() -> None:
     options = parsed(STARTINGOFFSETS="Earliest", maxoffsetspertrigger="7", FailOnDataLoss="FALSE")
-    assert options.starting == Everywhere(EARLIEST)
+    assert options.starting == StartBound(EARLIEST)
     assert options.max_offsets_per_trigger == 7
     assert not options.fail_on_data_loss
     assert parsed(maxOffsetsPerTrigger=str(2**63 - 1)).max_offsets_per_trigger == 2**63 - 1
@@ -299,14 +299,14 @@ class _Log:
 
 async def test_limits_become_offsets() -> None:
     log, both = _Log(), {A, B}
-    assert await resolve(log, Everywhere(LATEST), both) == {A: 100, B: 100}
-    assert await resolve(log, AtOffsets({A: -2, B: 7}, "o"), both) == {A: 0, B: 7}
-    assert await resolve(log, AtTimes(500, "o"), both) == {A: 50, B: 50}
-    assert await resolve(log, AtTimes({A: 10, B: 9999}, "o"), both) == {A: 1, B: 100}
+    assert await resolve(log, StartBound(LATEST), both) == {A: 100, B: 100}
+    assert await resolve(log, OffsetBound({A: -2, B: 7}, "o"), both) == {A: 0, B: 7}
+    assert await resolve(log, TimeBound(500, "o"), both) == {A: 50, B: 50}
+    assert await resolve(log, TimeBound({A: 10, B: 9999}, "o"), both) == {A: 1, B: 100}
     with pytest.raises(ConfigError, match=r"no record of t\[1\] is as new as 9999"):
-        await resolve(log, AtTimes({A: 10, B: 9999}, "o", or_latest=False), both)
+        await resolve(log, TimeBound({A: 10, B: 9999}, "o", or_latest=False), both)
     with pytest.raises(ConfigError, match=r"It names t\[0\]; the topics have t\[0\], t\[1\]"):
-        await resolve(log, AtOffsets({A: 1}, "o"), both)
+        await resolve(log, OffsetBound({A: 1}, "o"), both)
 
 
 def test_offsets_are_written_as_spark_writes_them() -> None:
@@ -396,10 +396,10 @@ def test_few_large_records_make_a_task() -> None:
     assert sizes(t=2**20, u=2**20) == [1] * 32
     assert sizes(t=2**20) == [1] * 16 + [16]
     assert sizes(t=2**11, u=2**11) == [4] * 8
-    assert that_tell_sizes(ranges, options) == [ranges[15], ranges[31]]
-    assert that_tell_sizes(ranges, parsed(recordsPerTask="1")) == []
-    assert that_tell_sizes(ranges, parsed(minPartitions="1")) == []
-    assert that_tell_sizes(ranges[:1], options) == []
+    assert ranges_to_sample(ranges, options) == [ranges[15], ranges[31]]
+    assert ranges_to_sample(ranges, parsed(recordsPerTask="1")) == []
+    assert ranges_to_sample(ranges, parsed(minPartitions="1")) == []
+    assert ranges_to_sample(ranges[:1], options) == []
 
 
 def test_ranges_are_divided_when_asked_for() -> None:
@@ -427,7 +427,7 @@ def test_lag_is_that_of_kafka_whatever_else_a_query_reads(offset: Any) -> None:
 
 
 def test_filters_narrow_what_is_read() -> None:
-    narrowed = Narrowed()
+    narrowed = PushedFilters()
     moment = datetime(2024, 1, 1, tzinfo=UTC)
     kept = [
         EqualTo(("partition",), 1),
@@ -448,12 +448,12 @@ def test_filters_narrow_what_is_read() -> None:
     ranges = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10), OffsetRange("v", 1, 0, 10)]
     assert narrowed.of(ranges) == [OffsetRange("t", 1, 5, 8)]
     assert narrowed.since_ms == 1_704_067_200_000
-    assert Narrowed().of(ranges) == ranges
+    assert PushedFilters().of(ranges) == ranges
 
 
 @pytest.mark.parametrize("year", [1, 1969, 1970])
 def test_records_without_a_timestamp_are_later_than_what_was_before_1970(year: int) -> None:
-    narrowed = Narrowed()
+    narrowed = PushedFilters()
     moment = GreaterThanOrEqual(("timestamp",), datetime(year, 1, 1, tzinfo=UTC))
     assert list(narrowed.take([moment])) == [moment]
     assert narrowed.since_ms is None  # Kafka would begin at the first record that has one

@@ -14,17 +14,17 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from asyncconsumer.errors import ConfigError, DataLost, UnknownTopicOrPartition
-from asyncconsumer.net.connection import Connection, RawAnswer
+from asyncconsumer.errors import ConfigError, DataLoss, UnknownTopicOrPartition
+from asyncconsumer.net.connection import BrokerConnection, RawResponse
 from asyncconsumer.net.pool import Traffic
-from asyncconsumer.spark.options.selection import Subscribed
+from asyncconsumer.spark.options.selection import SubscribedTopicNames
 from asyncconsumer.spark.options.source import parse
 from asyncconsumer.spark.source.batch_reader import Task
 from asyncconsumer.spark.source.offsets import Offsets, from_json
 from asyncconsumer.spark.source.source import KafkaSource
 from asyncconsumer.spark.source.stream_reader import KafkaStreamReader
 from asyncconsumer.spark.source.task_reader import read
-from asyncconsumer.spark.source.worker_loop import Home
+from asyncconsumer.spark.source.worker_loop import WorkerLoop
 from asyncconsumer.spark.values.columns import Columns
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.types import OffsetRange, TopicPartition
@@ -35,14 +35,14 @@ OFFSETS = Columns(pa.schema([("offset", pa.int64())]))
 
 
 @pytest.fixture
-def home() -> Iterator[Home]:
-    one = Home()
+def home() -> Iterator[WorkerLoop]:
+    one = WorkerLoop()
     yield one
     one.close()
 
 
 def batches(
-    home: Home, kafka: KafkaHandle, *ranges: OffsetRange, fail: bool = True, size: int = 2**20
+    home: WorkerLoop, kafka: KafkaHandle, *ranges: OffsetRange, fail: bool = True, size: int = 2**20
 ) -> Iterator[Any]:
     options = {"max.partition.fetch.bytes": str(size)}
     client = home.client({"bootstrap.servers": kafka.bootstrap_servers, **options})
@@ -53,7 +53,9 @@ def offsets(found: Iterator[Any]) -> list[int]:
     return [offset for batch in found for offset in batch.column("offset").to_pylist()]
 
 
-def test_ranges_of_a_task_are_read_one_after_the_other(home: Home, kafka: KafkaHandle) -> None:
+def test_ranges_of_a_task_are_read_one_after_the_other(
+    home: WorkerLoop, kafka: KafkaHandle
+) -> None:
     topic = asyncio.run(kafka.topic(partitions=3))
     asyncio.run(fill(kafka, topic, 90, 3))
     ranges = [
@@ -65,7 +67,7 @@ def test_ranges_of_a_task_are_read_one_after_the_other(home: Home, kafka: KafkaH
         assert offsets(batches(home, kafka, *ranges)) == [*range(5, 9), *range(30)]
 
 
-def test_whoever_has_enough_may_stop(home: Home, kafka: KafkaHandle) -> None:
+def test_whoever_has_enough_may_stop(home: WorkerLoop, kafka: KafkaHandle) -> None:
     topic = asyncio.run(kafka.topic())
     asyncio.run(fill(kafka, topic, 200))
     for _ in range(3):
@@ -75,7 +77,7 @@ def test_whoever_has_enough_may_stop(home: Home, kafka: KafkaHandle) -> None:
     assert len(offsets(batches(home, kafka, OffsetRange(topic, 0, 0, 200), size=500))) == 200
 
 
-def test_a_client_is_kept_for_all_of_its_options(home: Home, kafka: KafkaHandle) -> None:
+def test_a_client_is_kept_for_all_of_its_options(home: WorkerLoop, kafka: KafkaHandle) -> None:
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
     first = home.client(servers)
     assert home.client(dict(servers)) is first
@@ -127,12 +129,12 @@ class Cluster:
 
 @pytest.mark.fast
 @pytest.mark.parametrize("known", range(5))
-def test_what_is_there_is_read_whenever_the_other_goes(home: Home, known: int) -> None:
+def test_what_is_there_is_read_whenever_the_other_goes(home: WorkerLoop, known: int) -> None:
     cluster: Any = Cluster(known)
     ranges = [OffsetRange(*KEPT, 1, 5), OffsetRange(*GONE, 1, 3)]
     assert offsets(home.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=False))) == []
     assert OffsetRange(*KEPT, 1, 3) in cluster.read
-    with pytest.raises(DataLost, match=r"1 to 5 of kept\[0\]"):
+    with pytest.raises(DataLoss, match=r"1 to 5 of kept\[0\]"):
         offsets(home.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=True)))
 
 
@@ -163,7 +165,9 @@ class Steps(Cluster):
     ("size", "steps"),
     [(1, "ask ask ask ends read read read"), (2**23, "ask ends ask read ask read read")],
 )
-def test_fetches_are_on_their_way_before_they_are_wanted(home: Home, size: int, steps: str) -> None:
+def test_fetches_are_on_their_way_before_they_are_wanted(
+    home: WorkerLoop, size: int, steps: str
+) -> None:
     cluster: Any = Steps(size)
     ranges = [OffsetRange("t", number, 0, 3) for number in range(3)]
     empty = OffsetRange("t", 3, 3, 3)  # a broker would wait for what is not wanted
@@ -175,7 +179,7 @@ def test_fetches_are_on_their_way_before_they_are_wanted(home: Home, size: int, 
     assert cluster.read == [*ranges, empty]  # each by the reader that has asked
 
 
-def test_a_small_range_does_not_ask_for_much(home: Home) -> None:
+def test_a_small_range_does_not_ask_for_much(home: WorkerLoop) -> None:
     small, large = OffsetRange("t", 0, 0, 10_000), OffsetRange("t", 0, 0, 10_000_000)
     client = home.client({"bootstrap.servers": "localhost:1"})
     assert client.fetch_bytes(small) < client.fetch_bytes(large) == 4 * 2**20
@@ -186,7 +190,7 @@ def test_a_small_range_does_not_ask_for_much(home: Home) -> None:
 
 @pytest.mark.fast
 def test_a_new_partition_that_is_gone_before_its_batch_is_planned(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: Cluster())
@@ -202,7 +206,7 @@ def test_a_new_partition_that_is_gone_before_its_batch_is_planned(
         return [one for task in reader.partitions(*places) for one in task.value]
 
     assert sorted(planned("false")) == [OffsetRange(*KEPT, 0, 3), OffsetRange("old", 0, 2, 3)]
-    with pytest.raises(DataLost, match=r"earliest offsets of gone\[0\] cannot be found"):
+    with pytest.raises(DataLoss, match=r"earliest offsets of gone\[0\] cannot be found"):
         planned("true")
 
 
@@ -339,7 +343,7 @@ def ends_of(reader: KafkaStreamReader, batches: int) -> list[int]:
     ],
 )
 def test_a_micro_batch_waits_for_enough_but_not_for_long(
-    home: Home, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], ends: list[int]
+    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], ends: list[int]
 ) -> None:
     monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     clock = SimpleNamespace(monotonic=iter([0.0, 59.0, 61.0, 62.0]).__next__)
@@ -355,7 +359,7 @@ def test_a_micro_batch_waits_for_enough_but_not_for_long(
 
 @pytest.mark.fast
 def test_what_is_available_now_is_not_waited_with(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     limits = {"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "4"}
@@ -367,7 +371,7 @@ def test_what_is_available_now_is_not_waited_with(
 
 
 @pytest.fixture
-def growing(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaStreamReader]:
+def growing(home: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaStreamReader]:
     """Readers of a topic with these ends."""
     monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
@@ -434,7 +438,7 @@ class Written(Cluster):
 
 @pytest.mark.fast
 def test_an_available_now_query_of_a_topic_that_is_written_to_starts_before_its_end(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Written()
     monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
@@ -452,7 +456,7 @@ def test_an_available_now_query_of_a_topic_that_is_written_to_starts_before_its_
 @pytest.mark.fast
 @pytest.mark.parametrize(("size", "tasks"), [(10, 1), (5 * 2**20, 3)])
 def test_how_large_records_are_is_asked_once(
-    home: Home, monkeypatch: pytest.MonkeyPatch, size: int, tasks: int
+    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, size: int, tasks: int
 ) -> None:
     cluster = Cluster()
     cluster.size = size
@@ -467,16 +471,16 @@ def test_how_large_records_are_is_asked_once(
     assert sorted(cluster.sampled) == ["kept", "other"]  # the other one could not be told
 
 
-def test_a_topic_that_goes_while_a_task_waits(home: Home, kafka: KafkaHandle) -> None:
+def test_a_topic_that_goes_while_a_task_waits(home: WorkerLoop, kafka: KafkaHandle) -> None:
     kept, gone = asyncio.run(kafka.topic()), "gone-before-it-was-read"
     asyncio.run(fill(kafka, kept, 4))
     ranges = [OffsetRange(gone, 0, 0, 5), OffsetRange(kept, 0, 1, 4)]
-    with pytest.raises(DataLost, match=gone):
+    with pytest.raises(DataLoss, match=gone):
         offsets(batches(home, kafka, *ranges))
     assert offsets(batches(home, kafka, *ranges, fail=False)) == [1, 2, 3]
 
 
-def test_nothing_looks_late_because_spark_takes_its_time(home: Home) -> None:
+def test_nothing_looks_late_because_spark_takes_its_time(home: WorkerLoop) -> None:
     late: list[str] = []
 
     async def things() -> AsyncGenerator[list[str], None]:
@@ -497,7 +501,7 @@ def test_nothing_looks_late_because_spark_takes_its_time(home: Home) -> None:
     assert list(found) == []
 
 
-def test_between_tasks_time_passes(home: Home) -> None:
+def test_between_tasks_time_passes(home: WorkerLoop) -> None:
     passed: list[str] = []
 
     async def once() -> None:
@@ -514,7 +518,7 @@ def test_between_tasks_time_passes(home: Home) -> None:
     assert len(passed) == 1
 
 
-def test_two_that_read_in_turns_share_a_clock_that_stands_still(home: Home) -> None:
+def test_two_that_read_in_turns_share_a_clock_that_stands_still(home: WorkerLoop) -> None:
     async def times() -> AsyncGenerator[float, None]:
         while True:
             yield asyncio.get_running_loop().time()
@@ -529,7 +533,9 @@ def test_two_that_read_in_turns_share_a_clock_that_stands_still(home: Home) -> N
     other.close()
 
 
-def test_a_connection_that_ended_meanwhile_is_not_used(home: Home, kafka: KafkaHandle) -> None:
+def test_a_connection_that_ended_meanwhile_is_not_used(
+    home: WorkerLoop, kafka: KafkaHandle
+) -> None:
     options = {"bootstrap.servers": kafka.bootstrap_servers}
     brokers = home.client(options)._session.brokers
     address = brokers.config.addresses[0]
@@ -541,16 +547,16 @@ def test_a_connection_that_ended_meanwhile_is_not_used(home: Home, kafka: KafkaH
 
 
 def test_only_who_reads_alone_keeps_the_loop_to_itself(
-    home: Home, kafka: KafkaHandle, monkeypatch: pytest.MonkeyPatch
+    home: WorkerLoop, kafka: KafkaHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[object] = []
-    receive = Connection.receive
+    receive = BrokerConnection.receive
 
-    def noted(connection: Connection, answer: asyncio.Future[RawAnswer]) -> None:
+    def noted(connection: BrokerConnection, answer: asyncio.Future[RawResponse]) -> None:
         kept.append(connection)
         receive(connection, answer)
 
-    monkeypatch.setattr(Connection, "receive", noted)
+    monkeypatch.setattr(BrokerConnection, "receive", noted)
     topic = asyncio.run(kafka.topic(partitions=2))
     asyncio.run(fill(kafka, topic, 20, 2))
     ranges = [OffsetRange(topic, number, 0, 10) for number in range(2)]
@@ -561,7 +567,7 @@ def test_only_who_reads_alone_keeps_the_loop_to_itself(
     assert kept
 
 
-def test_who_stops_early_ends_what_it_read_from(home: Home) -> None:
+def test_who_stops_early_ends_what_it_read_from(home: WorkerLoop) -> None:
     ended: list[str] = []
 
     async def things() -> AsyncGenerator[int, None]:
@@ -578,7 +584,11 @@ def test_who_stops_early_ends_what_it_read_from(home: Home) -> None:
 
 
 def running(
-    home: Home, monkeypatch: pytest.MonkeyPatch, ids: dict[str, UUID], *ends: int, **options: str
+    home: WorkerLoop,
+    monkeypatch: pytest.MonkeyPatch,
+    ids: dict[str, UUID],
+    *ends: int,
+    **options: str,
 ) -> KafkaStreamReader:
     """A reader in another process than the one before, of a topic with this id."""
     monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.home", lambda: home)
@@ -592,7 +602,7 @@ def running(
 @pytest.mark.fast
 @pytest.mark.parametrize("now", [150, 100, 99, 1])  # longer, as long, shorter than what was read
 def test_a_topic_that_was_created_again_between_two_runs_is_told_of(
-    now: int, home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    now: int, home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = running(home, monkeypatch, {"kept": ONE}, 0, 50, 100, startingOffsets="earliest")
     start = first.initialOffset()
@@ -609,7 +619,7 @@ def test_a_topic_that_was_created_again_between_two_runs_is_told_of(
     second = running(home, monkeypatch, {"kept": ANOTHER}, now)
     further = second.latestOffset(later, ReadAllAvailable())
     assert further != later  # also where the offsets are the same: there is something to tell
-    with pytest.raises(DataLost, match="deleted and created a"):
+    with pytest.raises(DataLoss, match="deleted and created a"):
         planned(second, later, further)
     careless = running(home, monkeypatch, {"kept": ANOTHER}, now, failOnDataLoss="false")
     ranges = [OffsetRange(*KEPT, 100, now)] if now > 100 else []
@@ -619,7 +629,7 @@ def test_a_topic_that_was_created_again_between_two_runs_is_told_of(
 
 
 @pytest.mark.fast
-def test_offsets_without_ids_are_read_on(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_without_ids_are_read_on(home: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of Spark's own source, of earlier versions, and of brokers that have no ids."""
     plain = {"kept": {"0": 100}}
     reader = running(home, monkeypatch, {"kept": ONE}, 100, 150)
@@ -633,7 +643,9 @@ def test_offsets_without_ids_are_read_on(home: Home, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.fast
-def test_tasks_know_which_topics_they_are_of(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_know_which_topics_they_are_of(
+    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = running(home, monkeypatch, {"kept": ONE}, 150)
     start = {"kept": {"0": 100}}
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -643,7 +655,7 @@ def test_tasks_know_which_topics_they_are_of(home: Home, monkeypatch: pytest.Mon
 
 
 def test_a_task_of_a_topic_that_was_created_again_since_it_was_planned(
-    home: Home, kafka: KafkaHandle
+    home: WorkerLoop, kafka: KafkaHandle
 ) -> None:
     """By a process that never saw the old one, so that nothing but the id tells."""
     topic = asyncio.run(kafka.topic())
@@ -658,13 +670,13 @@ def test_a_task_of_a_topic_that_was_created_again_since_it_was_planned(
     assert read_with({}, fail=True) == list(range(5, 10))
     ids = client.topic_ids([topic])
     assert read_with(ids, fail=True) == list(range(5, 10))
-    with pytest.raises(DataLost, match="was deleted and created anew"):
+    with pytest.raises(DataLoss, match="was deleted and created anew"):
         read_with({topic: ANOTHER}, fail=True)
     assert read_with({topic: ANOTHER}, fail=False) == list(range(5, 10))
 
 
 def test_a_process_that_knew_the_topic_before_reads_the_new_one(
-    home: Home, kafka: KafkaHandle
+    home: WorkerLoop, kafka: KafkaHandle
 ) -> None:
     """Spark's workers live longer than queries: what they know of a topic may be old."""
     topic = asyncio.run(kafka.topic())
@@ -676,14 +688,14 @@ def test_a_process_that_knew_the_topic_before_reads_the_new_one(
     asyncio.run(kafka.admin.delete_topic(topic))
     asyncio.run(kafka.admin.create_topic(topic))
     asyncio.run(fill(kafka, topic, 20))
-    planner = Home()
+    planner = WorkerLoop()
     other = planner.client({"bootstrap.servers": kafka.bootstrap_servers})
-    planner.run(other.partitions(Subscribed((topic,))))
+    planner.run(other.partitions(SubscribedTopicNames((topic,))))
     new = other.topic_ids([topic])
     planner.close()
     assert new != old
     wanted = [OffsetRange(topic, 0, 10, 20)]
     found = read(client, wanted, OFFSETS, fail_on_data_loss=True, topic_ids=new)
     assert offsets(home.iterate(found)) == list(range(10, 20))
-    with pytest.raises(DataLost, match="was deleted and created anew"):
+    with pytest.raises(DataLoss, match="was deleted and created anew"):
         offsets(home.iterate(read(client, wanted, OFFSETS, fail_on_data_loss=True, topic_ids=old)))

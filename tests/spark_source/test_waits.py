@@ -9,11 +9,11 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from asyncconsumer.errors import ConsumerError, DataLost, OffsetNotThere
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.errors import ConsumerError, DataLoss, OffsetUnavailable
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader
 from asyncconsumer.spark.source.client import Client
-from asyncconsumer.spark.source.resolve import those_there
+from asyncconsumer.spark.source.resolve import drop_missing
 from asyncconsumer.spark.source.task_reader import read
 from asyncconsumer.spark.values.columns import Columns
 from asyncconsumer.testing.fake_kafka import FakeCluster
@@ -40,8 +40,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
                 for _ in range(10):
                     cluster.append(topic, 0, 10)
             monkeypatch.setattr(
-                "asyncconsumer.spark.source.client.Session",
-                functools.partial(Session, opener=cluster.open, randomness=Random(2)),
+                "asyncconsumer.spark.source.client.KafkaClient",
+                functools.partial(KafkaClient, opener=cluster.open, randomness=Random(2)),
             )
             client = Client(SMALL)
             await client.open()
@@ -67,7 +67,7 @@ def test_a_deleted_topic_that_was_known_is_soon_believed_gone(
         assert await client.latest([T0, U0]) == {T0: 100, U0: 100}
         cluster.delete_topic("t")
         async with asyncio.timeout(10):
-            assert await those_there(client.latest, [T0, U0]) == {U0: 100}
+            assert await drop_missing(client.latest, [T0, U0]) == {U0: 100}
 
     play(scene)
 
@@ -83,7 +83,7 @@ def test_a_log_that_loses_its_tail_while_it_is_read(play: Callable[[Scene], None
                 pass
 
         async with asyncio.timeout(10):
-            with pytest.raises(OffsetNotThere, match="the log ends at 80"):
+            with pytest.raises(OffsetUnavailable, match="the log ends at 80"):
                 await read_all()
         assert reader.position == 80
 
@@ -105,7 +105,7 @@ def test_a_task_reads_what_such_a_log_has_left(play: Callable[[Scene], None], fa
 
         async with asyncio.timeout(20):
             if fail:
-                with pytest.raises(DataLost, match="the log ends at 80"):
+                with pytest.raises(DataLoss, match="the log ends at 80"):
                     await read_all()
             else:
                 await read_all()

@@ -3,7 +3,7 @@
 import json
 
 from asyncconsumer import Consumer, ConsumerConnector, SimpleConsumer, TopicPartition
-from asyncconsumer.serdes import Deserializer, SchemaRegistry, deserializer_of, msgpack
+from asyncconsumer.serdes import Deserializer, SchemaRegistry, make_deserializer, msgpack
 from tests.typing.good import HERE, Order, look_up, parse
 
 
@@ -52,13 +52,13 @@ def given() -> None:
 
 
 def deserializers(registry: SchemaRegistry) -> None:
-    deserializer_of(5)  # error: call-overload
-    deserializer_of("jsn")  # error: call-overload
+    make_deserializer(5)  # error: call-overload
+    make_deserializer("jsn")  # error: call-overload
     msgpack(5)  # error: arg-type
     registry.avro(5)  # error: call-overload
     registry.protobuf()  # error: call-arg
     SchemaRegistry("http://r:8081", basic_auth="user:password")  # error: arg-type
-    text: Deserializer[str] = deserializer_of(Order)  # error: arg-type
+    text: Deserializer[str] = make_deserializer(Order)  # error: arg-type
     del text
 
 

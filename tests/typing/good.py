@@ -17,13 +17,13 @@ from asyncconsumer import (
     TopicPartition,
     Whitelist,
 )
-from asyncconsumer.consumer.stream import Reading
+from asyncconsumer.consumer.stream import ConsumerStream
 from asyncconsumer.serdes import (
     Deserializer,
-    Place,
+    RecordContext,
     SchemaRegistry,
-    deserializer_of,
     int64,
+    make_deserializer,
     msgpack,
 )
 from asyncconsumer.streams.messages import Message, MessageStream
@@ -57,7 +57,7 @@ async def look_up(data: bytes) -> Order:
 
 
 class ByPlace:
-    def deserialize(self, data: bytes, place: Place) -> Order:
+    def deserialize(self, data: bytes, place: RecordContext) -> Order:
         return parse(data) if place.topic == "orders" else Order(total=len(place.headers))
 
 
@@ -87,8 +87,8 @@ async def consumer_of_bytes() -> None:
         async for chunk in consumer.chunks():
             assert_type(list(chunk), list[Record])
         async for partition in consumer.partitions():
-            assert_type(partition, Reading[bytes, bytes])
-        assert_type(consumer.streams(2), list[Reading[bytes, bytes]])
+            assert_type(partition, ConsumerStream[bytes, bytes])
+        assert_type(consumer.streams(2), list[ConsumerStream[bytes, bytes]])
         assert_type(await consumer.commit(), dict[TopicPartition, int])
         await consumer.commit({HERE: 5, TopicPartition("orders", 1): Offset(7, metadata="x")})
         assert_type(await consumer.committed(), dict[TopicPartition, int | None])
@@ -121,22 +121,24 @@ def value_types(registry: SchemaRegistry) -> None:
     assert_type(Consumer("t", value_deserializer=int64), Consumer[bytes, int])
     assert_type(Consumer("t", value_deserializer=registry.avro(Order)), Consumer[bytes, Order])
     assert_type(Consumer("t", key_deserializer=str, value_deserializer=Order), Consumer[str, Order])
-    # of an async function the type is told, or found by `deserializer_of`
+    # of an async function the type is told, or found by `make_deserializer`
     told: Consumer[bytes, Order] = Consumer("t", value_deserializer=look_up)
     assert_type(told, Consumer[bytes, Order])
-    assert_type(Consumer("t", value_deserializer=deserializer_of(look_up)), Consumer[bytes, Order])
+    assert_type(
+        Consumer("t", value_deserializer=make_deserializer(look_up)), Consumer[bytes, Order]
+    )
 
 
 def deserializers(registry: SchemaRegistry) -> None:
-    assert_type(deserializer_of(None), Deserializer[bytes])
-    assert_type(deserializer_of(str), Deserializer[str])
-    assert_type(deserializer_of("json"), Deserializer[Any])
-    assert_type(deserializer_of(Order), Deserializer[Order])
-    assert_type(deserializer_of(Fast), Deserializer[Fast])
-    assert_type(deserializer_of(list[Order]), Deserializer[list[Order]])
-    assert_type(deserializer_of(parse), Deserializer[Order])
-    assert_type(deserializer_of(look_up), Deserializer[Order])
-    assert_type(deserializer_of(ByPlace()), Deserializer[Order])
+    assert_type(make_deserializer(None), Deserializer[bytes])
+    assert_type(make_deserializer(str), Deserializer[str])
+    assert_type(make_deserializer("json"), Deserializer[Any])
+    assert_type(make_deserializer(Order), Deserializer[Order])
+    assert_type(make_deserializer(Fast), Deserializer[Fast])
+    assert_type(make_deserializer(list[Order]), Deserializer[list[Order]])
+    assert_type(make_deserializer(parse), Deserializer[Order])
+    assert_type(make_deserializer(look_up), Deserializer[Order])
+    assert_type(make_deserializer(ByPlace()), Deserializer[Order])
     assert_type(msgpack(Fast), Deserializer[Fast])
     assert_type(registry.avro(), Deserializer[Any])
     assert_type(registry.avro(Order), Deserializer[Order])

@@ -9,9 +9,9 @@ from typing import Any
 from aiokafka.protocol.api import Request
 
 from asyncconsumer.consumer.simple import SimpleConsumer
-from asyncconsumer.fetch.client import Session
-from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.net.connection import BrokerConnection
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.messages import FetchPartition, FetchRequest, FetchTopic
 from asyncconsumer.records import decoding
 from asyncconsumer.testing.fake_kafka import FakeCluster, Told
@@ -57,11 +57,11 @@ class Answer:
 class Client:
     """Raw requests to the brokers of a cluster. Topic `t` is known by its id."""
 
-    def __init__(self, cluster: FakeCluster, brokers: Brokers) -> None:
+    def __init__(self, cluster: FakeCluster, brokers: BrokerPool) -> None:
         self.cluster = cluster
         self.brokers = brokers
 
-    async def connection(self, node: int = 1, lane: int = 0) -> Connection:
+    async def connection(self, node: int = 1, lane: int = 0) -> BrokerConnection:
         address = self.cluster.brokers[node].place.address
         return await self.brokers.connection(address, Traffic.FETCH, lane=lane)
 
@@ -87,7 +87,7 @@ class Client:
 @asynccontextmanager
 async def client_of(cluster: FakeCluster, **options: Any) -> AsyncIterator[Client]:
     config = cluster.config(**options)
-    async with Brokers(config, randomness=Random(2), opener=cluster.open) as brokers:
+    async with BrokerPool(config, randomness=Random(2), opener=cluster.open) as brokers:
         yield Client(cluster, brokers)
 
 
@@ -109,7 +109,7 @@ async def clients(
 def consumer_of(cluster: FakeCluster, randomness: Random | None = None) -> SimpleConsumer:
     """A SimpleConsumer whose sockets are the cluster's."""
     consumer = SimpleConsumer(cluster.bootstrap_servers)
-    consumer._session = Session(
+    consumer._session = KafkaClient(
         cluster.config(),
         patience_ms=60_000,
         opener=cluster.open,

@@ -7,14 +7,14 @@ import aiokafka.errors
 import pytest
 
 from asyncconsumer import errors
-from asyncconsumer.errors import BrokerError, ConnectionTrouble, ConsumerError
+from asyncconsumer.errors import BrokerConnectionError, BrokerError, ConsumerError
 
 pytestmark = pytest.mark.fast
 
 KINDS = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
 ]
-TROUBLES = [kind for kind in KINDS if issubclass(kind, ConnectionTrouble)]
+TROUBLES = [kind for kind in KINDS if issubclass(kind, BrokerConnectionError)]
 
 
 def test_every_error_is_documented_and_of_one_family() -> None:
@@ -25,9 +25,9 @@ def test_every_error_is_documented_and_of_one_family() -> None:
 
 
 @pytest.mark.parametrize("kind", TROUBLES, ids=lambda kind: kind.__name__)
-def test_trouble_says_where_what_and_what_to_do(kind: type[ConnectionTrouble]) -> None:
+def test_trouble_says_where_what_and_what_to_do(kind: type[BrokerConnectionError]) -> None:
     if kind is errors.WrongMechanism:
-        error: ConnectionTrouble = errors.WrongMechanism("k:1", "PLAIN", ("SCRAM-SHA-512",))
+        error: BrokerConnectionError = errors.WrongMechanism("k:1", "PLAIN", ("SCRAM-SHA-512",))
         assert "no PLAIN here" in str(error)
         assert "SCRAM-SHA-512" in str(error)
     else:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest_asyncio
 
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.net.pool import Brokers
+from asyncconsumer.net.pool import BrokerPool
 from asyncconsumer.protocol.messages import (
     EARLIEST,
     FETCH,
@@ -42,8 +42,8 @@ async def both(kafka_cluster: KafkaCluster) -> AsyncIterator[Both]:
     config = ConnectionConfig(bootstrap_servers=kafka_cluster.bootstrap_servers)
     async with (
         FakeCluster(Random(1)) as cluster,
-        Brokers(config, randomness=Random(2)) as real,
-        Brokers(cluster.config(), randomness=Random(3), opener=cluster.open) as fake,
+        BrokerPool(config, randomness=Random(2)) as real,
+        BrokerPool(cluster.config(), randomness=Random(3), opener=cluster.open) as fake,
     ):
         yield Both(real, fake, kafka_cluster, cluster)
 

@@ -15,8 +15,8 @@ from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConnectFailed
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.connection import BrokerConnection
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from tests.net.fakes import K, Wire, metadata_answer
 
 EAGER: Any = getattr(asyncio, "eager_task_factory", None)  # since 3.12
@@ -136,14 +136,14 @@ async def test_all_are_tried_though_the_first_fails_at_once() -> None:
 # --- whoever joins a task under way must not join one that is over -------------------------------
 
 
-async def open_at_once(address: Any, config: ConnectionConfig) -> Connection:
+async def open_at_once(address: Any, config: ConnectionConfig) -> BrokerConnection:
     """An opening that never suspends, so that an eager task would end before it is stored."""
     wire = Wire(address)
     wire.answer = lambda request: metadata_answer({1: ("k", 9092)}, {"t": (None, 0, {0: (1, 0)})})
     return wire.connection
 
 
-async def fail_at_once(address: Any, config: ConnectionConfig) -> Connection:
+async def fail_at_once(address: Any, config: ConnectionConfig) -> BrokerConnection:
     raise ConnectFailed(address, "nobody listens")
 
 
@@ -153,7 +153,7 @@ CONFIG = ConnectionConfig(
 
 
 async def test_connections_are_opened_again_and_again() -> None:
-    async with Brokers(CONFIG, randomness=Random(1), opener=open_at_once) as brokers:
+    async with BrokerPool(CONFIG, randomness=Random(1), opener=open_at_once) as brokers:
         async with asyncio.timeout(10):
             first = await brokers.connection(K, Traffic.FETCH)
             first.close()
@@ -165,7 +165,7 @@ async def test_connections_are_opened_again_and_again() -> None:
 
 
 async def test_a_failed_opening_is_not_joined_by_those_who_ask_later() -> None:
-    async with Brokers(CONFIG, randomness=Random(1), opener=fail_at_once) as brokers:
+    async with BrokerPool(CONFIG, randomness=Random(1), opener=fail_at_once) as brokers:
         for _ in range(3):
             with pytest.raises(ConnectFailed):
                 async with asyncio.timeout(10):
@@ -175,7 +175,7 @@ async def test_a_failed_opening_is_not_joined_by_those_who_ask_later() -> None:
 
 async def test_each_refresh_of_metadata_asks_again() -> None:
     async with (
-        Brokers(CONFIG, randomness=Random(1), opener=open_at_once) as brokers,
+        BrokerPool(CONFIG, randomness=Random(1), opener=open_at_once) as brokers,
         Cluster(brokers, randomness=Random(2)) as cluster,
         asyncio.timeout(10),
     ):

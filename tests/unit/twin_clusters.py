@@ -8,8 +8,8 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.protocol.api import Request
 
-from asyncconsumer.net.connection import RawAnswer
-from asyncconsumer.net.pool import Brokers, Traffic
+from asyncconsumer.net.connection import RawResponse
+from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.messages import (
     EARLIEST,
     FetchPartition,
@@ -55,7 +55,7 @@ class Both:
     """A real cluster and a fake one that has the same topics, records, leaders and epochs."""
 
     def __init__(
-        self, real: Brokers, fake: Brokers, kafka: KafkaCluster, cluster: FakeCluster
+        self, real: BrokerPool, fake: BrokerPool, kafka: KafkaCluster, cluster: FakeCluster
     ) -> None:
         self.sides = real, fake
         self.kafka = kafka
@@ -66,7 +66,7 @@ class Both:
             self.nodes[0][Address(host, int(port))] = node
             self.nodes[1][cluster.brokers[node].place.address] = node
 
-    async def send(self, side: int, node: int, request: Request[Any], version: int) -> RawAnswer:
+    async def send(self, side: int, node: int, request: Request[Any], version: int) -> RawResponse:
         address = next(where for where, which in self.nodes[side].items() if which == node)
         connection = await self.sides[side].connection(address, Traffic.FETCH)
         connection.versions = {request.API_KEY: (version, version)}

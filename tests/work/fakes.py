@@ -7,14 +7,14 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import ConsumerError, Record, TopicPartition
-from asyncconsumer.consumer.environment import Outside
-from asyncconsumer.events import Events
-from asyncconsumer.handlers.handler import Handler, Handling
-from asyncconsumer.handlers.partition_work import Share, size_of
-from asyncconsumer.handlers.queue import Lanes
-from asyncconsumer.handlers.runtime import Around, Running
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.events import EventBus
+from asyncconsumer.handlers.handler import Handler, HandlerOptions
+from asyncconsumer.handlers.partition_work import PartitionWork, size_of
+from asyncconsumer.handlers.queue import WorkQueue
+from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
 
-AROUND = Around(Outside(randomness=Random(1)), Events())
+AROUND = AppContext(Environment(randomness=Random(1)), EventBus())
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -22,7 +22,7 @@ def record(offset: int, key: bytes | None = None, at: TopicPartition = A, size: 
     return Record(at.topic, at.partition, offset, key=key, value=b"v" * size)
 
 
-def submit(lanes: Lanes, share: Share, records: Sequence[Record]) -> None:
+def submit(lanes: WorkQueue, share: PartitionWork, records: Sequence[Record]) -> None:
     """As a pump does, without asking for room."""
     lanes.submit(share, records, sum(map(size_of, records)))
     share.ledger.reach(records[-1].offset + 1, 0)
@@ -37,10 +37,10 @@ class Bench:
         self.most_at_once = 0
         self.words: dict[int, asyncio.Future[None]] = {}
         self.failure: Exception | None = None
-        how = Handling(**handling)
+        how = HandlerOptions(**handling)
         function = self._batch if how.batch else self._one
         handler = Handler(function, frozenset({"t"}), None, how)
-        self.running = Running(handler, group="g", dead_letters={}, around=AROUND)
+        self.running = HandlerRuntime(handler, group="g", dead_letters={}, around=AROUND)
         self.lanes = self.running.lanes
 
     async def _one(self, record: Record) -> None:

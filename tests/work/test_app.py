@@ -24,7 +24,7 @@ from asyncconsumer import (
 )
 from asyncconsumer.errors import HandlerFailed, NoBrokerAnswered
 from asyncconsumer.records.record import Headers
-from asyncconsumer.serdes import deserializer_of
+from asyncconsumer.serdes import make_deserializer
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.consumer.real import consumer
 from tests.helpers import until
@@ -176,7 +176,7 @@ async def test_values_become_what_is_annotated_also_by_asking_first(kafka: Kafka
         async def __call__(
             self,
             order: Annotated[Order, Value],
-            length: Annotated[int, deserializer_of(asks)],
+            length: Annotated[int, make_deserializer(asks)],
             key: bytes,
         ) -> None:
             seen.append((order.id, length, key))

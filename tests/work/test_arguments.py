@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from asyncconsumer import ConfigError, ConsumerApp, Key, Record, Value
 from asyncconsumer.handlers.arguments import arguments_of
 from asyncconsumer.records.record import Headers
-from asyncconsumer.serdes import deserializer_of
+from asyncconsumer.serdes import make_deserializer
 
 pytestmark = pytest.mark.fast
 
@@ -95,7 +95,7 @@ def get_db() -> str:
 
 Db = Annotated[str, Depends(get_db)]
 INJECTED = Depends(get_db)
-AVRO = deserializer_of(Order)
+AVRO = make_deserializer(Order)
 
 
 def annotated(db: Annotated[str, Depends(get_db)]) -> None: ...

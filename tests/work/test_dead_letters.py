@@ -12,7 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from asyncconsumer import ClosedError, Record, TopicPartition
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.consumer import dead_letters
-from asyncconsumer.consumer.dead_letters import DeadLetters, Failure, told_of
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer, Failure, failure_headers
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered, RecordTooLarge
 from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
 from asyncconsumer.testing.handles import KafkaHandle
@@ -74,10 +74,10 @@ def producers() -> Iterator[type[Producer]]:
 
 
 @asynccontextmanager
-async def letters() -> AsyncIterator[DeadLetters]:
+async def letters() -> AsyncIterator[DeadLetterProducer]:
     config = ConnectionConfig(bootstrap_servers="k:1")
     with producers():
-        async with DeadLetters("dead", config, randomness=Random(1)) as one:
+        async with DeadLetterProducer("dead", config, randomness=Random(1)) as one:
             yield one
 
 
@@ -181,7 +181,7 @@ async def test_two_records_of_one_place_are_two_letters() -> None:
 @pytest.mark.fast
 def test_what_no_text_can_hold_is_told_all_the_same() -> None:
     """A path that is no UTF-8, for instance, as Python has it."""
-    told = dict(told_of(letter(b"v"), Failure(ValueError("\udcff"))))
+    told = dict(failure_headers(letter(b"v"), Failure(ValueError("\udcff"))))
     assert told["dlt.error.message"] == b"\\udcff"
 
 
@@ -189,7 +189,7 @@ async def test_a_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) ->
     dead = await kafka.topic()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     nothing = Record("t", 3, 8, timestamp=5, headers=[("empty", None)])
-    async with DeadLetters(dead, config, randomness=Random(1)) as one:
+    async with DeadLetterProducer(dead, config, randomness=Random(1)) as one:
         await one.write(letter(b"v"), WRONG)
         await one.write(nothing, Failure(KeyError("x" * 5000)))
     first, second = await read(kafka, dead, 2)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from asyncconsumer import GivenUp, Rebalanced, Record, Retried, Retry, TopicPartition
+from asyncconsumer import Rebalanced, Record, RecordAbandoned, Retried, Retry, TopicPartition
 from asyncconsumer.testing.virtual_time import simulated
 from tests.work.world import app, cluster_of, until
 
@@ -37,6 +37,6 @@ async def test_retries_and_what_is_given_up_are_told() -> None:
     why = "ValueError"
     assert [event for event in heard if not isinstance(event, Rebalanced)] == [
         Retried(at, 1, name, 1, 1.0, why),
-        GivenUp(at, 1, name, 2, "skip", why),
+        RecordAbandoned(at, 1, name, 2, "skip", why),
     ]
     assert any(isinstance(event, Rebalanced) for event in heard)

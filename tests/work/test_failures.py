@@ -17,10 +17,10 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.handlers.batches import Batch
 from asyncconsumer.handlers.draining import drain
-from asyncconsumer.handlers.handler import Handler, Handling
+from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.retry import Retry
-from asyncconsumer.handlers.runtime import Running
-from asyncconsumer.serdes import deserializer_of
+from asyncconsumer.handlers.runtime import HandlerRuntime
+from asyncconsumer.serdes import make_deserializer
 from asyncconsumer.testing.virtual_time import simulated
 from tests.work.fakes import AROUND, A, B, Bench, bench, record, settle, submit
 
@@ -248,8 +248,8 @@ async def test_a_handler_that_returns_because_its_time_is_up_has_failed() -> Non
 
 def bench_for(function: Any, **handling: Any) -> Bench:
     one = Bench(**handling)
-    handler = Handler(function, frozenset({"t"}), None, Handling(**handling))
-    one.running = Running(handler, group="g", dead_letters={}, around=AROUND)
+    handler = Handler(function, frozenset({"t"}), None, HandlerOptions(**handling))
+    one.running = HandlerRuntime(handler, group="g", dead_letters={}, around=AROUND)
     one.lanes = one.running.lanes
     return one
 
@@ -290,7 +290,7 @@ async def test_what_time_may_mend_is_no_poison(batch: Batch | None) -> None:
             raise RegistryUnavailable("http://registry", "nobody there")
         return len(data)
 
-    made = deserializer_of(asks)
+    made = make_deserializer(asks)
 
     async def handle(value: Annotated[int, made]) -> None:
         seen.append(value)

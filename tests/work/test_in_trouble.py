@@ -12,14 +12,14 @@ import pytest
 from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.consumer.dead_letters import DeadLetters, Failure, told_of
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer, Failure, failure_headers
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.errors import OffsetMetadataTooLarge
-from asyncconsumer.events import Events
-from asyncconsumer.group.subscription import Pattern
+from asyncconsumer.events import EventBus
+from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.handlers.commit_metadata import decode
-from asyncconsumer.handlers.handler import Handler, Handling
-from asyncconsumer.handlers.runtime import Around, Running
+from asyncconsumer.handlers.handler import Handler, HandlerOptions
+from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Offset
@@ -129,12 +129,18 @@ async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -
     async def handle(record: Record) -> None:
         begun.append((record.timestamp, clock() - start))
 
-    handler = Handler(handle, frozenset("t"), None, Handling(retry=Retry(topic="r", delay_ms=1000)))
-    writer = DeadLetters("r", ConnectionConfig(bootstrap_servers="k:1"), randomness=Random(1))
-    outside = Outside(randomness=Random(1), now_ms=lambda: int(clock() * 1000))
-    one = Running(handler, group="g", dead_letters={"r": writer}, around=Around(outside, Events()))
+    handler = Handler(
+        handle, frozenset("t"), None, HandlerOptions(retry=Retry(topic="r", delay_ms=1000))
+    )
+    writer = DeadLetterProducer(
+        "r", ConnectionConfig(bootstrap_servers="k:1"), randomness=Random(1)
+    )
+    outside = Environment(randomness=Random(1), now_ms=lambda: int(clock() * 1000))
+    one = HandlerRuntime(
+        handler, group="g", dead_letters={"r": writer}, around=AppContext(outside, EventBus())
+    )
     share = one.lanes.open(TopicPartition("r", 0), 0, None)
-    told = told_of(Record("t", 0, 0, 7, key=b"k"), Failure(ValueError()))
+    told = failure_headers(Record("t", 0, 0, 7, key=b"k"), Failure(ValueError()))
     async with Scope("workers") as scope:
         one.start(scope.start)
         start = clock()
@@ -185,10 +191,10 @@ async def test_flags_of_a_pattern_count_also_beside_other_handlers(
 
 
 def test_who_matches_elsewhere_is_told_of_flags() -> None:
-    assert Pattern("orders.*").text == "orders.*"
-    assert Pattern(re.compile("a|b", re.IGNORECASE)).text == "(?i:a|b)"
-    assert Pattern("(?i)a|b").text == "(?i:a|b)"
-    assert Pattern("(?a)orders").text == "orders"
+    assert PatternSubscription("orders.*").text == "orders.*"
+    assert PatternSubscription(re.compile("a|b", re.IGNORECASE)).text == "(?i:a|b)"
+    assert PatternSubscription("(?i)a|b").text == "(?i:a|b)"
+    assert PatternSubscription("(?a)orders").text == "orders"
 
 
 @simulated(seeds=range(1))
@@ -199,7 +205,7 @@ async def test_two_workers_of_one_static_member_do_not_fence_each_other() -> Non
 
         def worker(number: int) -> ConsumerApp:
             one = app(cluster, seed=number, group_instance_id="billing")
-            one.is_worker(number)
+            one.set_worker_number(number)
 
             @one.handler("t")
             async def handle(record: Record) -> None:

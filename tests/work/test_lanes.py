@@ -10,7 +10,7 @@ import pytest
 from asyncconsumer.errors import HandlerCancelled, HandlerFailed
 from asyncconsumer.handlers.batches import Batch
 from asyncconsumer.handlers.draining import drain
-from asyncconsumer.handlers.partition_work import State
+from asyncconsumer.handlers.partition_work import WorkState
 from asyncconsumer.testing.virtual_time import simulated
 from tests.work.fakes import A, B, bench, record, settle, submit
 
@@ -321,7 +321,7 @@ async def test_draining_lets_finish_what_runs_and_begins_nothing() -> None:
         assert await draining
         assert len(one.begun) == 3
         assert share.ledger.committable() == 3
-        assert share.state is State.OPEN
+        assert share.state is WorkState.OPEN
 
 
 @simulated(seeds=range(5))

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from asyncconsumer import ConsumerApp, Record, Retry
-from asyncconsumer.consumer.dead_letters import Failure, told_of
+from asyncconsumer.consumer.dead_letters import Failure, failure_headers
 from asyncconsumer.errors import (
     ConsumerError,
     DeserializationFailed,
@@ -18,7 +18,7 @@ from asyncconsumer.errors import (
     ListenerFailed,
     brief,
 )
-from asyncconsumer.serdes import deserializer_of, int64
+from asyncconsumer.serdes import int64, make_deserializer
 from asyncconsumer.serdes.protobuf import message_path
 from asyncconsumer.serdes.wire_format import Framed
 from asyncconsumer.testing.virtual_time import run
@@ -56,7 +56,7 @@ def own(data: bytes) -> int:
 )
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_what_does_not_deserialize_is_not_shown(wanted: Any, part: Any) -> None:
-    read = deserializer_of(wanted).reader(part)
+    read = make_deserializer(wanted).reader(part)
     with pytest.raises(DeserializationFailed) as caught:
         read(Record("t", 3, 7, key=BAD, value=BAD))
     assert CARD not in shown(caught.value)
@@ -86,8 +86,8 @@ async def test_bytes_without_a_frame_are_not_shown() -> None:
 def test_the_letter_tells_all() -> None:
     """Whoever may read that may read the record, too."""
     with pytest.raises(DeserializationFailed) as caught:
-        deserializer_of(Order).reader("value")(Record("t", 3, 7, value=BAD))
-    told = dict(told_of(caught.value.record, Failure(caught.value)))  # type: ignore[arg-type]
+        make_deserializer(Order).reader("value")(Record("t", 3, 7, value=BAD))
+    told = dict(failure_headers(caught.value.record, Failure(caught.value)))  # type: ignore[arg-type]
     assert CARD.encode() in told["dlt.error.message"]
 
 
@@ -117,7 +117,9 @@ async def takes_order(order: Order) -> None: ...
 async def takes_number(amount: Annotated[int, int64], record: Record) -> None: ...
 
 
-def told_by(caplog: pytest.LogCaptureFixture, handle: Handle, **how: Any) -> tuple[str, str]:
+def parse_failure_headers(
+    caplog: pytest.LogCaptureFixture, handle: Handle, **how: Any
+) -> tuple[str, str]:
     """What an app logs and what its pages show, when its handler fails with a record."""
     caplog.clear()
     caplog.set_level(logging.DEBUG)
@@ -167,7 +169,7 @@ POLICIES = [{"dead_letter_topic": "dead"}, {"on_error": "skip"}, {"on_error": "s
 def test_a_handlers_traceback_is_in_the_log_once_and_on_no_page(
     policy: dict[str, Any], retry: Retry | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log, pages = told_by(caplog, raises, retry=retry, **policy)
+    log, pages = parse_failure_headers(caplog, raises, retry=retry, **policy)
     assert log.count("Traceback (most recent call last)") == 1
     assert log.count(CARD) == 1
     assert "in raises" in log
@@ -183,7 +185,7 @@ def test_a_handlers_traceback_is_in_the_log_once_and_on_no_page(
 def test_a_record_that_does_not_deserialize_is_in_no_log_and_on_no_page(
     policy: dict[str, Any], handle: Handle, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log, pages = told_by(caplog, handle, **policy)
+    log, pages = parse_failure_headers(caplog, handle, **policy)
     for text in (log, pages):
         assert "t/0/0" not in text  # how the values of these records begin
         assert "cannot be deserialized" in text

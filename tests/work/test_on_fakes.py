@@ -12,7 +12,7 @@ from asyncconsumer.errors import CorruptRecords, HandlerFailed
 from asyncconsumer.handlers import ledger as ledger_module
 from asyncconsumer.handlers.commit_metadata import Ranges, encode
 from asyncconsumer.handlers.ledger import Ledger
-from asyncconsumer.handlers.partition_work import Item, Share
+from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.handlers.workers import Workers
 from asyncconsumer.testing.fake_kafka import Told
 from asyncconsumer.testing.virtual_time import run, simulated
@@ -410,7 +410,9 @@ def _tells_too_much(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_that_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
-    async def failed(self: Workers, task: Any, share: Share, item: Item, error: Any) -> None:
+    async def failed(
+        self: Workers, task: Any, share: PartitionWork, item: Item, error: Any
+    ) -> None:
         self._lanes.finish(share, item)
         self._lanes.stop_running(task, share)
 

@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry, TopicPartition
-from asyncconsumer.consumer.dead_letters import Failure, Foreign, original, told_of
+from asyncconsumer.consumer.dead_letters import Failure, NotADeadLetter, failure_headers, original
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.helpers import until
 from tests.work.real import app, offsets, read
@@ -146,7 +146,9 @@ async def test_who_takes_over_knows_what_waits(sales: Sales) -> None:
 def parked(record: Record, **told: str) -> Record:
     """A record as it is in the retry topic, with some headers changed, or left out if empty."""
     failure = Failure(ValueError("bad"), 2)
-    headers = dict(told_of(record, failure)) | {f"dlt.{k}": v.encode() for k, v in told.items()}
+    headers = dict(failure_headers(record, failure)) | {
+        f"dlt.{k}": v.encode() for k, v in told.items()
+    }
     kept = [(name, text) for name, text in headers.items() if text]
     return Record("r", 0, 7, key=record.key, value=record.value, headers=kept)
 
@@ -164,7 +166,7 @@ def test_a_record_of_nothing_comes_back_as_it_was() -> None:
     "told", [{"topic": ""}, {"offset": ""}, {"partition": "x"}, {"timestamp": ""}]
 )
 def test_what_others_wrote_to_the_retry_topic_is_known(told: dict[str, str]) -> None:
-    with pytest.raises(Foreign):
+    with pytest.raises(NotADeadLetter):
         original(parked(Record("t", 0, 3, 5, key=b"k", value=b"v"), **told))
 
 

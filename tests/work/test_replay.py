@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, TopicPartition
-from asyncconsumer.handlers.replay import Kind, Replayed, replay
+from asyncconsumer.handlers.replay import Replayed, ReplayOutcome, replay
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.helpers import until
 from tests.work.real import app, read, send
@@ -61,7 +61,7 @@ async def shop(kafka: KafkaHandle) -> Shop:
 
 
 async def test_what_is_sent_back_is_handled_and_not_sent_again(shop: Shop) -> None:
-    kind = Kind(shop.topic, "Shop.app.<locals>.sell", "builtins.ValueError")
+    kind = ReplayOutcome(shop.topic, "Shop.app.<locals>.sell", "builtins.ValueError")
     found = Replayed(Counter({kind: 2}), 0)
     assert await replay(shop.app(), send=False) == found
     assert await replay(shop.app(), send=True) == found

@@ -13,7 +13,7 @@ from asyncconsumer import Record
 from asyncconsumer.errors import HandlerTimedOut
 from asyncconsumer.handlers.arguments import Argument
 from asyncconsumer.handlers.invoke import Call, caller
-from asyncconsumer.handlers.threads import Threads
+from asyncconsumer.handlers.threads import HandlerThreads
 from tests.work.fakes import record
 
 pytestmark = pytest.mark.fast
@@ -26,7 +26,7 @@ class Hanging:
     def __init__(self, below: int) -> None:
         self.began: list[int] = []
         self.go = threading.Event()
-        self.threads = Threads("h", 2)
+        self.threads = HandlerThreads("h", 2)
         self._below = below
 
     def handle(self, record: Record) -> None:
@@ -87,7 +87,7 @@ async def timed_out(call: Call, offset: int) -> bool:
 
 async def called(function: Callable[..., Any], offset: int = 0) -> None:
     """As a handler is, without a timeout of its own."""
-    threads, whole = Threads("h", 2), Argument(lambda record: record)
+    threads, whole = HandlerThreads("h", 2), Argument(lambda record: record)
     call = caller("h", function, [whole], batch=False, timeout_ms=None, threads=threads)
     try:
         async with asyncio.timeout(5):

@@ -12,11 +12,11 @@ import pytest
 from opentelemetry import trace
 
 from asyncconsumer import Batch, ConfigError, ConsumerApp, Record
-from asyncconsumer.consumer.environment import Outside
-from asyncconsumer.events import Events
-from asyncconsumer.handlers.handler import Handler, Handling
-from asyncconsumer.handlers.runtime import Around, Running
-from asyncconsumer.serdes import deserializer_of
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.events import EventBus
+from asyncconsumer.handlers.handler import Handler, HandlerOptions
+from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
+from asyncconsumer.serdes import make_deserializer
 from asyncconsumer.testing.virtual_time import simulated
 from tests.work.fakes import A, settle, submit
 
@@ -79,13 +79,13 @@ def quotes(data: bytes) -> int:
     raise ValueError(data)
 
 
-own = deserializer_of(quotes)
+own = make_deserializer(quotes)
 
 
 async def handled(function: Any, records: list[Record], **how: Any) -> None:
-    handler = Handler(function, frozenset({"t"}), None, Handling(concurrency=1, **how))
-    around = Around(Outside(randomness=Random(1)), Events(), tracing=True)
-    one = Running(handler, group="g", dead_letters={}, around=around)
+    handler = Handler(function, frozenset({"t"}), None, HandlerOptions(concurrency=1, **how))
+    around = AppContext(Environment(randomness=Random(1)), EventBus(), tracing=True)
+    one = HandlerRuntime(handler, group="g", dead_letters={}, around=around)
     async with asyncio.TaskGroup() as tasks:
         worker = tasks.create_task(one.workers.work())
         submit(one.lanes, one.lanes.open(A, 0, None), records)

@@ -9,20 +9,20 @@ from typing import Any
 
 from asyncconsumer import ConsumerApp, Record, TopicPartition
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.consumer.environment import Outside
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.errors import ConnectFailed, ConnectionLost, NoBrokerAnswered
 from asyncconsumer.handlers.commit_metadata import decode
-from asyncconsumer.net.connection import Connection
-from asyncconsumer.net.pool import Opener
+from asyncconsumer.net.connection import BrokerConnection
+from asyncconsumer.net.pool import BrokerOpener
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.types import Address
 from tests.helpers import by_protocol
 
 
 def app(
-    cluster: GroupCluster, seed: int = 2, opener: Opener | None = None, **options: Any
+    cluster: GroupCluster, seed: int = 2, opener: BrokerOpener | None = None, **options: Any
 ) -> ConsumerApp:
-    outside = Outside(
+    outside = Environment(
         open_broker=opener or cluster.open,
         randomness=Random(seed),
         clock=asyncio.get_running_loop().time,
@@ -57,9 +57,9 @@ class Member:
     def __init__(self, cluster: GroupCluster) -> None:
         self.online = True
         self._cluster = cluster
-        self._connections: list[Connection] = []
+        self._connections: list[BrokerConnection] = []
 
-    async def open(self, address: Address, config: ConnectionConfig) -> Connection:
+    async def open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         if not self.online:
             await asyncio.sleep(0.1)
             raise ConnectFailed(address, "no way to it")

@@ -14,25 +14,30 @@ from asyncconsumer.errors import AuthFailed, ClosedError, ConnectionLoss, NoNode
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Address
 from asyncconsumer.zookeeper import requests
-from asyncconsumer.zookeeper.connection import Connection
-from asyncconsumer.zookeeper.requests import Call, Event
+from asyncconsumer.zookeeper.connection import ZooKeeperConnection
+from asyncconsumer.zookeeper.requests import Call, WatchNotification
 from asyncconsumer.zookeeper.session import ZooKeeperSession
-from asyncconsumer.zookeeper.transport import Hello, Receiver, SocketLine, Welcome
+from asyncconsumer.zookeeper.transport import (
+    ConnectRequest,
+    ConnectResponse,
+    Receiver,
+    SocketTransport,
+)
 
 pytestmark = pytest.mark.fast
 
 ZK = Address("zk", 2181)
-GOOD = Welcome(7, b"p" * 16, 6_000)
+GOOD = ConnectResponse(7, b"p" * 16, 6_000)
 PING, AUTH = -2, -4
 
 
 class Script:
     """A line whose other end is the test; it also listens to what the connection tells."""
 
-    def __init__(self, welcome: Welcome = GOOD) -> None:
+    def __init__(self, welcome: ConnectResponse = GOOD) -> None:
         self.welcome = welcome
         self.sent: list[tuple[float, int, Call[Any]]] = []
-        self.events: list[Event] = []
+        self.events: list[WatchNotification] = []
         self.endings = 0
         self.dropped = False
         self.answers_pings = True
@@ -59,10 +64,10 @@ class Script:
     async def wait_closed(self) -> None:
         assert self.dropped
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: WatchNotification) -> None:
         self.events.append(event)
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: ZooKeeperConnection) -> None:
         self.endings += 1
 
     def xids(self) -> list[int]:
@@ -73,8 +78,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def connected(script: Script) -> Connection:
-    return Connection(ZK, script, script, now(), 0)
+def connected(script: Script) -> ZooKeeperConnection:
+    return ZooKeeperConnection(ZK, script, script, now(), 0)
 
 
 def a_path(text: str) -> bytes:
@@ -145,7 +150,7 @@ async def test_every_pending_call_has_failed_before_the_end_is_told() -> None:
     answers = [connection.send(requests.get(f"/{n}")) for n in range(50)]
     done: list[bool] = []
 
-    def ended(connection: Connection) -> None:
+    def ended(connection: ZooKeeperConnection) -> None:
         done.extend(answer.done() for answer in answers)
 
     script.ended = ended  # type: ignore[method-assign]
@@ -210,7 +215,7 @@ class Wire(asyncio.Transport):
         self.aborted = True
 
 
-def receive(line: SocketLine, data: bytes) -> None:
+def receive(line: SocketTransport, data: bytes) -> None:
     room = line.get_buffer(-1)
     room[: len(data)] = data
     line.buffer_updated(len(data))
@@ -221,22 +226,22 @@ WELCOME = struct.pack(">iiiqi16s", 36, 0, 6_000, 7, 16, b"p" * 16)
 
 @simulated([0], limit=100)
 async def test_a_line_that_ended_before_anybody_listened_says_so() -> None:
-    line, script, wire = SocketLine(ZK, 1024), Script(), Wire()
+    line, script, wire = SocketTransport(ZK, 1024), Script(), Wire()
     line.connection_made(wire)
     receive(line, WELCOME)  # TLS may hand over the last bytes and the end at once
     line.eof_received()
     assert line.welcome == GOOD
-    connection = Connection(ZK, line, script, now(), 0)
+    connection = ZooKeeperConnection(ZK, line, script, now(), 0)
     assert "closed the connection" in str(connection.ending)
     assert (script.endings, wire.aborted) == (1, True)
 
 
 @simulated([0], limit=100)
 async def test_calls_of_one_turn_go_out_together_and_in_order() -> None:
-    line, script, wire = SocketLine(ZK, 1024), Script(), Wire()
+    line, script, wire = SocketTransport(ZK, 1024), Script(), Wire()
     line.connection_made(wire)
     receive(line, WELCOME)
-    connection = Connection(ZK, line, script, now(), 0)
+    connection = ZooKeeperConnection(ZK, line, script, now(), 0)
     answers = [connection.send(requests.sync(f"/{n}")) for n in range(3)]
     await asyncio.sleep(0)
     assert len(wire.written) == 1
@@ -246,14 +251,14 @@ async def test_calls_of_one_turn_go_out_together_and_in_order() -> None:
     assert [answer.result() for answer in answers] == ["/0", "/1", "/2"]
     event = struct.pack(">iqiii", -1, -1, 0, 3, 3) + a_path("/n")
     receive(line, struct.pack(">i", len(event)) + event)
-    assert script.events == [Event(3, "/n")]
+    assert script.events == [WatchNotification(3, "/n")]
     receive(line, struct.pack(">iiq", 12, 1, 0))  # no room for the error's code
     assert "does not speak" in str(connection.ending)
 
 
 @simulated([0], limit=100)
 async def test_an_answer_before_any_call_is_refused() -> None:
-    line, wire = SocketLine(ZK, 1024), Wire()
+    line, wire = SocketTransport(ZK, 1024), Wire()
     line.connection_made(wire)
     receive(line, WELCOME + struct.pack(">iiqi", 16, 1, 0, 0))
     assert wire.aborted
@@ -280,7 +285,7 @@ async def test_who_is_refused_learns_it_at_the_start() -> None:
             if isinstance(call.request, protocol.AuthRequest):
                 asyncio.get_running_loop().call_soon(lambda: self.answer(xid, error=-115))
 
-    async def opener(address: Address, config: ZooKeeperConfig, hello: Hello) -> Script:
+    async def opener(address: Address, config: ZooKeeperConfig, hello: ConnectRequest) -> Script:
         await asyncio.sleep(0)
         return Refusing()
 
@@ -294,10 +299,10 @@ async def test_who_is_refused_learns_it_at_the_start() -> None:
 
 @simulated([0], limit=100)
 async def test_a_hello_tells_what_we_have_seen() -> None:
-    hellos: list[Hello] = []
+    hellos: list[ConnectRequest] = []
     scripts: list[Script] = []
 
-    async def opener(address: Address, config: ZooKeeperConfig, hello: Hello) -> Script:
+    async def opener(address: Address, config: ZooKeeperConfig, hello: ConnectRequest) -> Script:
         await asyncio.sleep(0)
         hellos.append(hello)
         scripts.append(Script())
@@ -305,13 +310,13 @@ async def test_a_hello_tells_what_we_have_seen() -> None:
 
     config = ZooKeeperConfig(zookeeper_connect="zk", session_timeout_ms=9_000)
     async with ZooKeeperSession(config, randomness=Random(0), opener=opener) as zk:
-        assert hellos == [Hello(0, bytes(16), 9_000, 0)]
+        assert hellos == [ConnectRequest(0, bytes(16), 9_000, 0)]
         receiver = scripts[0].receiver
         assert receiver is not None
         await asyncio.sleep(2.5)  # a ping was answered, at zxid 1
         receiver.lost("cut")
         assert not zk.connected.is_set()
         await zk.connected.wait()
-        assert hellos[1] == Hello(7, b"p" * 16, 6_000, 1)
+        assert hellos[1] == ConnectRequest(7, b"p" * 16, 6_000, 1)
         scripts[-1].receiver = None  # it will not answer our farewell: that takes its time
     assert now() < 5

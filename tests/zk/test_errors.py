@@ -11,10 +11,10 @@ from asyncconsumer.errors import (
     BadZnode,
     ConnectionLoss,
     ConsumerError,
-    NoZooKeeper,
     ServerUnusable,
     TransactionFailed,
     ZooKeeperError,
+    ZooKeeperUnavailable,
 )
 
 pytestmark = pytest.mark.fast
@@ -23,7 +23,7 @@ ONES: list[ConsumerError] = [
     *(kind("/n") for kind in ZooKeeperError.by_code.values()),
     ConnectionLoss("/n", "cut", maybe_applied=False),
     TransactionFailed("/n", 2, "it is there"),
-    NoZooKeeper("/n:1", 6, ("a: b",)),
+    ZooKeeperUnavailable("/n:1", 6, ("a: b",)),
     ServerUnusable("/n", "down"),
     BadZnode("/n", "it is empty"),
 ]

@@ -15,7 +15,7 @@ from asyncconsumer.testing.fake_zookeeper import FakeClient, FakeZooKeeper, Fate
 from asyncconsumer.testing.handles import ZooKeeperHandle
 from asyncconsumer.testing.virtual_time import run, simulated
 from asyncconsumer.zookeeper import requests
-from asyncconsumer.zookeeper.requests import Check, Create, Delete, Node, SetData, Stat
+from asyncconsumer.zookeeper.requests import Check, Create, Delete, SetData, Stat, ZnodeData
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 from asyncconsumer.zookeeper.watch import Watch
 from tests.zk.sessions import session
@@ -47,7 +47,7 @@ class Recorder:
         self.lines.append(str([watch.changed.is_set() for watch in watches]))
 
     def _comparable(self, value: object) -> str:
-        if isinstance(value, Node):
+        if isinstance(value, ZnodeData):
             return f"{value.data!r} {self._comparable(value.stat)}"
         if isinstance(value, Stat):
             owned = bool(value.ephemeral_owner)

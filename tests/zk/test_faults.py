@@ -8,7 +8,7 @@ from random import Random
 import pytest
 import uvloop
 
-from asyncconsumer.errors import ClosedError, ConnectionLoss, NoZooKeeper, SessionExpired
+from asyncconsumer.errors import ClosedError, ConnectionLoss, SessionExpired, ZooKeeperUnavailable
 from asyncconsumer.testing.handles import ZooKeeperHandle
 from asyncconsumer.testing.proxy import Frame, TcpProxy, Verdict, zookeeper_opcode
 from asyncconsumer.testing.servers.ports import HOST
@@ -44,7 +44,9 @@ async def lost(zk: ZooKeeperSession) -> None:
 async def test_a_frozen_server_fails_the_opening_in_its_time(zookeeper: ZooKeeperHandle) -> None:
     async with TcpProxy(HOST, zookeeper.server.nodes[0].port) as proxy:
         proxy.black_hole()
-        with pytest.raises(NoZooKeeper, match=r"within 1\.2 s: .* no answer to our hello within"):
+        with pytest.raises(
+            ZooKeeperUnavailable, match=r"within 1\.2 s: .* no answer to our hello within"
+        ):
             async with session(
                 proxy.address, session_timeout_ms=1_500, connection_timeout_ms=1_200
             ):
@@ -313,7 +315,7 @@ async def test_who_speaks_another_language_is_told_apart(answer: bytes, words: s
 
     async with await asyncio.start_server(serve, HOST, 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(NoZooKeeper, match=words):
+        with pytest.raises(ZooKeeperUnavailable, match=words):
             async with session(f"{HOST}:{port}", connection_timeout_ms=300):
                 pytest.fail("opened")
 

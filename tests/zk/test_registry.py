@@ -10,8 +10,8 @@ from asyncconsumer.testing.handles import KafkaWithZooKeeper, ZooKeeperHandle
 from asyncconsumer.types import Address
 from asyncconsumer.zookeeper.recipes import ensure_path
 from asyncconsumer.zookeeper.registry import (
-    Broker,
-    Endpoint,
+    BrokerEndpoint,
+    RegisteredBroker,
     parse_broker,
     parse_topic,
     read_brokers,
@@ -51,7 +51,7 @@ def registration(**fields: Any) -> bytes:
     ids=["first", "bad endpoint", "latest"],
 )
 def test_a_broker_of_any_version_is_read(data: bytes, endpoints: list[Any]) -> None:
-    broker = Broker(1, tuple(Endpoint(*each) for each in endpoints))
+    broker = RegisteredBroker(1, tuple(BrokerEndpoint(*each) for each in endpoints))
     assert parse_broker(PATH, data) == (1, broker)
     assert broker.address(endpoints[-1][1]) == endpoints[-1][2]
     assert broker.address("NONE") is None

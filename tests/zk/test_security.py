@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import trustme
 
-from asyncconsumer.errors import AuthFailed, NoAuth, NoZooKeeper
+from asyncconsumer.errors import AuthFailed, NoAuth, ZooKeeperUnavailable
 from asyncconsumer.testing.proxy import TcpProxy
 from asyncconsumer.testing.servers import ZooKeeper
 from asyncconsumer.testing.servers.listeners import PASSWORDS
@@ -42,17 +42,17 @@ async def test_a_session_over_tls(secure: ZooKeeper) -> None:
 async def test_a_server_that_we_do_not_trust(secure: ZooKeeper) -> None:
     stranger = ssl.create_default_context()
     trustme.CA().configure_trust(stranger)
-    with pytest.raises(NoZooKeeper, match="we refuse its certificate"):
+    with pytest.raises(ZooKeeperUnavailable, match="we refuse its certificate"):
         async with session(tls(secure), ssl_context=stranger, connection_timeout_ms=500):
             pytest.fail("opened")
 
 
 async def test_tls_and_plaintext_are_told_apart(secure: ZooKeeper) -> None:
-    with pytest.raises(NoZooKeeper, match=r"answers in TLS|closed the connection"):
+    with pytest.raises(ZooKeeperUnavailable, match=r"answers in TLS|closed the connection"):
         async with session(tls(secure), connection_timeout_ms=500):
             pytest.fail("opened")
     context = secure.certificates.client_context()
-    with pytest.raises(NoZooKeeper, match="no session with ZooKeeper"):
+    with pytest.raises(ZooKeeperUnavailable, match="no session with ZooKeeper"):
         async with session(secure.connect, ssl_context=context, connection_timeout_ms=500):
             pytest.fail("opened")
 

@@ -14,9 +14,9 @@ from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import (
     ConnectionLoss,
     NodeExists,
-    NoZooKeeper,
     SessionExpired,
     ZooKeeperError,
+    ZooKeeperUnavailable,
 )
 from asyncconsumer.testing.fake_zookeeper import FakeClient, FakeLine, FakeZooKeeper, Fate
 from asyncconsumer.testing.virtual_time import run, simulated
@@ -27,7 +27,7 @@ from asyncconsumer.zookeeper.recipes import (
     delete_if_there,
 )
 from asyncconsumer.zookeeper.session import ZooKeeperSession
-from asyncconsumer.zookeeper.transport import Hello
+from asyncconsumer.zookeeper.transport import ConnectRequest
 from tests.zk.test_fake import fake_session
 
 pytestmark = pytest.mark.fast
@@ -134,7 +134,9 @@ async def test_each_new_session_is_a_new_epoch() -> None:
 async def test_another_session_in_place_of_ours_is_an_expiry() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
 
-    async def swapping(address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
+    async def swapping(
+        address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+    ) -> FakeLine:
         return await fake.open(address, config, hello._replace(session_id=0))
 
     config = ZooKeeperConfig(zookeeper_connect=fake.connect)
@@ -241,7 +243,9 @@ async def test_servers_that_are_down_are_tried_seldom_and_found_soon() -> None:
     fake = FakeZooKeeper(3, randomness=Random(1))
     tries: list[float] = []
 
-    async def counting(address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
+    async def counting(
+        address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+    ) -> FakeLine:
         tries.append(now())
         return await fake.open(address, config, hello)
 
@@ -277,7 +281,7 @@ async def test_an_opening_that_fails_says_why_and_leaves_nothing() -> None:
     fake.stop()
     fake.freeze(1)
     fake.start(1)
-    with pytest.raises(NoZooKeeper) as caught:
+    with pytest.raises(ZooKeeperUnavailable) as caught:
         async with fake_session(fake):
             pytest.fail("opened")
     assert 5.9 < now() < 6.1

@@ -70,7 +70,7 @@ def consume(
     }
     config = config_of(gathered(properties, property_ or (), given))
     patience = timeout_ms or max(0, config.consumer_timeout_ms) or None  # for all streams together
-    wanted = consuming.Wanted(
+    wanted = consuming.ConsumeOptions(
         topics=topics,
         streams=streams,
         format=Format(format_),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Self
 _GRACE: Final = 5.0  # seconds for what is still to be written at the end
 
 
-class _Job(NamedTuple):
+class _OutputJob(NamedTuple):
     data: bytes
     done: asyncio.Future[OSError | None]
 
@@ -25,7 +25,7 @@ class Output:
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_OutputJob | None] = queue.SimpleQueue()
         self._open: set[asyncio.Future[OSError | None]] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name="output", daemon=True)
@@ -52,7 +52,7 @@ class Output:
         done: asyncio.Future[OSError | None] = self._loop.create_future()
         self._open.add(done)
         done.add_done_callback(self._open.discard)
-        self._jobs.put(_Job(data, done))
+        self._jobs.put(_OutputJob(data, done))
         return done
 
     def _work(self) -> None:

@@ -32,7 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ConsumeOptions:
     """What to read, how to print it, and when that is enough."""
 
     topics: Sequence[str] | TopicFilter
@@ -43,12 +43,12 @@ class Wanted:
     quiet: bool
 
 
-async def consume(config: ClassicConfig, wanted: Wanted) -> None:
+async def consume(config: ClassicConfig, wanted: ConsumeOptions) -> None:
     """Print until it is enough, or cancelled; then commit what was printed, and leave."""
     printer = Printer(wanted)
     quiet_zookeeper(quiet=True)
     async with ConsumerConnector(
-        config, listener=_Teller(printer, quiet=wanted.quiet)
+        config, listener=_ProgressListener(printer, quiet=wanted.quiet)
     ) as connector:
         quiet_zookeeper(quiet=False)
         streams = await _streams(connector, wanted)
@@ -63,7 +63,7 @@ async def consume(config: ClassicConfig, wanted: Wanted) -> None:
                 await _commit(connector, printer.unfinished(streams))
 
 
-async def _streams(connector: ConsumerConnector, wanted: Wanted) -> list[Stream]:
+async def _streams(connector: ConsumerConnector, wanted: ConsumeOptions) -> list[Stream]:
     topics, count = wanted.topics, wanted.streams
     found: list[MessageStream[bytes, bytes]]
     if isinstance(topics, TopicFilter):
@@ -90,7 +90,7 @@ class Printer:
     goes on; of the chunk that is in hand at the end it would commit nothing, so that is known here.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ConsumeOptions) -> None:
         self._format = wanted.format
         self._left = wanted.max_messages
         self._timeout = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
@@ -179,7 +179,7 @@ class Printer:
             self._idle.reschedule(None if self._writing else now + self._timeout)
 
 
-class _Teller(RebalanceListener):
+class _ProgressListener(RebalanceListener):
     """Says on standard error what is ours."""
 
     def __init__(self, printer: Printer, *, quiet: bool) -> None:

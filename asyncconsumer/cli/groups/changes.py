@@ -8,10 +8,10 @@ from typing import NamedTuple
 import typer
 
 from asyncconsumer.cli import text
-from asyncconsumer.cli.cluster_access import Reach, reach_of, zookeeper_of
+from asyncconsumer.cli.cluster_access import ClusterAccess, reach_of, zookeeper_of
 from asyncconsumer.cli.groups.listing import rows_of
 from asyncconsumer.cli.groups.state import SeenGroup, read_group
-from asyncconsumer.cli.groups.target import Target, chosen, parse_target, parse_topic
+from asyncconsumer.cli.groups.target import ResetTarget, chosen, parse_target, parse_topic
 from asyncconsumer.cli.properties import storage_of
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError, ConsumerError
@@ -82,7 +82,9 @@ async def migrate(config: ClassicConfig, source: str, destination: str, consent:
 
 
 @asynccontextmanager
-async def _group(config: ClassicConfig, consent: Consent) -> AsyncIterator[tuple[Reach, SeenGroup]]:
+async def _group(
+    config: ClassicConfig, consent: Consent
+) -> AsyncIterator[tuple[ClusterAccess, SeenGroup]]:
     async with zookeeper_of(config) as session:
         seen = await read_group(session, config.group_id)
         if seen.members and not consent.force:
@@ -95,7 +97,7 @@ async def _group(config: ClassicConfig, consent: Consent) -> AsyncIterator[tuple
 
 
 async def _steps(
-    reach: Reach, target: Target, committed: Mapping[TopicPartition, int | None]
+    reach: ClusterAccess, target: ResetTarget, committed: Mapping[TopicPartition, int | None]
 ) -> list[Step]:
     leaders = reach.kafka.leaders
     begins = await list_offsets(leaders, dict.fromkeys(committed, EARLIEST))
@@ -124,7 +126,7 @@ async def _steps(
 
 
 async def _carry_out(
-    reach: Reach, seen: SeenGroup, steps: Sequence[Step], storage: str, consent: Consent
+    reach: ClusterAccess, seen: SeenGroup, steps: Sequence[Step], storage: str, consent: Consent
 ) -> None:
     _show(seen, steps, storage)
     changes = {step.partition: step.after for step in steps if step.before != step.after}
@@ -143,7 +145,7 @@ async def _carry_out(
 
 
 async def _verify(
-    reach: Reach, group: str, store: str, wanted: Mapping[TopicPartition, int]
+    reach: ClusterAccess, group: str, store: str, wanted: Mapping[TopicPartition, int]
 ) -> None:
     found = await reach.store(group, store).load(wanted)
     for partition, offset in wanted.items():
@@ -151,7 +153,7 @@ async def _verify(
             raise NotAsWritten(partition, store, offset, found[partition])
 
 
-async def _look_again(reach: Reach, seen: SeenGroup) -> None:
+async def _look_again(reach: ClusterAccess, seen: SeenGroup) -> None:
     """Somebody may have joined between our look at the group and the change."""
     now = await read_group(reach.zookeeper, seen.name)
     if now.members:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from asyncconsumer.cli import text
-from asyncconsumer.cli.cluster_access import Reach, reach_of, zookeeper_of
+from asyncconsumer.cli.cluster_access import ClusterAccess, reach_of, zookeeper_of
 from asyncconsumer.cli.groups.state import SeenGroup, SeenMember, count_members, read_group
 from asyncconsumer.cli.properties import storage_of
 from asyncconsumer.config import ClassicConfig
@@ -93,7 +93,9 @@ def known_rows(seen: SeenGroup, partitions: Iterable[TopicPartition]) -> list[Ro
     return [Row(one, *seen.owner(one), seen.offsets.get(one)) for one in sorted(partitions)]
 
 
-async def rows_of(reach: Reach, seen: SeenGroup, storage: str, notes: list[str]) -> list[Row]:
+async def rows_of(
+    reach: ClusterAccess, seen: SeenGroup, storage: str, notes: list[str]
+) -> list[Row]:
     """Every partition that the group has to do with, with what brokers know of it.
 
     These are the partitions of topics that its members subscribe to, and any others that have an
@@ -116,7 +118,7 @@ async def rows_of(reach: Reach, seen: SeenGroup, storage: str, notes: list[str])
 
 
 async def _ends(
-    reach: Reach, partitions: Iterable[TopicPartition], notes: list[str]
+    reach: ClusterAccess, partitions: Iterable[TopicPartition], notes: list[str]
 ) -> dict[TopicPartition, int]:
     lookup = OffsetLookup(reach.kafka.leaders, dict.fromkeys(partitions, LATEST))
     try:

@@ -10,7 +10,7 @@ from asyncconsumer.cli.cluster_access import offsets_in
 from asyncconsumer.errors import BadZnode, ConfigError, NoNode
 from asyncconsumer.group.zookeeper import registration
 from asyncconsumer.group.zookeeper.assignors import consumer_of
-from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.group.zookeeper.regex_matcher import TooManySteps
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.zookeeper.paths import CONSUMERS, GroupPaths, is_legal
@@ -26,7 +26,7 @@ class SeenMember:
 
     consumer_id: str
     host: str | None
-    subscription: Subscription | None
+    subscription: StreamSubscription | None
     trouble: str | None = None
 
 

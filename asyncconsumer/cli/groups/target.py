@@ -19,7 +19,7 @@ _PARTITION: Final = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """Where to go, of each partition: one of these is set."""
 
     offset: int | None = None
@@ -28,16 +28,16 @@ class Target:
     """In milliseconds since 1970, or EARLIEST, or LATEST."""
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> ResetTarget:
     """What `--to` means, or ConfigError."""
     text = text.strip()
     if text in ("earliest", "latest"):
-        return Target(moment=EARLIEST if text == "earliest" else LATEST)
+        return ResetTarget(moment=EARLIEST if text == "earliest" else LATEST)
     if match := _RELATIVE.fullmatch(text):
         distance = _in_range(text, int(match[2]))
-        return Target(by=-distance if match[1] == "-" else distance)
+        return ResetTarget(by=-distance if match[1] == "-" else distance)
     if _NUMBER.fullmatch(text):
-        return Target(offset=_in_range(text, int(text)))
+        return ResetTarget(offset=_in_range(text, int(text)))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -47,7 +47,9 @@ def parse_target(text: str) -> Target:
         ) from None
     if moment.tzinfo is None:
         raise ConfigError(f"--to {text}: a time needs its zone, e.g. {text}Z or {text}+02:00")
-    return Target(moment=max(0, (moment - _1970) // timedelta(milliseconds=1)))  # exact, no float
+    return ResetTarget(
+        moment=max(0, (moment - _1970) // timedelta(milliseconds=1))
+    )  # exact, no float
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:

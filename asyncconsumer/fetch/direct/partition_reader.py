@@ -15,15 +15,15 @@ from asyncconsumer.errors import (
     CorruptMessage,
     CorruptRecords,
     LeaderNotAvailable,
-    OffsetNotThere,
     OffsetOutOfRange,
+    OffsetUnavailable,
     TopicRecreated,
 )
-from asyncconsumer.fetch.direct.preferred_replica import Nearby
-from asyncconsumer.fetch.fetch_request import Ask, Fetched, request, understand
-from asyncconsumer.fetch.leader_client import Leaders, Place
+from asyncconsumer.fetch.direct.preferred_replica import PreferredReplica
+from asyncconsumer.fetch.fetch_request import PartitionFetch, PartitionResponse, request, understand
+from asyncconsumer.fetch.leader_client import LeaderClient, LeaderInfo
 from asyncconsumer.fetch.offset_lookup import list_offset
-from asyncconsumer.net.connection import Connection, RawAnswer
+from asyncconsumer.net.connection import BrokerConnection, RawResponse
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.messages import EARLIEST, LATEST, FetchRequest
 from asyncconsumer.records import decoding
@@ -32,7 +32,7 @@ from asyncconsumer.types import TopicPartition
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from asyncconsumer.aio.retry_deadline import Patience
+    from asyncconsumer.aio.retry_deadline import RetryDeadline
 
 _log: Final = logging.getLogger(__name__)
 _SILENT_SECONDS: Final = 5.0  # beyond the wait that was asked for, until a connection is given up
@@ -41,7 +41,7 @@ _STRIKE_SECONDS: Final = 0.5
 _ENOUGH_NOTHING: Final = 3  # empty answers in a row, before an end: then it may be there no more
 
 
-class Skipped(NamedTuple):
+class SkippedRange(NamedTuple):
     """Offsets that were not there to be read: from `start` up to, not including, `stop`.
 
     When `stop` is the smaller one, reading went back: the log ends before where it was to go on.
@@ -57,28 +57,28 @@ class ReadPolicy:
     """What to do about an offset that is not there, whom to tell, and who else is there."""
 
     auto_offset_reset: str = "none"  # raise OffsetNotThere; or go to "earliest" or "latest"
-    on_skip: Callable[[Skipped], None] | None = None
+    on_skip: Callable[[SkippedRange], None] | None = None
     end_was_there: bool = False  # when reading began, so that it is not waited for
     alone: bool = False  # on its event loop: nobody else is kept waiting
     bodies: BodyCache | None = None  # what is decompressed is charged to it
 
 
-class _Flight(NamedTuple):
+class _InFlight(NamedTuple):
     """A fetch on its way."""
 
-    ask: Ask
-    answer: asyncio.Future[RawAnswer]
-    connection: Connection
+    ask: PartitionFetch
+    answer: asyncio.Future[RawResponse]
+    connection: BrokerConnection
     throttle: float = 0.0  # seconds that the broker said it would be silent
 
 
-class _Endurance:
+class _ErrorTracker:
     """How much goes wrong with a partition before it is raised."""
 
-    def __init__(self, partition: TopicPartition, leaders: Leaders) -> None:
+    def __init__(self, partition: TopicPartition, leaders: LeaderClient) -> None:
         self._partition = partition
         self._leaders = leaders
-        self._patience: Patience | None = None
+        self._patience: RetryDeadline | None = None
         self._strikes = 0  # damage found by the broker itself
 
     def all_is_well(self) -> None:
@@ -110,7 +110,7 @@ class PartitionReader:
         self,
         partition: TopicPartition,
         position: int,
-        leaders: Leaders,
+        leaders: LeaderClient,
         config: FetchConfig,
         *,
         policy: ReadPolicy | None = None,
@@ -125,10 +125,10 @@ class PartitionReader:
         self._leaders = leaders
         self._config = config
         self._policy = policy or ReadPolicy()
-        self._flight: _Flight | None = None
-        self._endurance = _Endurance(partition, leaders)
+        self._flight: _InFlight | None = None
+        self._endurance = _ErrorTracker(partition, leaders)
         self._topic_id: UUID | None = None  # of the topic as it was first seen
-        self._nearby = Nearby(config.client_rack)
+        self._nearby = PreferredReplica(config.client_rack)
 
     async def next(self) -> decoding.Records | None:
         """The next records, with the fetch after them on its way; None at the end.
@@ -162,14 +162,14 @@ class PartitionReader:
             return
         earliest, latest = await self._ends()
         if latest < self._end:
-            raise OffsetNotThere(*self.partition, self._end, earliest, latest)
+            raise OffsetUnavailable(*self.partition, self._end, earliest, latest)
 
     async def ask_ahead(self) -> None:
         """Have the first fetch on its way before `next` wants it, which sees to what fails now."""
         with contextlib.suppress(ConsumerError):
             self._flight = self._flight or await self._send()
 
-    async def _fetch(self) -> Fetched | None:
+    async def _fetch(self) -> PartitionResponse | None:
         """One answer; None if it brought nothing to read."""
         flight = self._flight = self._flight or await self._send()
         if self._policy.alone:
@@ -198,7 +198,7 @@ class PartitionReader:
         self._send_ahead(flight, fetched.throttle)
         return fetched
 
-    async def _arrival(self, flight: _Flight) -> None:
+    async def _arrival(self, flight: _InFlight) -> None:
         """Wait for an answer. A broker that is silent is given up: another may lead by now."""
         allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + flight.throttle
         connection, began = flight.connection, _now()
@@ -213,13 +213,13 @@ class PartitionReader:
                 reason = f"not a byte for {silent:.1f} s"
                 connection.close(ConnectionLost(connection.address, reason))
 
-    async def _send(self) -> _Flight:
+    async def _send(self) -> _InFlight:
         connection, place = await self._connect()
         size = self._config.max_partition_fetch_bytes
-        ask = Ask(self.position, size, place.leader_epoch, place.topic_id)
-        return _Flight(ask, connection.send_raw(self._request(ask)), connection)
+        ask = PartitionFetch(self.position, size, place.leader_epoch, place.topic_id)
+        return _InFlight(ask, connection.send_raw(self._request(ask)), connection)
 
-    async def _connect(self) -> tuple[Connection, Place]:
+    async def _connect(self) -> tuple[BrokerConnection, LeaderInfo]:
         """A connection to the leader, or to the replica that it sent us to, and the place."""
         connection, place = await self._leaders.connect(
             self.partition, Traffic.FETCH, lane=self._lane
@@ -237,17 +237,17 @@ class PartitionReader:
             connection = near or connection
         return connection, place
 
-    def _request(self, ask: Ask) -> FetchRequest:
+    def _request(self, ask: PartitionFetch) -> FetchRequest:
         return request({self.partition: ask}, self._config, rack=self._nearby.rack)
 
-    def _send_ahead(self, last: _Flight, throttle: float) -> None:
+    def _send_ahead(self, last: _InFlight, throttle: float) -> None:
         """Ask for what comes next before this is used, if the connection is still there."""
         at_end = self._end is not None and self.position >= self._end
         if at_end or self._nearby.is_over or not last.connection.usable:
             return
         ask = last.ask._replace(offset=self.position)
         answer = last.connection.send_raw(self._request(ask))
-        self._flight = _Flight(ask, answer, last.connection, throttle)
+        self._flight = _InFlight(ask, answer, last.connection, throttle)
 
     async def _suffer(self, error: ConsumerError) -> None:
         """Do what helps against an error, or raise it."""
@@ -276,7 +276,7 @@ class PartitionReader:
         if earliest <= self.position <= latest:
             return False
         if self._policy.auto_offset_reset == "none":
-            raise OffsetNotThere(*self.partition, self.position, earliest, latest)
+            raise OffsetUnavailable(*self.partition, self.position, earliest, latest)
         self._move(earliest, latest)
         return True
 
@@ -287,7 +287,7 @@ class PartitionReader:
 
     def _move(self, earliest: int, latest: int) -> None:
         target = earliest if self._policy.auto_offset_reset == "earliest" else latest
-        skipped = Skipped(self.partition, self.position, target)
+        skipped = SkippedRange(self.partition, self.position, target)
         _log.warning(
             "%s has no offset %d (it has %d to %d): reading on at %d, the %s",
             *(self.partition, self.position, earliest, latest, target),

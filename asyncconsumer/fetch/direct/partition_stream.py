@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class _Source:
+class _RecordSource:
     """Opens the reader when something is first asked for, and closes behind the last."""
 
     def __init__(
@@ -73,7 +73,7 @@ class PartitionStream:
     def __init__(
         self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
     ) -> None:
-        self._source = _Source(open_reader, close)
+        self._source = _RecordSource(open_reader, close)
         # of the source, for in `async for x in stream()` nobody keeps the stream itself
         weakref.finalize(self._source, close).atexit = False
         self._records = decoding.AsyncRecords(self._source.next)

@@ -8,7 +8,7 @@ _REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica 
 _SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
 
 
-class Nearby:
+class PreferredReplica:
     """Where one partition is read in place of its leader: `node_id`, or None for the leader."""
 
     def __init__(self, rack: str) -> None:

@@ -4,7 +4,7 @@ Assignments are those of the Java client's assignors, to the last partition, so 
 who leads a group. `assign` is pure; orders that Java leaves to its HashMaps are kept.
 """
 
-from asyncconsumer.group.assignors.protocol import Assignment, Assignor, Racks, Subscription
+from asyncconsumer.group.assignors.protocol import Assignment, Assignor, MemberSubscription, Racks
 from asyncconsumer.group.assignors.range import RangeAssignor
 from asyncconsumer.group.assignors.round_robin import RoundRobinAssignor
 from asyncconsumer.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
@@ -13,9 +13,9 @@ __all__ = [
     "Assignment",
     "Assignor",
     "CooperativeStickyAssignor",
+    "MemberSubscription",
     "Racks",
     "RangeAssignor",
     "RoundRobinAssignor",
     "StickyAssignor",
-    "Subscription",
 ]

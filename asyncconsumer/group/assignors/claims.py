@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from asyncconsumer.group.assignors.protocol import Subscription
+from asyncconsumer.group.assignors.protocol import MemberSubscription
 from asyncconsumer.protocol.java_hash import hash_order
 from asyncconsumer.types import TopicPartition
 
 
-class Memory(NamedTuple):
+class PreviousAssignment(NamedTuple):
     """What a member remembers to have been assigned, and in which generation."""
 
     partitions: Sequence[TopicPartition]
@@ -17,7 +17,7 @@ class Memory(NamedTuple):
 
 
 @dataclass
-class Claims:
+class OwnershipClaims:
     """The claims of all members, settled."""
 
     held: dict[str, dict[TopicPartition, None]]
@@ -34,15 +34,15 @@ class Claims:
 
 def settled(
     partitions: Mapping[str, int],
-    subscriptions: Mapping[str, Subscription],
-    memories: Mapping[str, Memory],
-) -> Claims:
+    subscriptions: Mapping[str, MemberSubscription],
+    memories: Mapping[str, PreviousAssignment],
+) -> OwnershipClaims:
     """The newer generation is right; of two in the same one nobody is.
 
     A claim to a partition that does not exist is nothing. (Java keeps those of topics that have
     become smaller, and then assigns other partitions twice.)
     """
-    claims = Claims({member: {} for member in hash_order(subscriptions)})
+    claims = OwnershipClaims({member: {} for member in hash_order(subscriptions)})
     claimed: dict[TopicPartition, str] = {}
     for member, held in claims.held.items():
         ours, generation = memories[member]
@@ -64,7 +64,7 @@ def settled(
 
 
 def _previous(
-    partitions: Mapping[str, int], memories: Mapping[str, Memory]
+    partitions: Mapping[str, int], memories: Mapping[str, PreviousAssignment]
 ) -> dict[TopicPartition, str]:
     newest = max((memory.generation for memory in memories.values()), default=0)
     found: dict[TopicPartition, tuple[int, str]] = {}

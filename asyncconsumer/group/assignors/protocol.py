@@ -16,7 +16,7 @@ Racks = Mapping[TopicPartition, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription(ConsumerProtocolSubscription):
+class MemberSubscription(ConsumerProtocolSubscription):
     """A member's subscription, and the name it keeps over restarts if it is a static member."""
 
     group_instance_id: str | None = None
@@ -64,7 +64,7 @@ class Assignor(Protocol):
     def assign(
         self,
         partitions: Mapping[str, int],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
         """Divide the topics, given by their number of partitions, among members, given by id.
@@ -81,7 +81,7 @@ class Assignor(Protocol):
 
 
 def existing(
-    partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    partitions: Mapping[str, int], subscriptions: Mapping[str, MemberSubscription]
 ) -> dict[str, int]:
     """Of the topics that somebody subscribes to those that exist, in the order of Java's maps."""
     members = hash_order(subscriptions)
@@ -90,7 +90,7 @@ def existing(
     return {topic: partitions[topic] for topic in found}
 
 
-def in_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
+def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
     """The members: static ones first, by the names that they keep, then the others by their ids."""
 
     def place(member: str) -> tuple[bool, bytes]:
@@ -100,7 +100,7 @@ def in_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
     return sorted(subscriptions, key=place)
 
 
-def readers(subscriptions: Mapping[str, Subscription]) -> dict[str, list[str]]:
+def readers(subscriptions: Mapping[str, MemberSubscription]) -> dict[str, list[str]]:
     """The members that subscribe to each topic, in their order."""
     found: dict[str, list[str]] = {}
     for member in in_order(subscriptions):

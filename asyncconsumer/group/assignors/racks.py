@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from asyncconsumer.group.assignors.protocol import Racks, Subscription
+from asyncconsumer.group.assignors.protocol import MemberSubscription, Racks
 from asyncconsumer.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Nearness:
+class RackAwareness:
     """Where members and replicas are. Without racks nobody is near, and nobody is far."""
 
     homes: Mapping[str, str]
@@ -23,9 +23,9 @@ class Nearness:
         cls,
         partitions: Iterable[TopicPartition],
         members: Iterable[str],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None,
-    ) -> "Nearness":
+    ) -> "RackAwareness":
         """That of some members to some partitions."""
         told = {member: subscriptions[member].rack_id for member in members}
         homes = {member: rack for member, rack in told.items() if rack}
@@ -63,5 +63,5 @@ class Nearness:
         return sorted(partitions, key=lambda p: sum(crowd[rack] for rack in self.places[p]))
 
 
-NOWHERE = Nearness({}, {})
+NOWHERE = RackAwareness({}, {})
 """Of groups in which racks do not matter."""

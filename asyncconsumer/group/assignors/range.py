@@ -6,12 +6,12 @@ from itertools import islice
 from asyncconsumer.group.assignors.protocol import (
     Assignment,
     Assignor,
+    MemberSubscription,
     Racks,
-    Subscription,
     existing,
     readers,
 )
-from asyncconsumer.group.assignors.racks import Nearness
+from asyncconsumer.group.assignors.racks import RackAwareness
 from asyncconsumer.protocol.java_hash import utf16
 from asyncconsumer.types import TopicPartition
 
@@ -28,7 +28,7 @@ class RangeAssignor(Assignor):
     def assign(
         self,
         partitions: Mapping[str, int],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
         """In each topic, the first members get one more where it does not divide evenly."""
@@ -36,7 +36,7 @@ class RangeAssignor(Assignor):
         topics = []
         for topic, count in existing(partitions, subscriptions).items():
             free = [TopicPartition(topic, number) for number in range(count)]
-            nearness = Nearness.among(free, reading[topic], subscriptions, racks)
+            nearness = RackAwareness.among(free, reading[topic], subscriptions, racks)
             topics.append(_Topic(free, reading[topic], nearness))
         by_rack = any(topic.nearness.matters for topic in topics)
         if by_rack:
@@ -57,7 +57,7 @@ class _Topic:
     """How far a topic is divided."""
 
     def __init__(
-        self, partitions: Sequence[TopicPartition], members: Sequence[str], nearness: Nearness
+        self, partitions: Sequence[TopicPartition], members: Sequence[str], nearness: RackAwareness
     ) -> None:
         self.partitions = partitions
         self.nearness = nearness

@@ -6,8 +6,8 @@ from itertools import cycle
 from asyncconsumer.group.assignors.protocol import (
     Assignment,
     Assignor,
+    MemberSubscription,
     Racks,
-    Subscription,
     existing,
     in_order,
 )
@@ -23,7 +23,7 @@ class RoundRobinAssignor(Assignor):
     def assign(
         self,
         partitions: Mapping[str, int],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
         """Topics in the order of their names. Whoever is passed over has lost that turn."""

@@ -4,16 +4,16 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 from asyncconsumer.errors import MalformedConsumerProtocol
-from asyncconsumer.group.assignors.claims import Claims, Memory, settled
+from asyncconsumer.group.assignors.claims import OwnershipClaims, PreviousAssignment, settled
 from asyncconsumer.group.assignors.protocol import (
     Assignment,
     Assignor,
+    MemberSubscription,
     Racks,
-    Subscription,
     existing,
     readers,
 )
-from asyncconsumer.group.assignors.racks import NOWHERE, Nearness
+from asyncconsumer.group.assignors.racks import NOWHERE, RackAwareness
 from asyncconsumer.group.assignors.sticky_general import divide_uneven
 from asyncconsumer.group.assignors.sticky_uniform import divide_alike
 from asyncconsumer.protocol.subscription_codec import (
@@ -28,13 +28,13 @@ class _Sticky(Assignor):
     """What both have in common."""
 
     @abstractmethod
-    def _memory(self, subscription: Subscription) -> Memory:
+    def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
         """What a member had, as far as it can be read."""
 
     def _divide(
         self,
         partitions: Mapping[str, int],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None,
     ) -> tuple[Assignment, set[TopicPartition]]:
         """The assignment, and what of it another member may still read."""
@@ -44,7 +44,7 @@ class _Sticky(Assignor):
         memories = {member: self._memory(told) for member, told in subscriptions.items()}
         claims = settled(counts, subscriptions, memories)
         everything = (TopicPartition(topic, n) for topic in counts for n in range(counts[topic]))
-        nearness = Nearness.among(everything, subscriptions, subscriptions, racks)
+        nearness = RackAwareness.among(everything, subscriptions, subscriptions, racks)
         if not nearness.matters:
             nearness = NOWHERE
         if len({frozenset(told.topics) for told in subscriptions.values()}) == 1:
@@ -78,20 +78,20 @@ class StickyAssignor(_Sticky):
     def assign(
         self,
         partitions: Mapping[str, int],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
         """As even as subscriptions allow."""
         return self._divide(partitions, subscriptions, racks)[0]
 
-    def _memory(self, subscription: Subscription) -> Memory:
+    def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
         if not subscription.user_data:
-            return Memory((), NO_GENERATION)
+            return PreviousAssignment((), NO_GENERATION)
         try:
             partitions, generation = StickyUserData.decode(subscription.user_data)
         except MalformedConsumerProtocol:
-            return Memory((), NO_GENERATION)
-        return Memory(partitions, NO_GENERATION if generation is None else generation)
+            return PreviousAssignment((), NO_GENERATION)
+        return PreviousAssignment(partitions, NO_GENERATION if generation is None else generation)
 
 
 class CooperativeStickyAssignor(_Sticky):
@@ -109,7 +109,7 @@ class CooperativeStickyAssignor(_Sticky):
     def assign(
         self,
         partitions: Mapping[str, int],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
         """As even as subscriptions allow, without what has to change hands first."""
@@ -119,18 +119,18 @@ class CooperativeStickyAssignor(_Sticky):
             for member, given in assignment.items()
         }
 
-    def _memory(self, subscription: Subscription) -> Memory:
+    def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
         owned = subscription.owned_partitions
         if subscription.generation_id >= 0 or subscription.user_data is None:
-            return Memory(owned, subscription.generation_id)
+            return PreviousAssignment(owned, subscription.generation_id)
         try:
             told = CooperativeStickyUserData.decode(subscription.user_data)
         except MalformedConsumerProtocol:
-            return Memory(owned, NO_GENERATION)
-        return Memory(owned, told.generation)
+            return PreviousAssignment(owned, NO_GENERATION)
+        return PreviousAssignment(owned, told.generation)
 
 
-def _changing_hands(assignment: Assignment, claims: Claims) -> set[TopicPartition]:
+def _changing_hands(assignment: Assignment, claims: OwnershipClaims) -> set[TopicPartition]:
     """Partitions that another member has, or that two believe to have."""
     owners = claims.owners()
     return claims.contested | {

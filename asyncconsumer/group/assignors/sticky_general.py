@@ -8,9 +8,9 @@ when loads are evened out racks count for nothing, as in Java.
 
 from collections.abc import Mapping, Sequence
 
-from asyncconsumer.group.assignors.claims import Claims
+from asyncconsumer.group.assignors.claims import OwnershipClaims
 from asyncconsumer.group.assignors.protocol import Assignment
-from asyncconsumer.group.assignors.racks import NOWHERE, Nearness
+from asyncconsumer.group.assignors.racks import NOWHERE, RackAwareness
 from asyncconsumer.protocol.java_hash import bucket, buckets, partition_hash, utf16
 from asyncconsumer.types import TopicPartition
 
@@ -18,8 +18,8 @@ from asyncconsumer.types import TopicPartition
 def divide_uneven(
     partitions: Mapping[str, int],
     reading: Mapping[str, Sequence[str]],
-    claims: Claims,
-    nearness: Nearness = NOWHERE,
+    claims: OwnershipClaims,
+    nearness: RackAwareness = NOWHERE,
 ) -> Assignment:
     """`reading` names the members that want each topic."""
     topics = sorted(partitions, key=lambda topic: (len(reading[topic]), utf16(topic)))
@@ -32,7 +32,7 @@ def divide_uneven(
         loads.give(partition, loads.least(partition.topic))
 
     before, unevenness = loads.assignment(), loads.unevenness()
-    evening_out = _EveningOut(loads, claims.previous)
+    evening_out = _Balancing(loads, claims.previous)
     if len(stayed) == sum(map(len, claims.held.values())):
         # nobody has to let go of anything yet: perhaps it is enough to move what is new
         evening_out.go_through(free)
@@ -45,7 +45,7 @@ class _Loads:
     """Who has what at the moment."""
 
     def __init__(
-        self, reading: Mapping[str, Sequence[str]], claims: Claims, nearness: Nearness
+        self, reading: Mapping[str, Sequence[str]], claims: OwnershipClaims, nearness: RackAwareness
     ) -> None:
         self.readers = {topic: sorted(members, key=utf16) for topic, members in reading.items()}
         wanted = {(topic, member) for topic in reading for member in reading[topic]}
@@ -67,7 +67,7 @@ class _Loads:
         """Who of those that read the topic has least; the first by name if there are several."""
         return min(self.readers[topic], key=self.of)
 
-    def give_near(self, partition: TopicPartition, nearness: Nearness) -> bool:
+    def give_near(self, partition: TopicPartition, nearness: RackAwareness) -> bool:
         """Give it to who has least of those that are not far; False if all are."""
         readers = self.readers[partition.topic]
         suitable = [member for member in readers if not nearness.far(member, partition)]
@@ -92,7 +92,7 @@ class _Loads:
         return {member: list(held) for member, held in self.held.items()}
 
 
-class _EveningOut:
+class _Balancing:
     """Moves partitions one by one, and knows those that have moved."""
 
     def __init__(self, loads: _Loads, previous: Mapping[TopicPartition, str]) -> None:

@@ -3,15 +3,15 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from asyncconsumer.group.assignors.claims import Claims
+from asyncconsumer.group.assignors.claims import OwnershipClaims
 from asyncconsumer.group.assignors.protocol import Assignment
-from asyncconsumer.group.assignors.racks import NOWHERE, Nearness
+from asyncconsumer.group.assignors.racks import NOWHERE, RackAwareness
 from asyncconsumer.protocol.java_hash import utf16
 from asyncconsumer.types import TopicPartition, partitions_of
 
 
 def divide_alike(
-    partitions: Mapping[str, int], claims: Claims, nearness: Nearness = NOWHERE
+    partitions: Mapping[str, int], claims: OwnershipClaims, nearness: RackAwareness = NOWHERE
 ) -> Assignment:
     """Members keep what they have up to their share, and are then filled up in turns.
 
@@ -34,14 +34,14 @@ def divide_alike(
 
     kept_by_all = {partition for kept in assignment.values() for partition in kept}
     free = [partition for partition in everything if partition not in kept_by_all]
-    filling = _Filling(assignment, share, rest)
+    filling = _QuotaFilling(assignment, share, rest)
     if nearness.homes:
         free = filling.give_near(nearness.fewest_near_first(free), nearness)
     filling.give_in_turns(free)
     return assignment
 
 
-class _Filling:
+class _QuotaFilling:
     """Members that still get something: up to their share, and `rest` of them one more."""
 
     def __init__(self, assignment: Assignment, share: int, rest: int) -> None:
@@ -56,7 +56,7 @@ class _Filling:
         return sorted(having, key=utf16)
 
     def give_near(
-        self, partitions: Iterable[TopicPartition], nearness: Nearness
+        self, partitions: Iterable[TopicPartition], nearness: RackAwareness
     ) -> list[TopicPartition]:
         """Each to the next member that is near; what nobody near has room for is returned."""
         left: list[TopicPartition] = []

@@ -8,8 +8,8 @@ from random import Random
 from typing import Final
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.interruptible import breakable
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.interruptible import interruptible
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConsumerError
 
 _log: Final = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ _LONGEST_WAIT: Final = 1.0
 _FREE_GENERATIONS: Final = 5
 
 
-class Bell:
+class RejoinSignal:
     """Rung when the member should join again, or cannot go on."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Bell:
         return self._reason
 
 
-class Pacing:
+class RejoinPacing:
     """Waits before a generation that follows another too soon, each time longer.
 
     A few may follow each other at once, as when members come one by one. A coordinator that ends
@@ -57,7 +57,7 @@ class Pacing:
     """
 
     def __init__(self, randomness: Random) -> None:
-        self.log = QuietLog(_log)
+        self.log = RateLimitedLogger(_log)
         self._randomness = randomness
         self._waits: Iterator[float] | None = None
         self._began: float | None = None
@@ -85,7 +85,7 @@ class Pacing:
         return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
 
 
-class Attempt:
+class JoinAttempt:
     """Something that is tried, perhaps for long, until another coroutine breaks it off."""
 
     def __init__(self, randomness: Random) -> None:
@@ -96,7 +96,7 @@ class Attempt:
     @asynccontextmanager
     async def made(self) -> AsyncIterator[None]:
         """Run the block, which simply ends where it is broken off."""
-        async with breakable() as self._running:
+        async with interruptible() as self._running:
             try:
                 yield
             finally:

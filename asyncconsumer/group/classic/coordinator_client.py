@@ -8,15 +8,15 @@ from aiokafka.protocol.api import Request
 
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import BrokerError, ConsumerError
-from asyncconsumer.group.classic.attempt import Attempt
-from asyncconsumer.group.classic.reactions import Ask, Reaction, reaction
+from asyncconsumer.group.classic.attempt import JoinAttempt
+from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import LeaveGroupRequest
 from asyncconsumer.types import Address
 
 
-class Answer(NamedTuple):
+class CoordinatorResponse(NamedTuple):
     """What it said, when it was asked, and where it is."""
 
     values: Mapping[str, Any]
@@ -24,11 +24,11 @@ class Answer(NamedTuple):
     address: Address
 
 
-class Asking:
+class CoordinatorClient:
     """Asks one coordinator, wherever it is. A no is raised as its BrokerError."""
 
     def __init__(
-        self, coordinator: Coordinator, attempt: Attempt, suspensions: Suspensions
+        self, coordinator: Coordinator, attempt: JoinAttempt, suspensions: Suspensions
     ) -> None:
         self._member_id = ""
         self._lasting = False  # our id is in a finished generation, which is written down
@@ -47,7 +47,7 @@ class Asking:
         self._lasting = self._lasting and member_id == self._member_id
         self._member_id = member_id
 
-    def be_nobody(self) -> None:
+    def reset_member_id(self) -> None:
         """Be new, the next time that we join."""
         self.be("")
 
@@ -55,7 +55,7 @@ class Asking:
         """The generation is finished: whoever coordinates later knows us by our id."""
         self._lasting, self._doubted = True, False
 
-    def judged(self, what: Reaction) -> Reaction:
+    def resolve_fencing(self, what: Reaction) -> Reaction:
         """What to do about an answer that calls for that: a fence may be a mistake.
 
         A coordinator may die with the id that it gave us, and the next one knows but who we were:
@@ -68,17 +68,19 @@ class Asking:
         self._doubted = True
         return Reaction.REJOIN_AS_NEW
 
-    async def join(self, request: Request, *, timeout: float) -> Answer:
+    async def join(self, request: Request, *, timeout: float) -> CoordinatorResponse:
         """JoinGroup. With the answer, or with a refusal that says so, we have an id."""
-        return await self._ask(Ask.JOIN, request, timeout)
+        return await self._ask(GroupRequest.JOIN, request, timeout)
 
-    async def sync(self, request: Request, coordinator: Address, *, timeout: float) -> Answer:
+    async def sync(
+        self, request: Request, coordinator: Address, *, timeout: float
+    ) -> CoordinatorResponse:
         """SyncGroup, again if no answer came: it does no harm, unless the coordinator moved."""
         while True:
             try:
-                return await self._ask(Ask.SYNC, request, timeout)
+                return await self._ask(GroupRequest.SYNC, request, timeout)
             except ConsumerError as error:
-                if reaction(Ask.SYNC, error) is not Reaction.RETRY:
+                if reaction(GroupRequest.SYNC, error) is not Reaction.RETRY:
                     raise
                 await self._attempt.pause()
                 if await self._coordinator.find() != coordinator:
@@ -96,18 +98,20 @@ class Asking:
                 async with self._coordinator.reached(Traffic.GROUP) as connection:
                     values = (await connection.request(request)).to_object()
                     for row in (values, *values.get("members", ())):
-                        self._check(Ask.LEAVE, row)
-                self.be_nobody()
+                        self._check(GroupRequest.LEAVE, row)
+                self.reset_member_id()
             except ConsumerError as error:
-                match reaction(Ask.LEAVE, error):
+                match reaction(GroupRequest.LEAVE, error):
                     case Reaction.DONE:
-                        self.be_nobody()
+                        self.reset_member_id()
                     case Reaction.RETRY | Reaction.FIND_COORDINATOR:
                         await self._attempt.pause()
                     case _:
                         raise
 
-    async def _ask(self, ask: Ask, request: Request, timeout: float) -> Answer:
+    async def _ask(
+        self, ask: GroupRequest, request: Request, timeout: float
+    ) -> CoordinatorResponse:
         """Over a connection of its own: the coordinator may think about it for minutes."""
         async with self._coordinator.reached(Traffic.JOIN) as connection:
             self._suspensions.look()
@@ -118,9 +122,9 @@ class Asking:
                 connection.close()  # what is asked next would wait behind what nobody waits for
                 raise
             self._check(ask, values)
-            return Answer(values, sent_at, connection.address)
+            return CoordinatorResponse(values, sent_at, connection.address)
 
-    def _check(self, ask: Ask, values: Mapping[str, Any]) -> None:
+    def _check(self, ask: GroupRequest, values: Mapping[str, Any]) -> None:
         if code := values["error_code"]:
             who = self.member_id or "a new member"
             error = BrokerError.of(code, f"{ask.value} of {who} in {self._coordinator.group_id!r}")

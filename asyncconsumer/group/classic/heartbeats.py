@@ -9,14 +9,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import BrokerError, ConsumerError, RequestTimedOut
-from asyncconsumer.group.classic.reactions import Ask, Reaction, reaction
+from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import HeartbeatRequest
-from asyncconsumer.types import Address, Identity
+from asyncconsumer.types import Address, MemberIdentity
 
 if TYPE_CHECKING:
     from aiokafka.protocol.api import Request
@@ -28,7 +28,7 @@ _HURRYING: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds from one heartbeat to t
 _LEAST_REST: Final = 0.5  # of an interval
 
 
-class News(NamedTuple):
+class HeartbeatResult(NamedTuple):
     """What a heartbeat found out, if that is more than that all is well."""
 
     reaction: Reaction
@@ -48,7 +48,7 @@ class _Seconds(NamedTuple):
         return start + _CERTAIN * timeout - self.suspensions.since(start)
 
 
-class _Pace:
+class _HeartbeatSchedule:
     """When to send the next heartbeat: with all other members of the generation.
 
     It begins for all of them at once, and they go on in step. So they learn of the next one
@@ -125,7 +125,7 @@ class Heartbeats:
         randomness: Random,
         suspensions: Suspensions,
     ) -> None:
-        self.identity: Identity | None = None  # None outside of any generation
+        self.identity: MemberIdentity | None = None  # None outside of any generation
         self.heartbeat: tuple[Address, Request] | None = None
         self._coordinator = coordinator
         self._seconds = _Seconds(
@@ -137,11 +137,11 @@ class Heartbeats:
         self._stable = -inf  # the last request before any rebalance that we are not in
         self._missed = False  # a heartbeat had no answer since the last good one
         self._in_time = False  # we asked to be in the next generation while it waited for us
-        self._pace = _Pace(self._seconds.interval)
-        self._quiet = QuietLog(_log)
+        self._pace = _HeartbeatSchedule(self._seconds.interval)
+        self._quiet = RateLimitedLogger(_log)
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """When the last request was sent that was answered well."""
         return self._sent
 
@@ -178,7 +178,7 @@ class Heartbeats:
             if self._stable == inf:
                 self._stable = before
 
-    def begin(self, identity: Identity, sent_at: float, address: Address) -> None:
+    def begin(self, identity: MemberIdentity, sent_at: float, address: Address) -> None:
         """We are in a generation, says the answer to a request of that moment."""
         self.identity = identity
         self.heartbeat = address, self._request(identity)
@@ -196,7 +196,7 @@ class Heartbeats:
         """Another generation may follow soon, which only a heartbeat tells: send some more."""
         self._pace.hurry(*_HURRYING)
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         """Another one sent a heartbeat, in whatever thread, and had its answer within an interval.
 
         If that may have been after our session it says nothing.
@@ -211,7 +211,7 @@ class Heartbeats:
             self._sent = max(self._sent, sent_at)
             self._heard = max(self._heard, sent_at)
 
-    async def news(self) -> AsyncIterator[News]:
+    async def news(self) -> AsyncIterator[HeartbeatResult]:
         """Send heartbeats for ever. Of what comes of them only what matters is told.
 
         Connections that break, and a coordinator that moves, do not matter: it is found again, and
@@ -226,19 +226,19 @@ class Heartbeats:
             error = await self._beat(identity)
             if identity != self.identity:
                 continue  # what is said of an older generation says nothing
-            what = Reaction.DONE if error is None else reaction(Ask.HEARTBEAT, error)
+            what = Reaction.DONE if error is None else reaction(GroupRequest.HEARTBEAT, error)
             if what in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
                 self._missed = True
                 self._quiet.warning("no heartbeat: %s", error)
                 if now() - self._heard >= self._seconds.session:
-                    yield News(Reaction.REJOIN_EMPTY, error)
+                    yield HeartbeatResult(Reaction.REJOIN_EMPTY, error)
                 await asyncio.sleep(next(waits))
                 continue
             waits = self._waits()
             if self._address != address:
-                yield News(Reaction.FIND_COORDINATOR)
+                yield HeartbeatResult(Reaction.FIND_COORDINATOR)
             if what is not Reaction.DONE:
-                yield News(what, error)
+                yield HeartbeatResult(what, error)
             await self._pace.rest()
 
     @property
@@ -252,7 +252,7 @@ class Heartbeats:
         if stable:
             self._stable, self._in_time = sent_at, False
 
-    async def _beat(self, identity: Identity) -> ConsumerError | None:
+    async def _beat(self, identity: MemberIdentity) -> ConsumerError | None:
         """One heartbeat; what went wrong with it."""
         now, allowed = asyncio.get_running_loop().time, self._seconds.session / _TRIES
         request = self._request(identity)
@@ -270,7 +270,7 @@ class Heartbeats:
                 self.heartbeat = connection.address, request
                 if code := answer["error_code"]:
                     error = BrokerError.of(code, f"a heartbeat in {self._coordinator.group_id!r}")
-                    if reaction(Ask.HEARTBEAT, error) is Reaction.REJOIN:
+                    if reaction(GroupRequest.HEARTBEAT, error) is Reaction.REJOIN:
                         self._answered(sent, stable=False)  # it wants us in the next one
                     raise error
                 skipped = self._seconds.suspensions.since(self._sent, certain=True)
@@ -285,7 +285,7 @@ class Heartbeats:
             return error
         return None
 
-    def _request(self, identity: Identity) -> HeartbeatRequest:
+    def _request(self, identity: MemberIdentity) -> HeartbeatRequest:
         return HeartbeatRequest(
             self._coordinator.group_id,
             identity.generation,

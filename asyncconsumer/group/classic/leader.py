@@ -5,20 +5,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConfigError, InconsistentGroupProtocol, MalformedConsumerProtocol
-from asyncconsumer.group.assignors import Assignor, Racks, Subscription
+from asyncconsumer.group.assignors import Assignor, MemberSubscription, Racks
 from asyncconsumer.protocol.subscription_codec import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from asyncconsumer.types import Address, Identity, TopicPartition
+from asyncconsumer.types import Address, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Joined(NamedTuple):
+class JoinResult(NamedTuple):
     """What the answer to JoinGroup says."""
 
-    identity: Identity
+    identity: MemberIdentity
     protocol: str
     leads: bool
     decides: bool  # a leader that came back need not, where nothing changed
@@ -26,11 +26,13 @@ class Joined(NamedTuple):
     address: Address  # of the coordinator
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any], instance_id: str | None, address: Address) -> "Joined":
+    def of(
+        cls, answer: Mapping[str, Any], instance_id: str | None, address: Address
+    ) -> "JoinResult":
         """It by name, whatever its version."""
         leads = answer["leader"] == answer["member_id"]
         return cls(
-            Identity(answer["member_id"], answer["generation"], instance_id),
+            MemberIdentity(answer["member_id"], answer["generation"], instance_id),
             answer["protocol"] or "",
             leads,
             leads and not answer.get("skip_assignment", False),
@@ -39,7 +41,7 @@ class Joined(NamedTuple):
         )
 
 
-class Assigning:
+class GroupLeader:
     """The assignors of one member, the one that it likes best first."""
 
     def __init__(self, assignors: Sequence[Assignor], rack: str) -> None:
@@ -75,7 +77,7 @@ class Assigning:
     def divide(
         self,
         protocol: str,
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, MemberSubscription],
         partitions: Mapping[str, int],
         racks: Racks,
     ) -> dict[str, list[TopicPartition]]:
@@ -99,13 +101,13 @@ class Assigning:
             ) from None
 
 
-def readable(members: Iterable[Mapping[str, Any]]) -> dict[str, Subscription]:
+def readable(members: Iterable[Mapping[str, Any]]) -> dict[str, MemberSubscription]:
     """The subscriptions of the members; one that makes no sense is left out, and reported."""
     found = {}
     for row in members:
         who, instance = row["member_id"], row.get("group_instance_id")
         try:
-            found[who] = Subscription.of(row["metadata"] or b"", instance)
+            found[who] = MemberSubscription.of(row["metadata"] or b"", instance)
         except MalformedConsumerProtocol as error:
             _log.error("member %s of the group gets nothing: %s", instance or who, error)
     return found

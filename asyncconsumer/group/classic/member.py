@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 
-class State(enum.Enum):
+class MemberState(enum.Enum):
     """Where a member stands with its group."""
 
     OUTSIDE = "owns nothing, and is not known to the group or no longer"
@@ -16,7 +16,7 @@ class State(enum.Enum):
     GONE = "left for good"
 
 
-class Event(enum.Enum):
+class MemberEvent(enum.Enum):
     """What happens to a member."""
 
     JOIN = "it begins to join"
@@ -28,8 +28,8 @@ class Event(enum.Enum):
     LEAVE = "it leaves"
 
 
-_S, _E = State, Event
-TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
+_S, _E = MemberState, MemberEvent
+TRANSITIONS: Final[Mapping[tuple[MemberState, MemberEvent], MemberState]] = {
     (_S.OUTSIDE, _E.JOIN): _S.JOINING,
     (_S.JOINING, _E.JOINED): _S.SYNCING,
     (_S.SYNCING, _E.ASSIGNED): _S.STABLE,
@@ -42,7 +42,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
     (_S.STABLE, _E.LOST): _S.OUTSIDE,  # lost, not revoked: no commit
     (_S.REVOKING, _E.LOST): _S.OUTSIDE,
     (_S.GONE, _E.LOST): _S.GONE,
-    **{(state, _E.LEAVE): _S.GONE for state in State},
+    **{(state, _E.LEAVE): _S.GONE for state in MemberState},
 }
 
 
@@ -50,18 +50,18 @@ class OutOfOrder(AssertionError):
     """A mistake of ours: this cannot happen to a member in this state."""
 
 
-class Member:
+class MemberStateMachine:
     """One member's state. It changes by events only."""
 
     def __init__(self) -> None:
-        self._state = State.OUTSIDE
+        self._state = MemberState.OUTSIDE
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemberState:
         """Where it stands."""
         return self._state
 
-    def on(self, event: Event) -> None:
+    def on(self, event: MemberEvent) -> None:
         """Something happened; what cannot happen changes nothing, and raises."""
         try:
             self._state = TRANSITIONS[self._state, event]

@@ -14,26 +14,26 @@ from typing import Final, Self
 
 from aiokafka.protocol.api import Request
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import ConsumerError, IllegalGeneration
 from asyncconsumer.group.assignors import Assignor
-from asyncconsumer.group.classic.attempt import Attempt, Bell, Pacing
+from asyncconsumer.group.classic.attempt import JoinAttempt, RejoinPacing, RejoinSignal
 from asyncconsumer.group.classic.config import ClassicGroupConfig
-from asyncconsumer.group.classic.coordinator_client import Asking
-from asyncconsumer.group.classic.heartbeats import Heartbeats, News
-from asyncconsumer.group.classic.leader import Assigning, Joined, readable, shares
-from asyncconsumer.group.classic.member import Event, Member, State
-from asyncconsumer.group.classic.reactions import Ask, Reaction, reaction
-from asyncconsumer.group.classic.subscribed_topics import WantedTopics
+from asyncconsumer.group.classic.coordinator_client import CoordinatorClient
+from asyncconsumer.group.classic.heartbeats import HeartbeatResult, Heartbeats
+from asyncconsumer.group.classic.leader import GroupLeader, JoinResult, readable, shares
+from asyncconsumer.group.classic.member import MemberEvent, MemberState, MemberStateMachine
+from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
+from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Subscription
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.protocol.classic_group import JoinGroupRequest, SyncGroupRequest
 from asyncconsumer.protocol.subscription_codec import NO_GENERATION, PROTOCOL_TYPE
-from asyncconsumer.types import Address, Identity, TopicPartition
+from asyncconsumer.types import Address, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _MORE_THAN_A_REBALANCE: Final = 5.0  # seconds until whoever rebalances must have answered
@@ -57,14 +57,14 @@ class ClassicMembership:
         suspensions = suspensions or Suspensions()
         self.rebalances = 0  # generations that we have been in
         self._config = config
-        self._topics = WantedTopics(
+        self._topics = SubscribedTopics(
             cluster,
             subscription,
             exclude_internal=config.exclude_internal_topics,
             looks_every=config.metadata_refresh_ms / 1000,
             racks_matter=bool(config.client_rack),
         )
-        self._assigning = Assigning(assignors, config.client_rack)
+        self._assigning = GroupLeader(assignors, config.client_rack)
         self._heartbeats = Heartbeats(
             coordinator,
             session_ms=config.session_timeout_ms,
@@ -73,12 +73,12 @@ class ClassicMembership:
             randomness=randomness,
             suspensions=suspensions,
         )
-        self._member = Member()
+        self._member = MemberStateMachine()
         self._owned: frozenset[TopicPartition] = frozenset()
-        self._bell = Bell()
-        self._attempt = Attempt(randomness)
-        self._pacing = Pacing(randomness)
-        self._asking = Asking(coordinator, self._attempt, suspensions)
+        self._bell = RejoinSignal()
+        self._attempt = JoinAttempt(randomness)
+        self._pacing = RejoinPacing(randomness)
+        self._asking = CoordinatorClient(coordinator, self._attempt, suspensions)
         self._scope = Scope("membership")
 
     async def __aenter__(self) -> Self:
@@ -101,17 +101,17 @@ class ClassicMembership:
     @property
     def lost(self) -> bool:
         """Whether nothing is ours: not yet, not any more."""
-        return self._member.state in (State.OUTSIDE, State.GONE)
+        return self._member.state in (MemberState.OUTSIDE, MemberState.GONE)
 
     @property
-    def waits_for_share(self) -> bool:
+    def awaiting_assignment(self) -> bool:
         """Whether the next generation is to say what is ours; a cooperative member has some."""
-        return self._member.state is not State.STABLE
+        return self._member.state is not MemberState.STABLE
 
     @property
     def is_current(self) -> bool:
         """Whether our share is that of a generation which knows our subscription."""
-        return self._member.state is State.STABLE and not self._bell.rung.is_set()
+        return self._member.state is MemberState.STABLE and not self._bell.rung.is_set()
 
     @property
     def settles_after(self) -> float:
@@ -130,12 +130,12 @@ class ClassicMembership:
         return self._heartbeats.deadline
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """When the coordinator last heard of us."""
-        return self._heartbeats.last_sign
+        return self._heartbeats.last_heartbeat
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> MemberIdentity | None:
         """As whom to commit; None when nothing is ours."""
         return self._heartbeats.identity
 
@@ -144,9 +144,9 @@ class ClassicMembership:
         """What others may send for us while we cannot; may be read by any thread."""
         return self._heartbeats.heartbeat
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         """What `heartbeat` says was sent at that moment by the loop's clock, and answered well."""
-        self._heartbeats.sign_of_life(sent_at)
+        self._heartbeats.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else from now on."""
@@ -163,18 +163,18 @@ class ClassicMembership:
     async def assignments(self) -> AsyncIterator[Assignment]:
         """What is ours, again and again, until we leave."""
         steps = {
-            State.OUTSIDE: self._begin,
-            State.JOINING: self._take_part,
-            State.STABLE: self._wait,
-            State.REVOKING: self._release,
+            MemberState.OUTSIDE: self._begin,
+            MemberState.JOINING: self._take_part,
+            MemberState.STABLE: self._wait,
+            MemberState.REVOKING: self._release,
         }
-        while self._member.state is not State.GONE:
+        while self._member.state is not MemberState.GONE:
             self._bell.check()
             assignment = await steps[self._member.state]()
             if assignment is not None:
                 yield assignment
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Whether there is to be another generation: it has its own assignment."""
         return self._bell.rung.is_set()
 
@@ -184,14 +184,14 @@ class ClassicMembership:
             lost, self._owned = self._owned, frozenset()
             self._pacing.log.warning("%s lost its place: %d partitions", self._who, len(lost))
             return Assignment(lost=lost)
-        self._member.on(Event.JOIN)
+        self._member.on(MemberEvent.JOIN)
         return None
 
     async def _wait(self) -> Assignment | None:
         """Until there is to be another generation."""
         await self._bell.rung.wait()
-        if self._member.state is State.STABLE:
-            self._member.on(Event.REBALANCE)
+        if self._member.state is MemberState.STABLE:
+            self._member.on(MemberEvent.REBALANCE)
         return None
 
     async def _release(self) -> Assignment | None:
@@ -202,7 +202,7 @@ class ClassicMembership:
         cooperative, takes = self._assigning.cooperative, self._topics.takes
         keep = frozenset(one for one in self._owned if cooperative and takes(one.topic))
         if keep == self._owned:  # the receipt for what was let go of is here
-            self._member.on(Event.RELEASED)
+            self._member.on(MemberEvent.RELEASED)
             return None
         self._owned = keep
         return self._assignment(dict.fromkeys(keep, self._asking.member_id))
@@ -217,8 +217,8 @@ class ClassicMembership:
                     return self._assignment(owners)
             except ConsumerError as error:
                 await self._react(error)
-        if self._member.state is State.SYNCING:
-            self._member.on(Event.REBALANCE)
+        if self._member.state is MemberState.SYNCING:
+            self._member.on(MemberEvent.REBALANCE)
         return None
 
     def _assignment(self, owners: Mapping[TopicPartition, str]) -> Assignment:
@@ -227,7 +227,7 @@ class ClassicMembership:
 
     # --- one generation --------------------------------------------------------------------------
 
-    async def _join(self) -> Joined | None:
+    async def _join(self) -> JoinResult | None:
         """Be in the next generation; None if we are out of it before the answer is here."""
         reason, config = self._bell.answered(), self._config
         topics = await self._topics.names()
@@ -245,16 +245,16 @@ class ClassicMembership:
         )
         with self._heartbeats.joining():
             answer = await self._asking.join(request, timeout=self._long)
-        if self._member.state is not State.JOINING:
+        if self._member.state is not MemberState.JOINING:
             return None
-        joined = Joined.of(answer.values, config.group_instance_id, answer.address)
+        joined = JoinResult.of(answer.values, config.group_instance_id, answer.address)
         self._asking.be(joined.identity.member_id)
         self._heartbeats.begin(joined.identity, answer.sent_at, answer.address)
         self._pacing.began()
-        self._member.on(Event.JOINED)
+        self._member.on(MemberEvent.JOINED)
         return joined
 
-    async def _sync(self, joined: Joined) -> Mapping[TopicPartition, str] | None:
+    async def _sync(self, joined: JoinResult) -> Mapping[TopicPartition, str] | None:
         """Learn our share, and as the leader give everyone's; who reads what, as far as we know."""
         who, division = joined.identity, await self._divide(joined)
         request = SyncGroupRequest(
@@ -267,12 +267,12 @@ class ClassicMembership:
             assignments=shares(joined.members, division) if joined.decides else {},
         )
         answer = await self._asking.sync(request, joined.address, timeout=self._long)
-        if self._member.state is not State.SYNCING:
+        if self._member.state is not MemberState.SYNCING:
             return None
         told = answer.values["assignment"]
         given = self._assigning.assigned(joined.protocol, told, who.generation)
         self._heartbeats.proven(answer.sent_at)
-        self._member.on(Event.ASSIGNED)
+        self._member.on(MemberEvent.ASSIGNED)
         self._asking.last()
         self._attempt.succeeded()
         self.rebalances += 1
@@ -288,7 +288,7 @@ class ClassicMembership:
         owners = {one: member for member, has in division.items() for one in has}
         return owners | dict.fromkeys(given, who.member_id)
 
-    async def _divide(self, joined: Joined) -> Mapping[str, Collection[TopicPartition]]:
+    async def _divide(self, joined: JoinResult) -> Mapping[str, Collection[TopicPartition]]:
         """If we lead, who should read what; that is decided already if we only came back."""
         if not joined.leads:
             self._topics.follow()
@@ -300,10 +300,10 @@ class ClassicMembership:
 
     async def _react(self, error: ConsumerError) -> None:
         """Joining or syncing was refused."""
-        if self._member.state not in (State.JOINING, State.SYNCING):
+        if self._member.state not in (MemberState.JOINING, MemberState.SYNCING):
             return
-        ask = Ask.SYNC if self._member.state is State.SYNCING else Ask.JOIN
-        what = self._asking.judged(reaction(ask, error))
+        ask = GroupRequest.SYNC if self._member.state is MemberState.SYNCING else GroupRequest.JOIN
+        what = self._asking.resolve_fencing(reaction(ask, error))
         if what is Reaction.REJOIN_WITH_ID:
             return
         self._pacing.log.info("%s: %s; %s", self._who, error, what.value)
@@ -332,10 +332,10 @@ class ClassicMembership:
         async for news in self._heartbeats.news():
             self._hear(news)
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: HeartbeatResult) -> None:
         """What a heartbeat found out."""
-        joining = self._member.state is State.JOINING
-        match what := self._asking.judged(news.reaction):
+        joining = self._member.state is MemberState.JOINING
+        match what := self._asking.resolve_fencing(news.reaction):
             case Reaction.FIND_COORDINATOR:
                 self._attempt.break_off()  # whom we wait for is not the coordinator any more
             case Reaction.REJOIN if joining:
@@ -357,19 +357,19 @@ class ClassicMembership:
 
     def _lose(self, *, known: bool = True) -> None:
         """Nothing is ours any more, from this moment on; the assignments will tell."""
-        self._member.on(Event.LOST)
+        self._member.on(MemberEvent.LOST)
         self._heartbeats.end()
         self._topics.follow()
         if not known:
-            self._asking.be_nobody()
+            self._asking.reset_member_id()
 
     async def _watch(self) -> None:
         """Look around every few seconds."""
-        quiet = QuietLog(_log)
+        quiet = RateLimitedLogger(_log)
         while True:
             await asyncio.sleep(self._config.metadata_refresh_ms / 1000)
             try:
-                if self._member.state is State.STABLE:
+                if self._member.state is MemberState.STABLE:
                     await self._look_at_topics()
                 elif self._heartbeats.identity is None and await self._asking.elsewhere():
                     self._attempt.break_off()  # no heartbeat would tell that nobody will answer us
@@ -385,7 +385,7 @@ class ClassicMembership:
     async def leave(self, reason: str = "the consumer is being closed") -> None:
         """Give up our place, unless it is kept for us as a static member. Harmless when done."""
         who = self._who
-        self._member.on(Event.LEAVE)
+        self._member.on(MemberEvent.LEAVE)
         self._heartbeats.end()
         self._owned = frozenset()
         self._attempt.break_off()

@@ -18,7 +18,7 @@ from asyncconsumer.errors import (
 )
 
 
-class Ask(enum.Enum):
+class GroupRequest(enum.Enum):
     """What a member asks of its coordinator."""
 
     JOIN = "JoinGroup"
@@ -48,23 +48,23 @@ _EVERYWHERE: Final = {
     NotCoordinator: _R.FIND_COORDINATOR,
     FencedInstanceId: _R.FENCED,
 }
-REACTIONS: Final[Mapping[tuple[Ask, type[BrokerError]], Reaction]] = {
-    **{(ask, error): reaction for ask in Ask for error, reaction in _EVERYWHERE.items()},
-    (Ask.JOIN, MemberIdRequired): _R.REJOIN_WITH_ID,
-    (Ask.JOIN, UnknownMemberId): _R.REJOIN_AS_NEW,
-    (Ask.JOIN, RebalanceInProgress): _R.RETRY,
-    (Ask.SYNC, RebalanceInProgress): _R.REJOIN,
-    (Ask.SYNC, IllegalGeneration): _R.REJOIN_EMPTY,
-    (Ask.SYNC, UnknownMemberId): _R.REJOIN_AS_NEW,
-    (Ask.HEARTBEAT, RebalanceInProgress): _R.REJOIN,
-    (Ask.HEARTBEAT, IllegalGeneration): _R.REJOIN_EMPTY,
-    (Ask.HEARTBEAT, UnknownMemberId): _R.REJOIN_AS_NEW,
-    (Ask.LEAVE, UnknownMemberId): _R.DONE,
+REACTIONS: Final[Mapping[tuple[GroupRequest, type[BrokerError]], Reaction]] = {
+    **{(ask, error): reaction for ask in GroupRequest for error, reaction in _EVERYWHERE.items()},
+    (GroupRequest.JOIN, MemberIdRequired): _R.REJOIN_WITH_ID,
+    (GroupRequest.JOIN, UnknownMemberId): _R.REJOIN_AS_NEW,
+    (GroupRequest.JOIN, RebalanceInProgress): _R.RETRY,
+    (GroupRequest.SYNC, RebalanceInProgress): _R.REJOIN,
+    (GroupRequest.SYNC, IllegalGeneration): _R.REJOIN_EMPTY,
+    (GroupRequest.SYNC, UnknownMemberId): _R.REJOIN_AS_NEW,
+    (GroupRequest.HEARTBEAT, RebalanceInProgress): _R.REJOIN,
+    (GroupRequest.HEARTBEAT, IllegalGeneration): _R.REJOIN_EMPTY,
+    (GroupRequest.HEARTBEAT, UnknownMemberId): _R.REJOIN_AS_NEW,
+    (GroupRequest.LEAVE, UnknownMemberId): _R.DONE,
 }
 """Everything that is not here is FATAL."""
 
 
-def reaction(ask: Ask, error: ConsumerError) -> Reaction:
+def reaction(ask: GroupRequest, error: ConsumerError) -> Reaction:
     """What to do about an error. One of the way to the coordinator is no answer: ask again."""
     if isinstance(error, BrokerError):
         return REACTIONS.get((ask, type(error)), Reaction.FATAL)

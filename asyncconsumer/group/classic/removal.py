@@ -1,6 +1,6 @@
 """Has a group go on without a member that died, instead of waiting for the end of its session."""
 
-from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.errors import (
     BrokerError,
     ConsumerError,
@@ -8,7 +8,7 @@ from asyncconsumer.errors import (
     UnknownMemberId,
     UnsupportedBroker,
 )
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import LeaveGroupRequest
@@ -17,7 +17,7 @@ from asyncconsumer.protocol.consumer_group import LEAVE_EPOCH, ConsumerGroupHear
 _NOT_THERE = (UnknownMemberId, GroupIdNotFound)
 
 
-async def remove_member(coordinator: Coordinator, member_id: str, patience: Patience) -> None:
+async def remove_member(coordinator: Coordinator, member_id: str, patience: RetryDeadline) -> None:
     """Leave a group for a member that cannot any more. One that is not there is no error.
 
     Only who knows that its process is gone may do this: a member that lives would be fenced.
@@ -32,7 +32,7 @@ async def remove_member(coordinator: Coordinator, member_id: str, patience: Pati
             return
 
 
-async def _leave(connection: Connection, group_id: str, member_id: str) -> None:
+async def _leave(connection: BrokerConnection, group_id: str, member_id: str) -> None:
     """As a classic member; then as one of KIP-848, which only a heartbeat removes."""
     try:
         await _leave_classic(connection, group_id, member_id)
@@ -45,7 +45,7 @@ async def _leave(connection: Connection, group_id: str, member_id: str) -> None:
             return
 
 
-async def _leave_classic(connection: Connection, group_id: str, member_id: str) -> None:
+async def _leave_classic(connection: BrokerConnection, group_id: str, member_id: str) -> None:
     request = LeaveGroupRequest(group_id, member_id, reason="its process is gone")
     answer = (await connection.request(request)).to_object()
     for row in (answer, *answer.get("members", ())):

@@ -6,20 +6,20 @@ from math import inf
 from typing import NamedTuple
 
 from asyncconsumer.group.assignors import Racks
-from asyncconsumer.group.subscription import Pattern, Subscription
+from asyncconsumer.group.subscription import PatternSubscription, Subscription
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.discovery import Growth, Partitions
+from asyncconsumer.net.discovery import PartitionDiscovery, Partitions
 from asyncconsumer.types import TopicPartition
 
 
-class _Look(NamedTuple):
+class _TopicSnapshot(NamedTuple):
     """What matched our pattern, and when that was."""
 
     names: frozenset[str] = frozenset()
     at: float = -inf
 
 
-class WantedTopics:
+class SubscribedTopics:
     """Those of one member and, while it leads its group, those of all members."""
 
     def __init__(
@@ -36,13 +36,13 @@ class WantedTopics:
         self._exclude_internal = exclude_internal
         self._looks_every = looks_every  # seconds between calls of `changed`
         self._racks_matter = racks_matter  # to the group, while we lead it
-        self._growth = Growth(cluster)
+        self._growth = PartitionDiscovery(cluster)
         self._names: frozenset[str] = frozenset()  # as we last told the group
         self._divided: Partitions | None = None  # among the group, if we lead it
         self._racks: Racks = {}  # of what was divided
         self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic, when first seen
         self._known_to: Subscription | None = None  # the one that names were looked up for
-        self._last_look = _Look()
+        self._last_look = _TopicSnapshot()
 
     @property
     def subscription(self) -> Subscription:
@@ -61,7 +61,7 @@ class WantedTopics:
     def takes(self, topic: str) -> bool:
         """Whether we want a topic of that name, should there be one."""
         wanted = self.subscription
-        if isinstance(wanted, Pattern):
+        if isinstance(wanted, PatternSubscription):
             return bool(wanted.matching([topic], exclude_internal=self._exclude_internal))
         return topic in wanted.names
 
@@ -72,16 +72,18 @@ class WantedTopics:
         """
         wanted, first = self.subscription, self.subscription != self._known_to
         age = asyncio.get_running_loop().time() - self._last_look.at
-        if isinstance(wanted, Pattern) and not first and age < self._looks_every:
+        if isinstance(wanted, PatternSubscription) and not first and age < self._looks_every:
             names, partitions = self._last_look.names, Partitions()
         else:
             names, partitions = await self._look()
         self._names, self._known_to = names, wanted
-        if isinstance(wanted, Pattern):  # a topic that went may come back, as another one
+        if isinstance(
+            wanted, PatternSubscription
+        ):  # a topic that went may come back, as another one
             self._seen = {name: self._seen[name] for name in names if name in self._seen}
         for name in names - self._seen.keys():
             # what matches a pattern only later is new as a whole, as is what is not there yet
-            old = first or not isinstance(wanted, Pattern)
+            old = first or not isinstance(wanted, PatternSubscription)
             self._seen[name] = frozenset(partitions.get(name, ()) if old else ())
         return names
 
@@ -115,7 +117,7 @@ class WantedTopics:
     async def changed(self) -> str | None:
         """Why the group should divide anew, if it should."""
         found: Partitions | None = None
-        if isinstance(self.subscription, Pattern):
+        if isinstance(self.subscription, PatternSubscription):
             matched, found = await self._look()
             if matched != self._names:
                 others = sorted(matched ^ self._names)
@@ -133,7 +135,7 @@ class WantedTopics:
     async def _look(self) -> tuple[frozenset[str], Partitions]:
         """The names that we want now, and the partitions of those that are there."""
         wanted, led = self.subscription, self._divided or {}
-        if isinstance(wanted, Pattern):
+        if isinstance(wanted, PatternSubscription):
             every = await self._cluster.recent_topic_names()
             found = wanted.matching(every, exclude_internal=self._exclude_internal)
             before = frozenset(filter(self.takes, self._names | self._last_look.names))
@@ -141,7 +143,7 @@ class WantedTopics:
             partitions = await self._growth.ask({*found, *before, *led})
             matched = frozenset(partitions.keys() & (found | before))
             if wanted is self.subscription:  # and not another by now
-                self._last_look = _Look(matched, asyncio.get_running_loop().time())
+                self._last_look = _TopicSnapshot(matched, asyncio.get_running_loop().time())
             return matched, partitions
         if wanted.names <= self._seen.keys():
             return wanted.names, {}

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from aiokafka.protocol.api import Request
 
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import (
@@ -25,22 +25,22 @@ from asyncconsumer.errors import (
     ConsumerProtocolUnsupported,
     FencedInstanceId,
 )
-from asyncconsumer.group.classic.attempt import Pacing
+from asyncconsumer.group.classic.attempt import RejoinPacing
 from asyncconsumer.group.kip848.config import ConsumerGroupConfig
 from asyncconsumer.group.kip848.session_timeout import session_timeout_ms
 from asyncconsumer.group.kip848.state import (
-    Conversation,
-    Reaction,
-    Standing,
+    HeartbeatFields,
+    HeartbeatReaction,
+    MemberState848,
+    Phase,
     Timeouts,
-    Words,
     reaction,
 )
-from asyncconsumer.group.kip848.topic_watch import Partitions, Subscribed, TopicWatch
+from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscription, TopicWatch
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Subscription
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.consumer_group import (
@@ -48,12 +48,12 @@ from asyncconsumer.protocol.consumer_group import (
     STATIC_LEAVE_EPOCH,
     ConsumerGroupHeartbeatRequest,
 )
-from asyncconsumer.types import Address, Identity
+from asyncconsumer.types import Address, MemberIdentity
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_LEAVE: Final = 5.0
 _WITH_REGEXES: Final = 1  # the first version of heartbeats that may have one
-_NOTHING_NEW: Final = Words()
+_NOTHING_NEW: Final = HeartbeatFields()
 
 
 class ConsumerGroupMembership:
@@ -75,13 +75,13 @@ class ConsumerGroupMembership:
         self._coordinator = coordinator
         self._cluster = cluster
         self._config = config
-        self._pacing = Pacing(randomness)
+        self._pacing = RejoinPacing(randomness)
         self._bell = asyncio.Event()  # there is something to say before the next heartbeat is due
         self._news = asyncio.Event()  # there may be another assignment
         self._topics = TopicWatch(
             cluster, subscription, changed=self._bell, news=self._news, randomness=randomness
         )
-        self._talk = Conversation(
+        self._talk = MemberState848(
             str(UUID(int=randomness.getrandbits(128), version=4)),
             Timeouts(
                 config.session_timeout_ms / 1000,
@@ -112,10 +112,10 @@ class ConsumerGroupMembership:
     @property
     def lost(self) -> bool:
         """Whether nothing is ours: we are not a member yet, or no longer."""
-        return self._talk.standing is not Standing.MEMBER
+        return self._talk.standing is not Phase.MEMBER
 
     @property
-    def waits_for_share(self) -> bool:
+    def awaiting_assignment(self) -> bool:
         """Whether the coordinator has yet to say what is ours."""
         return self.lost
 
@@ -142,17 +142,17 @@ class ConsumerGroupMembership:
         return self._talk.certain_until
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """When the coordinator last heard of us."""
-        return self._talk.last_sign
+        return self._talk.last_heartbeat
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> MemberIdentity | None:
         """As whom to commit; None when nothing is ours."""
         talk = self._talk
-        if talk.standing is not Standing.MEMBER:
+        if talk.standing is not Phase.MEMBER:
             return None
-        return Identity(talk.member_id, talk.epoch, self._config.group_instance_id)
+        return MemberIdentity(talk.member_id, talk.epoch, self._config.group_instance_id)
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
@@ -162,10 +162,10 @@ class ConsumerGroupMembership:
         """
         return self._heartbeat
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         """That was done, and the coordinator's answer was no error."""
-        if self._talk.standing is Standing.MEMBER:
-            self._talk.sign_of_life(sent_at)
+        if self._talk.standing is Phase.MEMBER:
+            self._talk.heartbeat_from_thread(sent_at)
 
     @property
     def subscription(self) -> Subscription:
@@ -183,14 +183,14 @@ class ConsumerGroupMembership:
             if self._failure is not None:
                 raise self._failure
             standing, goal = self._talk.standing, self._topics.known(self._talk.target)
-            if standing is Standing.OUT:
+            if standing is Phase.OUT:
                 return
-            if standing is Standing.FENCED:
+            if standing is Phase.FENCED:
                 yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
                 await self._pacing.pause(self._talk.interval)
                 self._talk.rejoin()
                 self._bell.set()
-            elif standing is Standing.MEMBER and self._is_worth_telling(goal):
+            elif standing is Phase.MEMBER and self._is_worth_telling(goal):
                 self._talk.give(goal)
                 self._news.clear()
                 yield self._assignment(goal)
@@ -200,7 +200,7 @@ class ConsumerGroupMembership:
                 self._news.clear()
                 await self._news.wait()
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Whether there may be another target since the last assignment."""
         if due := self._news.is_set():
             self._talk.give_again()
@@ -227,7 +227,7 @@ class ConsumerGroupMembership:
 
         A static member goes for a while: its share is kept for it, for a session.
         """
-        gone = self._talk.standing is Standing.OUT
+        gone = self._talk.standing is Phase.OUT
         present = not gone and self._heart is not None and (not self.lost or self._failure is None)
         self._end()
         if self._heart is not None:
@@ -286,11 +286,11 @@ class ConsumerGroupMembership:
 
     async def _live(self) -> None:
         """Join, and show signs of life for ever."""
-        quiet, delays, learnt = QuietLog(_log), self._delays(), False
+        quiet, delays, learnt = RateLimitedLogger(_log), self._delays(), False
         while True:
             self._bell.clear()
             subscribed = self._topics.subscribed
-            if subscribed is None or self._talk.standing is Standing.FENCED:
+            if subscribed is None or self._talk.standing is Phase.FENCED:
                 learnt = False
                 await self._bell.wait()
                 continue
@@ -316,24 +316,24 @@ class ConsumerGroupMembership:
         learnt = await session_timeout_ms(self._cluster, group, otherwise=assumed)
         self._talk.learn_session_timeout(learnt / 1000)
 
-    async def _beat(self, subscribed: Subscribed) -> float:
+    async def _beat(self, subscribed: ResolvedSubscription) -> float:
         """One heartbeat; when the next one is due."""
         talk = self._talk
         async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
             words = talk.words(subscribed, regexes=self._takes_regexes(connection))
             sent_at = asyncio.get_running_loop().time()
             talk.sent(sent_at)
-            joins = talk.standing is Standing.JOINING
+            joins = talk.standing is Phase.JOINING
             answer = await self._answer(connection, self._message(talk.epoch, words))
             if talk.heard(answer, words, sent_at):
                 self._news.set()
             if joins:
                 self._pacing.began()
-            again = self._message(talk.epoch, Words(owned=talk.owned))
+            again = self._message(talk.epoch, HeartbeatFields(owned=talk.owned))
             self._heartbeat = connection.address, again
         return sent_at + talk.interval
 
-    def _takes_regexes(self, connection: Connection) -> bool:
+    def _takes_regexes(self, connection: BrokerConnection) -> bool:
         spoken = connection.versions.get(ConsumerGroupHeartbeatRequest.API_KEY)
         if spoken is None:
             reason = f"{connection.address}, which coordinates it, does not know this protocol"
@@ -343,7 +343,7 @@ class ConsumerGroupMembership:
             self._topics.match_here()
         return regexes
 
-    def _message(self, epoch: int, words: Words = _NOTHING_NEW) -> Request:
+    def _message(self, epoch: int, words: HeartbeatFields = _NOTHING_NEW) -> Request:
         config, everything, owned = self._config, words.everything, words.owned
         return ConsumerGroupHeartbeatRequest(
             config.group_id,
@@ -358,7 +358,7 @@ class ConsumerGroupMembership:
             owned=None if owned is None else {one: sorted(of) for one, of in owned.items()},
         )
 
-    async def _answer(self, connection: Connection, message: Request) -> dict[str, Any]:
+    async def _answer(self, connection: BrokerConnection, message: Request) -> dict[str, Any]:
         response = await connection.request(message, timeout=self._talk.patience)
         answer: dict[str, Any] = response.to_object()
         if code := answer["error_code"]:
@@ -369,13 +369,15 @@ class ConsumerGroupMembership:
     def _react(self, error: ConsumerError) -> None:
         """Do what has to be done about an error before the next try, or raise it."""
         talk, what = self._talk, reaction(error)
-        if what is Reaction.UNSUPPORTED:
+        if what is HeartbeatReaction.UNSUPPORTED:
             raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error
-        had_something = talk.standing is Standing.MEMBER
-        if what is Reaction.END or (what is Reaction.REJOIN_OR_END and not had_something):
+        had_something = talk.standing is Phase.MEMBER
+        if what is HeartbeatReaction.END or (
+            what is HeartbeatReaction.REJOIN_OR_END and not had_something
+        ):
             raise error
         talk.repeat_everything()
-        if what is not Reaction.RETRY and had_something:
+        if what is not HeartbeatReaction.RETRY and had_something:
             talk.lost()
             self._heartbeat = None
             self._news.set()

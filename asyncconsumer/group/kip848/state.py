@@ -30,14 +30,14 @@ from asyncconsumer.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from asyncconsumer.group.kip848.topic_watch import Partitions, Subscribed
-from asyncconsumer.group.subscription import Pattern
+from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscription
+from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
 _MARGIN: Final = 0.1  # of a time that the coordinator's clock measures, not ours
 
 
-class Reaction(enum.Enum):
+class HeartbeatReaction(enum.Enum):
     """What to do about a coordinator's no."""
 
     REJOIN = "all is lost; join again"
@@ -47,34 +47,34 @@ class Reaction(enum.Enum):
     UNSUPPORTED = "this group cannot have members of our kind"
 
 
-REACTIONS: Final[Mapping[type[ConsumerError], Reaction]] = {
-    FencedMemberEpoch: Reaction.REJOIN,
-    UnknownMemberId: Reaction.REJOIN,
-    GroupIdNotFound: Reaction.REJOIN_OR_END,  # it is forgotten with its last member
-    CoordinatorLoading: Reaction.RETRY,
-    CoordinatorNotAvailable: Reaction.RETRY,
-    NotCoordinator: Reaction.RETRY,
-    UnreleasedInstanceId: Reaction.RETRY,  # until the one before us has left or is given up
-    FencedInstanceId: Reaction.END,
-    GroupAccessDenied: Reaction.END,
-    GroupMaxSizeReached: Reaction.END,
-    InconsistentGroupProtocol: Reaction.END,
-    InvalidGroupId: Reaction.END,
-    InvalidRegularExpression: Reaction.END,
-    InvalidRequest: Reaction.END,
-    TopicAccessDenied: Reaction.END,
-    UnsupportedAssignor: Reaction.END,
-    UnsupportedVersion: Reaction.UNSUPPORTED,
+REACTIONS: Final[Mapping[type[ConsumerError], HeartbeatReaction]] = {
+    FencedMemberEpoch: HeartbeatReaction.REJOIN,
+    UnknownMemberId: HeartbeatReaction.REJOIN,
+    GroupIdNotFound: HeartbeatReaction.REJOIN_OR_END,  # it is forgotten with its last member
+    CoordinatorLoading: HeartbeatReaction.RETRY,
+    CoordinatorNotAvailable: HeartbeatReaction.RETRY,
+    NotCoordinator: HeartbeatReaction.RETRY,
+    UnreleasedInstanceId: HeartbeatReaction.RETRY,  # until the previous member left or expired
+    FencedInstanceId: HeartbeatReaction.END,
+    GroupAccessDenied: HeartbeatReaction.END,
+    GroupMaxSizeReached: HeartbeatReaction.END,
+    InconsistentGroupProtocol: HeartbeatReaction.END,
+    InvalidGroupId: HeartbeatReaction.END,
+    InvalidRegularExpression: HeartbeatReaction.END,
+    InvalidRequest: HeartbeatReaction.END,
+    TopicAccessDenied: HeartbeatReaction.END,
+    UnsupportedAssignor: HeartbeatReaction.END,
+    UnsupportedVersion: HeartbeatReaction.UNSUPPORTED,
 }
 
 
-def reaction(error: ConsumerError) -> Reaction:
+def reaction(error: ConsumerError) -> HeartbeatReaction:
     """What to do about an answer, or about none; what is not in the table says it itself."""
-    otherwise = Reaction.RETRY if error.retriable else Reaction.END
+    otherwise = HeartbeatReaction.RETRY if error.retriable else HeartbeatReaction.END
     return REACTIONS.get(type(error), otherwise)
 
 
-class Standing(enum.Enum):
+class Phase(enum.Enum):
     """How we stand with the group."""
 
     JOINING = "nothing is ours yet"
@@ -95,35 +95,35 @@ class Timeouts(NamedTuple):
         return start + timeout * (1 - _MARGIN) - self.suspensions.since(start)
 
 
-class Words(NamedTuple):
+class HeartbeatFields(NamedTuple):
     """What a heartbeat says besides that we live; None where nothing changed since the last."""
 
     everything: bool = False
-    subscribed: Subscribed | None = None
+    subscribed: ResolvedSubscription | None = None
     topics: list[str] | None = None
     topic_regex: str | None = None
     owned: Partitions | None = None
 
 
-class _Told(NamedTuple):
+class _Acknowledged(NamedTuple):
     """What the coordinator was told of last; None if that is open."""
 
-    subscribed: Subscribed | None = None
+    subscribed: ResolvedSubscription | None = None
     owned: Partitions | None = None
 
 
-class Conversation:
+class MemberState848:
     """One member's side of it."""
 
     def __init__(self, member_id: str, timeouts: Timeouts) -> None:
         self.member_id: Final = member_id
-        self.standing = Standing.JOINING
+        self.standing = Phase.JOINING
         self.epoch = JOIN_EPOCH
         self.interval = 1.0  # seconds; until the coordinator tells
         self.target: Partitions = {}
         self.owned: Partitions = {}  # and may be read: given to whoever reads, not yet taken back
         self.given = False  # what is ours was given to whoever reads, and is being read
-        self._told = _Told()
+        self._told = _Acknowledged()
         self._lived = -inf  # when the last sign of life that was heard was sent
         self._unheard = inf  # when the first was sent of which we do not know the answer
         self._let_go_since = inf  # when we may have been told first to let go of something
@@ -134,7 +134,7 @@ class Conversation:
         self._timeouts = self._timeouts._replace(session=seconds)
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """When the last heartbeat was sent that was answered."""
         return self._lived
 
@@ -145,7 +145,7 @@ class Conversation:
         We are given up when we are silent for a session, or do not let go in time of what we were
         told to let go of; and an answer that we did not get may have told us so.
         """
-        if self.standing is not Standing.MEMBER:
+        if self.standing is not Phase.MEMBER:
             return -inf
         timeouts, rebalance = self._timeouts, self._timeouts.rebalance
         return min(
@@ -162,26 +162,26 @@ class Conversation:
     @property
     def unacknowledged(self) -> bool:
         """Whether the coordinator has yet to be told what we own."""
-        return self.standing is Standing.MEMBER and self._told.owned != self.owned
+        return self.standing is Phase.MEMBER and self._told.owned != self.owned
 
-    def knows(self, subscribed: Subscribed | None) -> bool:
+    def knows(self, subscribed: ResolvedSubscription | None) -> bool:
         """Whether the coordinator answered a heartbeat that told this subscription."""
         return subscribed is not None and self._told.subscribed == subscribed
 
     # --- saying ----------------------------------------------------------------------------------
 
-    def words(self, subscribed: Subscribed, *, regexes: bool) -> Words:
+    def words(self, subscribed: ResolvedSubscription, *, regexes: bool) -> HeartbeatFields:
         """What to say now, to a coordinator that can match patterns or cannot."""
-        everything = self.standing is Standing.JOINING or self._told.subscribed is None
+        everything = self.standing is Phase.JOINING or self._told.subscribed is None
         topics = regex = None
         if everything or subscribed != self._told.subscribed:
-            by_regex = regexes and isinstance(subscribed.subscription, Pattern)
+            by_regex = regexes and isinstance(subscribed.subscription, PatternSubscription)
             topics = [] if by_regex else sorted(subscribed.names)
             if regexes:  # an empty one takes back what was said before
                 regex = getattr(subscribed.subscription, "text", "")
         owned = self.owned if everything or self.unacknowledged else None
         said = subscribed if topics is not None else None
-        return Words(everything, said, topics, regex, owned)
+        return HeartbeatFields(everything, said, topics, regex, owned)
 
     def sent(self, now: float) -> None:
         """A heartbeat is on its way."""
@@ -190,9 +190,9 @@ class Conversation:
 
     def repeat_everything(self) -> None:
         """An answer was lost, or was an error: nobody knows what the coordinator has heard."""
-        self._told = _Told()
+        self._told = _Acknowledged()
 
-    def sign_of_life(self, sent_at: float) -> None:
+    def heartbeat_from_thread(self, sent_at: float) -> None:
         """Another one, in any thread, sent a heartbeat, and threw away what the answer said."""
         self._lived = max(self._lived, sent_at)
         self.repeat_everything()
@@ -200,14 +200,14 @@ class Conversation:
 
     # --- hearing ---------------------------------------------------------------------------------
 
-    def heard(self, answer: Mapping[str, Any], words: Words, sent_at: float) -> bool:
+    def heard(self, answer: Mapping[str, Any], words: HeartbeatFields, sent_at: float) -> bool:
         """Take in a good answer; whether there is another target."""
         since, self._unheard = self._unheard, inf
         overtaken = self._lived > sent_at  # by an answer that nobody has read
         if overtaken:
             self._unheard = since
-        joined = self.standing is Standing.JOINING
-        self.standing = Standing.MEMBER
+        joined = self.standing is Phase.JOINING
+        self.standing = Phase.MEMBER
         self.epoch = answer["member_epoch"]
         self.interval = max(answer["heartbeat_interval_ms"], 1) / 1000
         self._lived = max(self._lived, sent_at)
@@ -233,19 +233,19 @@ class Conversation:
     def lost(self) -> None:
         """The coordinator has given up on us. What we owned is what is lost."""
         owned = self.owned
-        self._forget(Standing.FENCED)
+        self._forget(Phase.FENCED)
         self.owned = owned
 
     def rejoin(self) -> None:
         """Nothing of what was lost is read any more."""
-        if self.standing is Standing.FENCED:
-            self._forget(Standing.JOINING)
+        if self.standing is Phase.FENCED:
+            self._forget(Phase.JOINING)
 
     def end(self) -> None:
         """We are no member from now on."""
-        self._forget(Standing.OUT)
+        self._forget(Phase.OUT)
 
-    def _forget(self, standing: Standing) -> None:
+    def _forget(self, standing: Phase) -> None:
         self.standing, self.epoch = standing, JOIN_EPOCH
         self.target, self.owned, self.given = {}, {}, False
         self._lived, self._unheard, self._let_go_since = -inf, inf, inf
@@ -267,7 +267,7 @@ class Conversation:
 
     def settle(self, partitions: Partitions) -> None:
         """They are read, and nothing else is."""
-        if self.standing is Standing.MEMBER:
+        if self.standing is Phase.MEMBER:
             self.owned = partitions
 
 

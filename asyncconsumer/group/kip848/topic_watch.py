@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.log_limit import QuietLog
+from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import AccessDenied, ConsumerError
-from asyncconsumer.group.subscription import Pattern, Subscription
+from asyncconsumer.group.subscription import PatternSubscription, Subscription
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.metadata import Metadata
 from asyncconsumer.types import TopicPartition
@@ -28,7 +28,7 @@ Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class ResolvedSubscription:
     """A subscription, and the topics that it meant when we last looked."""
 
     subscription: Subscription
@@ -47,7 +47,7 @@ class TopicWatch:
         news: asyncio.Event,
         randomness: Random,
     ) -> None:
-        self.subscribed: Subscribed | None = None  # once its topics were looked at
+        self.subscribed: ResolvedSubscription | None = None  # once its topics were looked at
         self._matching_here = False  # for a coordinator that cannot
         self._cluster = cluster
         self.wanted = subscription
@@ -107,7 +107,7 @@ class TopicWatch:
 
     async def look(self) -> None:
         """Look at the topics of what is wanted, whenever that is something else."""
-        quiet, delays = QuietLog(_log), backoff(0.05, 1.0, self._randomness)
+        quiet, delays = RateLimitedLogger(_log), backoff(0.05, 1.0, self._randomness)
         while True:
             self._asked.clear()
             try:
@@ -121,21 +121,23 @@ class TopicWatch:
             if found != self.subscribed:
                 self.subscribed = found
                 self._changed.set()
-            again = self._matching_here and isinstance(found.subscription, Pattern)
+            again = self._matching_here and isinstance(found.subscription, PatternSubscription)
             try:
                 async with asyncio.timeout(_SECONDS_BETWEEN_LOOKS if again else None):
                     await self._asked.wait()
             except TimeoutError:
                 continue
 
-    async def _look(self, wanted: Subscription) -> Subscribed:
-        if isinstance(wanted, Pattern):
+    async def _look(self, wanted: Subscription) -> ResolvedSubscription:
+        if isinstance(wanted, PatternSubscription):
             existing = await self._cluster.recent_topic_names()
             names = wanted.matching(existing, exclude_internal=True)
         else:
             names = wanted.names
         metadata = await self._cluster.refresh(names)
-        if isinstance(wanted, Pattern):  # a topic that is denied to us would fail the whole group
+        if isinstance(
+            wanted, PatternSubscription
+        ):  # a topic that is denied to us would fail the whole group
             names = frozenset(name for name in names if not _is_denied(metadata, name))
         first = self.subscribed is None or self.subscribed.subscription != wanted
         for topic in (metadata.topics[name] for name in names if name in metadata.topics):
@@ -144,11 +146,11 @@ class TopicWatch:
             self._names[topic.topic_id] = topic.name
             if first:
                 self._seen.setdefault(topic.topic_id, len(topic.partitions))
-        return Subscribed(wanted, names)
+        return ResolvedSubscription(wanted, names)
 
     async def name(self) -> None:
         """Ask for the names of topics that are known by their ids alone, until there are none."""
-        quiet = QuietLog(_log)
+        quiet = RateLimitedLogger(_log)
         while True:
             await self._in_need.wait()
             delays = backoff(0.05, 1.0, self._randomness)

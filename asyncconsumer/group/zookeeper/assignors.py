@@ -2,7 +2,7 @@
 
 No member of such a group is told its partitions: each works out the same assignment from the same
 nodes in ZooKeeper. So orders and hashes here are those of Kafka's Scala code, to the last detail.
-A strategy takes a `Group` and returns the assignment of the whole group.
+A strategy takes a `GroupInfo` and returns the assignment of the whole group.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ Assignment = dict[TopicPartition, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMemberInfo:
     """One registered consumer: how many streams of each topic it has.
 
     A wildcard subscription stands here as the topics that it matches.
@@ -33,14 +33,14 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupInfo:
     """All that an assignment follows from.
 
     `partitions` are those of every topic that a member subscribes to; a topic that does not exist
     may be left out. `owners` are the threads that had the partitions before: only `sticky` asks.
     """
 
-    members: Collection[Member]
+    members: Collection[GroupMemberInfo]
     partitions: Mapping[str, Collection[int]]
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
 
@@ -89,10 +89,10 @@ class Group:
 
 Readers: TypeAlias = tuple[tuple[int, int], ...]
 """Subscriptions that have a topic, and how many streams of it."""
-Strategy = Callable[[Group], Assignment]
+Strategy = Callable[[GroupInfo], Assignment]
 
 
-def by_range(group: Group) -> Assignment:
+def by_range(group: GroupInfo) -> Assignment:
     """Each topic by itself: neighbouring partitions to each thread, the first ones one more."""
     assignment: Assignment = {}
     for topic, threads in group.subscriptions().items():
@@ -102,17 +102,17 @@ def by_range(group: Group) -> Assignment:
     return assignment
 
 
-def round_robin(group: Group) -> Assignment:
+def round_robin(group: GroupInfo) -> Assignment:
     """All topics together, one partition after the other, as Kafka 1.0 and 1.1 go round."""
     return _go_round(group, "{0}-{1}".format)
 
 
-def round_robin_0_10(group: Group) -> Assignment:
+def round_robin_0_10(group: GroupInfo) -> Assignment:
     """As Kafka 0.10 and 0.11 go round: in another order of partitions than later releases."""
     return _go_round(group, "[{0},{1}]".format)
 
 
-def round_robin_0_8(group: Group) -> Assignment:
+def round_robin_0_8(group: GroupInfo) -> Assignment:
     """As Kafka 0.8.2 and 0.9: the same order, but only where every thread reads every topic."""
     (first, expected), *others = list(group.subscriptions().items()) or [("", [])]
     for topic, threads in others:
@@ -123,7 +123,7 @@ def round_robin_0_8(group: Group) -> Assignment:
     return round_robin_0_10(group)
 
 
-def _go_round(group: Group, text: Callable[[str, int], str]) -> Assignment:
+def _go_round(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
     """Deal the partitions, in the order of the hash of their text, to those who may have them.
 
     The turn passes over a thread that does not read the topic and does not come back to it. Two
@@ -159,7 +159,7 @@ class BrokerPartition(NamedTuple):
 
 
 def by_broker_range(
-    members: Collection[Member], counts: Mapping[str, Mapping[int, int]]
+    members: Collection[GroupMemberInfo], counts: Mapping[str, Mapping[int, int]]
 ) -> dict[BrokerPartition, str]:
     """Ranges as Jafka (and Kafka 0.7) has them: each topic's partitions, sorted by name.
 
@@ -167,7 +167,7 @@ def by_broker_range(
     comes before broker 2, and partition 10 before partition 2.
     """
     assignment: dict[BrokerPartition, str] = {}
-    for topic, threads in Group(members, {}).subscriptions().items():
+    for topic, threads in GroupInfo(members, {}).subscriptions().items():
         partitions = [
             BrokerPartition(topic, broker, number)
             for broker, count in counts.get(topic, {}).items()
@@ -200,6 +200,6 @@ def part_of(consumer_id: str, assignment: Mapping[P, str]) -> dict[P, str]:
     return {p: thread for p, thread in assignment.items() if consumer_of(thread) == consumer_id}
 
 
-def seen_by(member: Member, assignment: Mapping[TopicPartition, str]) -> Assignment:
+def seen_by(member: GroupMemberInfo, assignment: Mapping[TopicPartition, str]) -> Assignment:
     """What a classic member with `range` tells its listener: the group, but only its own topics."""
     return {p: thread for p, thread in assignment.items() if p.topic in member.streams}

@@ -36,7 +36,7 @@ def matcher(expression: str) -> Matcher:
     return Matcher(expression)
 
 
-class Pattern(enum.Enum):
+class PatternKind(enum.Enum):
     """How the keys of a subscription are meant; values are the words in ZooKeeper."""
 
     STATIC = "static"
@@ -45,14 +45,14 @@ class Pattern(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Subscription:
+class StreamSubscription:
     """How many streams of which topics; for a pattern there is one key, the pattern.
 
     It is the text as it stands in ZooKeeper, so that all members read the same.
     """
 
     streams: Mapping[str, int]
-    pattern: Pattern = Pattern.STATIC
+    pattern: PatternKind = PatternKind.STATIC
 
     @property
     def expression(self) -> str:
@@ -68,7 +68,7 @@ class Subscription:
     @property
     def wildcard(self) -> bool:
         """Whether it means topics that are not named in it."""
-        return self.pattern is not Pattern.STATIC
+        return self.pattern is not PatternKind.STATIC
 
     def takes(self, topic: str, *, exclude_internal: bool, steps: Steps | None = None) -> bool:
         """Whether it means a topic. TooManySteps if finding out takes more steps than allowed."""
@@ -78,7 +78,7 @@ class Subscription:
             return False
         steps = allowed_steps([topic]) if steps is None else steps
         matches = matcher(self.expression).matches(topic, steps)
-        return matches == (self.pattern is Pattern.WHITE_LIST)
+        return matches == (self.pattern is PatternKind.WHITE_LIST)
 
     def topics(self, existing: Iterable[str], *, exclude_internal: bool) -> dict[str, int]:
         """How many streams of each topic, of those that there are; named ones need not exist.
@@ -102,7 +102,7 @@ class TopicFilter:
     Commas mean alternatives, blanks are left out, and it must match the whole of a name.
     """
 
-    pattern: Pattern
+    pattern: PatternKind
 
     def __init__(self, expression: str) -> None:
         self.expression = _cleaned(expression)
@@ -119,21 +119,21 @@ class TopicFilter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.expression!r})"
 
-    def subscription(self, streams: int) -> Subscription:
+    def subscription(self, streams: int) -> StreamSubscription:
         """What to register for so many streams."""
-        return Subscription(MappingProxyType({self.expression: streams}), self.pattern)
+        return StreamSubscription(MappingProxyType({self.expression: streams}), self.pattern)
 
 
 class Whitelist(TopicFilter):
     """All topics that match."""
 
-    pattern = Pattern.WHITE_LIST
+    pattern = PatternKind.WHITE_LIST
 
 
 class Blacklist(TopicFilter):
     """All topics that do not match."""
 
-    pattern = Pattern.BLACK_LIST
+    pattern = PatternKind.BLACK_LIST
 
 
 def _cleaned(expression: str) -> str:

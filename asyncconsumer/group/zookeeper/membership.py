@@ -28,12 +28,12 @@ from asyncconsumer.errors import (
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.zookeeper import registration
 from asyncconsumer.group.zookeeper.assignors import Assignment as Shares
-from asyncconsumer.group.zookeeper.assignors import Group, consumer_of
-from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.assignors import GroupInfo, consumer_of
+from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.group.zookeeper.roster import Roster
 from asyncconsumer.group.zookeeper.strategies import STRATEGIES
 from asyncconsumer.group.zookeeper.subscribers import Subscribers
-from asyncconsumer.group.zookeeper.topic_source import Topics
+from asyncconsumer.group.zookeeper.topic_source import TopicSource
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.zookeeper.paths import GroupPaths
 from asyncconsumer.zookeeper.recipes import (
@@ -47,12 +47,12 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberConfig:
+class ZooKeeperMemberConfig:
     """Who is a member of which group, and how it gets its share."""
 
     group_id: str
     consumer_id: str  # as in ZooKeeper, with the group in front
-    subscription: Subscription
+    subscription: StreamSubscription
     registered_ms: int  # since the epoch, for people who look into ZooKeeper
     strategy: str = "range"
     max_retries: int = 4
@@ -66,8 +66,8 @@ class ZooKeeperMembership:
     def __init__(
         self,
         session: ZooKeeperSession,
-        topics: Topics,
-        config: MemberConfig,
+        topics: TopicSource,
+        config: ZooKeeperMemberConfig,
         bell: asyncio.Event,
     ) -> None:
         self.rebalances = 0
@@ -80,7 +80,9 @@ class ZooKeeperMembership:
             topics, config.consumer_id, exclude_internal=config.exclude_internal_topics
         )
         self._owned: dict[TopicPartition, str] = {}  # the thread that reads each
-        self._loose: set[TopicPartition] = set()  # owner nodes of ours that may be there besides
+        self._uncertain_owners: set[TopicPartition] = (
+            set()
+        )  # owner nodes of ours that may be there besides
         self._seen: dict[str, set[int]] = {}  # partitions of each topic, when it was first seen
         self._told = False  # what we own, to whoever reads it
         self._epoch: int | None = None  # of the session in which we registered
@@ -103,7 +105,7 @@ class ZooKeeperMembership:
         return self._epoch is None or self._session.is_over(self._epoch)
 
     @property
-    def waits_for_share(self) -> bool:
+    def awaiting_assignment(self) -> bool:
         """Whether there is no session yet in which to claim something."""
         return self.lost
 
@@ -132,7 +134,7 @@ class ZooKeeperMembership:
         return -inf if self.lost else self._session.certain_until
 
     @property
-    def last_sign(self) -> float:
+    def last_heartbeat(self) -> float:
         """When ZooKeeper last heard of us."""
         return -inf if self.lost else self._session.last_answer
 
@@ -146,7 +148,7 @@ class ZooKeeperMembership:
             except SessionExpired:
                 self._epoch, self._told = None, False
                 lost, self._owned = frozenset(self._owned), {}
-                self._loose.clear()
+                self._uncertain_owners.clear()
                 _log.warning("%s lost its session: %d partitions", self._who, len(lost))
                 yield Assignment(lost=lost)
             except ConsumerError as error:
@@ -155,7 +157,7 @@ class ZooKeeperMembership:
                 _log.warning("%s has no connection to ZooKeeper: %s", self._who, error)
                 await asyncio.sleep(min(1.0, self._config.backoff_ms / 1000))
 
-    def give_way(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Whether shares may be others since the last assignment."""
         self._told = self._told and not self._bell.is_set()
         return not self._told
@@ -174,10 +176,10 @@ class ZooKeeperMembership:
         if self._epoch is not None:
             self._check_session(self._epoch)  # if it is over, what we had is lost, and said to be
             return
-        await self._enrol(epoch)
+        await self._register_member(epoch)
         self._epoch = epoch
 
-    async def _enrol(self, epoch: int) -> None:
+    async def _register_member(self, epoch: int) -> None:
         path = self._paths.member(self._who)
         data = registration.write(self._config.subscription, self._config.registered_ms)
         await ensure_path(self._session, self._paths.ids, b"")
@@ -205,7 +207,7 @@ class ZooKeeperMembership:
                 self._owned = keep
                 await self._release(let_go, self._epoch)
             elif self._told and keep == mine:
-                await self._settle_down(everyone)
+                await self._wait_for_change(everyone)
                 continue
             self.rebalances += 1
             in_the_way = await self._claim(
@@ -214,7 +216,7 @@ class ZooKeeperMembership:
             if not in_the_way:
                 self._owned, tries, self._told = mine, 0, True
                 yield self._assignment(mine, everyone)
-                await self._settle_down(everyone)
+                await self._wait_for_change(everyone)
                 continue
             if not await self._wait_for(in_the_way):
                 tries += 1
@@ -223,7 +225,7 @@ class ZooKeeperMembership:
                 yield self._assignment(keep, everyone, failure)
                 tries = 0
 
-    async def _settle_down(self, everyone: Shares) -> None:
+    async def _wait_for_change(self, everyone: Shares) -> None:
         """Wait until shares may be others.
 
         Where they follow from what members had before, members that looked at different moments
@@ -263,7 +265,7 @@ class ZooKeeperMembership:
         if self._who not in subscriptions:
             # somebody deleted it by hand; our session, and what we own in it, is still there
             assert self._epoch is not None
-            await self._enrol(self._epoch)
+            await self._register_member(self._epoch)
             subscriptions = {**subscriptions, self._who: self._config.subscription}
         members, partitions = await self._subscribers.read(subscriptions)
         for topic, numbers in partitions.items():
@@ -271,7 +273,7 @@ class ZooKeeperMembership:
             self._seen.setdefault(topic, set(numbers))
         strategy = self._config.strategy
         owners = await self._read_owners(partitions) if strategy == "sticky" else {}
-        return STRATEGIES[strategy](Group(members, partitions, owners))
+        return STRATEGIES[strategy](GroupInfo(members, partitions, owners))
 
     async def _read_owners(
         self, partitions: Mapping[str, Collection[int]]
@@ -315,13 +317,13 @@ class ZooKeeperMembership:
             path = self._paths.owner(one)
             await delete_ephemeral_owned(self._session, path, epoch=epoch, sure=sure)
 
-        self._loose.update(partitions)
+        self._uncertain_owners.update(partitions)
         await each(partitions, let_go)
-        self._loose.difference_update(partitions)
+        self._uncertain_owners.difference_update(partitions)
 
     async def _tidy(self, epoch: int) -> None:
         """Delete what claims and releases that were cut short may have left."""
-        await self._release(list(self._loose), epoch, sure=False)
+        await self._release(list(self._uncertain_owners), epoch, sure=False)
 
     async def _claim(
         self, shares: Mapping[TopicPartition, str], epoch: int
@@ -337,11 +339,11 @@ class ZooKeeperMembership:
             except NodeExists as error:
                 in_the_way[one] = error
 
-        self._loose.update(shares)
+        self._uncertain_owners.update(shares)
         await each(shares, claim)
         if in_the_way:
             await self._release(claimed, epoch)
-        self._loose.difference_update(shares)
+        self._uncertain_owners.difference_update(shares)
         return in_the_way
 
     async def _own(self, partition: TopicPartition, thread: str, epoch: int) -> None:

@@ -45,7 +45,7 @@ class Steps:
 
 
 @dataclass(slots=True)
-class _State:
+class _AutomatonState:
     """One state of the automaton: what it reads, or under which condition it goes on."""
 
     to: list[int]
@@ -73,12 +73,12 @@ class _Automaton:
     """The states of one pattern."""
 
     def __init__(self, tree: Node) -> None:
-        self.states = [_State([])]
+        self.states = [_AutomatonState([])]
         self.depends_on_place = False  # on more than whether a name begins or ends there
         self._work = 0
         self.start = self._add(tree, _ACCEPT)
 
-    def _state(self, state: _State) -> int:
+    def _state(self, state: _AutomatonState) -> int:
         if len(self.states) >= _MAX_STATES:
             raise PatternError(f"it needs more than {_MAX_STATES} states")
         self.states.append(state)
@@ -91,34 +91,34 @@ class _Automaton:
             raise PatternError(f"it has more than {2 * _MAX_STATES} parts")
         match node:
             case Chars():
-                return self._state(_State([then], chars=node.of))
+                return self._state(_AutomatonState([then], chars=node.of))
             case Chain():
                 for part in reversed(node.parts):
                     then = self._add(part, then)
                 return then
             case Choice():
-                return self._state(_State([self._add(part, then) for part in node.parts]))
+                return self._state(_AutomatonState([self._add(part, then) for part in node.parts]))
             case Repeat():
                 return self._repeat(node, then)
             case Assertion():
                 self.depends_on_place |= node.kind in "bB"
-                return self._state(_State([then], condition=node))
+                return self._state(_AutomatonState([then], condition=node))
             case Look():
                 self.depends_on_place = True
                 look = _LookState(self._add(node.part, _ACCEPT), node.behind, node.negative)
-                return self._state(_State([then], condition=look))
+                return self._state(_AutomatonState([then], condition=look))
 
     def _repeat(self, node: Repeat, then: int) -> int:
         least = node.least
         if node.most is None:
-            again = self._state(_State([]))
+            again = self._state(_AutomatonState([]))
             body = self._add(node.part, again)
             self.states[again].to = [body, then]
             then, least = (body, least - 1) if least else (again, 0)
         else:
             end = then
             for _ in range(node.most - least):
-                then = self._state(_State([self._add(node.part, then), end]))
+                then = self._state(_AutomatonState([self._add(node.part, then), end]))
         for _ in range(least):
             then = self._add(node.part, then)
         return then
@@ -225,7 +225,7 @@ class Matcher:
         self, states: Iterable[int], at: int, place: _Place, steps: Steps
     ) -> frozenset[int]:
         """All states that are possible at a place, without another character."""
-        known: Sequence[_State] = self._automaton.states
+        known: Sequence[_AutomatonState] = self._automaton.states
         found: set[int] = set()
         left = list(states)
         while left:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from asyncconsumer.errors import BadZnode
-from asyncconsumer.group.zookeeper.filters import Pattern, Subscription, matcher
+from asyncconsumer.group.zookeeper.filters import PatternKind, StreamSubscription, matcher
 from asyncconsumer.group.zookeeper.regex_parser import PatternError
 from asyncconsumer.zookeeper.registry import text_of
 
@@ -15,7 +15,7 @@ _MOST_STREAMS: Final = 2**16  # of one member, of all its topics: each makes a t
 _MOST_TOPICS: Final = 2**12  # that one member names
 
 
-def write(subscription: Subscription, now_ms: int) -> bytes:
+def write(subscription: StreamSubscription, now_ms: int) -> bytes:
     """A registration as Kafka 1.1 writes it, key by key."""
     fields = {
         "version": 1,
@@ -26,7 +26,7 @@ def write(subscription: Subscription, now_ms: int) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def read(path: str, data: bytes | None) -> Subscription:
+def read(path: str, data: bytes | None) -> StreamSubscription:
     """What a member subscribes to, or BadZnode.
 
     Kafka's own members give up the whole rebalance when one registration makes no sense. Nobody
@@ -46,16 +46,18 @@ def read(path: str, data: bytes | None) -> Subscription:
             f"{_MOST_STREAMS} of {_MOST_TOPICS}",
         )
     try:
-        kind = Pattern(pattern)
+        kind = PatternKind(pattern)
     except ValueError:
-        kind = Pattern.STATIC  # so Kafka takes any other word
-    subscription = Subscription(MappingProxyType(streams), kind if streams else Pattern.STATIC)
+        kind = PatternKind.STATIC  # so Kafka takes any other word
+    subscription = StreamSubscription(
+        MappingProxyType(streams), kind if streams else PatternKind.STATIC
+    )
     if subscription.wildcard:
         return _checked(path, subscription)
     return subscription
 
 
-def _checked(path: str, subscription: Subscription) -> Subscription:
+def _checked(path: str, subscription: StreamSubscription) -> StreamSubscription:
     """Only the first entry of a wildcard counts, and it must be a pattern that we can read."""
     expression, count = next(iter(subscription.streams.items()))
     try:
@@ -64,7 +66,7 @@ def _checked(path: str, subscription: Subscription) -> Subscription:
         raise BadZnode(
             path, f"{expression[:80]!r} is no pattern that we can read: {error}"
         ) from None
-    return Subscription(MappingProxyType({expression: count}), subscription.pattern)
+    return StreamSubscription(MappingProxyType({expression: count}), subscription.pattern)
 
 
 def _parse(path: str, data: bytes | None) -> Mapping[str, Any]:

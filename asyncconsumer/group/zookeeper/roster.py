@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.errors import BadZnode
 from asyncconsumer.group.zookeeper import registration
-from asyncconsumer.group.zookeeper.filters import Subscription
+from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.zookeeper.paths import GroupPaths
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
@@ -37,10 +37,10 @@ class Roster:
         self._group = group_id
         self._ids = GroupPaths(group_id).ids
         self._watch = session.watch_children(self._ids, bell)
-        self._known: dict[str, Subscription | None] = {}  # None for one that makes no sense
+        self._known: dict[str, StreamSubscription | None] = {}  # None for one that makes no sense
         self._count: _Count | None = None  # when that was known
 
-    async def read(self) -> dict[str, Subscription]:
+    async def read(self) -> dict[str, StreamSubscription]:
         """Who is there now, in order."""
         names = set(await self._watch.read() or ())
         count = await self._comings_and_goings()

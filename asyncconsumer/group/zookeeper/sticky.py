@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from asyncconsumer.group.zookeeper.assignors import Assignment, Group
+    from asyncconsumer.group.zookeeper.assignors import Assignment, GroupInfo
     from asyncconsumer.types import TopicPartition
 
 
-def sticky(group: Group) -> Assignment:
+def sticky(group: GroupInfo) -> Assignment:
     """Every member must be given the same `owners`, or they will not agree."""
     balance = _Balance(group)
     balance.settle()
@@ -81,7 +81,7 @@ _Round = list[_Stop]
 class _Balance:
     """An assignment on its way to the best."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: GroupInfo) -> None:
         subscriptions = group.subscriptions()
         self._partitions = group.wanted(subscriptions)
         names = dict.fromkeys(name for readers in subscriptions.values() for name in readers)
@@ -107,10 +107,10 @@ class _Balance:
         """Leave what can stay; the rest to who has least, topics with the fewest readers first."""
         for partition, home in self._home.items():
             self._give(partition, home)
-        homeless = [p for p in self._partitions if p not in self._home]
+        unplaced = [p for p in self._partitions if p not in self._home]
         least = [_LeastLoaded(one.readers) for one in self._topics]
         kinds, topics = self._kinds, self._topics
-        for partition in sorted(homeless, key=lambda p: len(topics[kinds[p.topic]].readers)):
+        for partition in sorted(unplaced, key=lambda p: len(topics[kinds[p.topic]].readers)):
             self._give(partition, least[kinds[partition.topic]].pop())
 
     def assignment(self) -> Assignment:

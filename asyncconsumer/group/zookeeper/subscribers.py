@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from asyncconsumer.aio.log_limit import QuietLog
-from asyncconsumer.group.zookeeper.assignors import Member
-from asyncconsumer.group.zookeeper.filters import Subscription, allowed_steps
+from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.group.zookeeper.assignors import GroupMemberInfo
+from asyncconsumer.group.zookeeper.filters import StreamSubscription, allowed_steps
 from asyncconsumer.group.zookeeper.regex_matcher import Steps, TooManySteps
-from asyncconsumer.group.zookeeper.topic_source import Topics
+from asyncconsumer.group.zookeeper.topic_source import TopicSource
 
 _log: Final = logging.getLogger(__name__)
 _MOST_STREAMS: Final = 2**16  # of all members, counted once for topics with the same readers
@@ -27,15 +27,15 @@ _UNLIMITED: Final = 2**62
 class Subscribers:
     """Makes members of registrations. Our own registration is never left out."""
 
-    def __init__(self, topics: Topics, own_id: str, *, exclude_internal: bool) -> None:
+    def __init__(self, topics: TopicSource, own_id: str, *, exclude_internal: bool) -> None:
         self._topics = topics
         self._own_id = own_id
         self._exclude_internal = exclude_internal
-        self._quiet = QuietLog(_log)
+        self._quiet = RateLimitedLogger(_log)
 
     async def read(
-        self, subscriptions: Mapping[str, Subscription]
-    ) -> tuple[list[Member], dict[str, tuple[int, ...]]]:
+        self, subscriptions: Mapping[str, StreamSubscription]
+    ) -> tuple[list[GroupMemberInfo], dict[str, tuple[int, ...]]]:
         """The members, and the partitions of all topics that they read."""
         existing = await self._topics.names() if self._needs_names(subscriptions) else []
         members = await self.members(subscriptions, existing)
@@ -43,7 +43,7 @@ class Subscribers:
         partitions = await self._topics.partitions(wanted)
         return members, {topic: partitions.get(topic, ()) for topic in wanted}
 
-    def _needs_names(self, subscriptions: Mapping[str, Subscription]) -> bool:
+    def _needs_names(self, subscriptions: Mapping[str, StreamSubscription]) -> bool:
         """Whether it must be known which topics exist.
 
         Patterns need that. So do names that others subscribe to, and we do not.
@@ -55,19 +55,19 @@ class Subscribers:
         )
 
     async def members(
-        self, subscriptions: Mapping[str, Subscription], existing: Collection[str]
-    ) -> list[Member]:
+        self, subscriptions: Mapping[str, StreamSubscription], existing: Collection[str]
+    ) -> list[GroupMemberInfo]:
         """The members, with the topics that each of them reads."""
         resolved = await self._resolve(subscriptions, existing)
         members = [
-            Member(who, resolved[key])
+            GroupMemberInfo(who, resolved[key])
             for who, one in subscriptions.items()
             if (key := one.key) in resolved
         ]
         return await self._within_limit(members)
 
     async def _resolve(
-        self, subscriptions: Mapping[str, Subscription], existing: Collection[str]
+        self, subscriptions: Mapping[str, StreamSubscription], existing: Collection[str]
     ) -> dict[tuple[str, ...], Mapping[str, int]]:
         """The topics of each different subscription, without those that cost too much.
 
@@ -101,7 +101,7 @@ class Subscribers:
         return resolved
 
     async def _matched(
-        self, subscription: Subscription, existing: Collection[str], steps: Steps | None
+        self, subscription: StreamSubscription, existing: Collection[str], steps: Steps | None
     ) -> dict[str, int]:
         """The existing topics that a pattern means; other tasks get their turns meanwhile."""
         count, taken = next(iter(subscription.streams.values()), 0), 0
@@ -126,7 +126,7 @@ class Subscribers:
                 await asyncio.sleep(0)
         return found
 
-    async def _within_limit(self, members: list[Member]) -> list[Member]:
+    async def _within_limit(self, members: list[GroupMemberInfo]) -> list[GroupMemberInfo]:
         """As many as the limit of streams allows: those with the fewest first."""
         weights = await _weights(members)
         left, admitted = _MOST_STREAMS, {self._own_id}
@@ -142,12 +142,12 @@ class Subscribers:
         return [one for one in members if one.consumer_id in admitted]
 
 
-def _different(members: Collection[Member]) -> dict[int, Mapping[str, int]]:
+def _different(members: Collection[GroupMemberInfo]) -> dict[int, Mapping[str, int]]:
     """The topics of members, once for all that share them."""
     return {id(one.streams): one.streams for one in members}
 
 
-async def _weights(members: Collection[Member]) -> dict[int, int]:
+async def _weights(members: Collection[GroupMemberInfo]) -> dict[int, int]:
     """How many streams a member of each different subscription adds to a group.
 
     Topics that the same members read count once: they share one list of threads.

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 from asyncconsumer.aio.concurrency import each
 from asyncconsumer.errors import BadZnode, ConsumerError
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.discovery import Growth
+from asyncconsumer.net.discovery import PartitionDiscovery
 from asyncconsumer.zookeeper import paths
 from asyncconsumer.zookeeper.registry import parse_topic
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 if TYPE_CHECKING:
-    from asyncconsumer.zookeeper.requests import Node
+    from asyncconsumer.zookeeper.requests import ZnodeData
     from asyncconsumer.zookeeper.watch import Watch
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Topics(Protocol):
+class TopicSource(Protocol):
     """What a member must know of topics. Whoever makes one gives it a bell to ring on changes."""
 
     async def names(self) -> list[str]:
@@ -41,7 +41,7 @@ class ZooKeeperTopics:
         self._bell = bell
         self._names: Watch[list[str] | None] | None = None
         self._last_names: list[str] = []
-        self._watches: dict[str, Watch[Node | None]] = {}
+        self._watches: dict[str, Watch[ZnodeData | None]] = {}
         self._known: dict[str, tuple[int, ...]] = {}
 
     async def names(self) -> list[str]:
@@ -93,7 +93,7 @@ class KafkaTopics:
 
     def __init__(self, cluster: Cluster, bell: asyncio.Event, every_ms: int) -> None:
         self._cluster = cluster
-        self._growth = Growth(cluster)
+        self._growth = PartitionDiscovery(cluster)
         self._bell = bell
         self._every = every_ms / 1000
         self._names: frozenset[str] | None = None  # as last told; None while nobody asks

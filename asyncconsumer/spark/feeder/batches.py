@@ -22,7 +22,7 @@ Transform = Callable[[pa.Table], pa.Table]
 """Makes of the records of one partition what is to be written, in a thread."""
 
 
-class Promise(NamedTuple):
+class WriteIntent(NamedTuple):
     """Where a batch will end, and of which topic it is, if that was told."""
 
     end: int
@@ -30,13 +30,13 @@ class Promise(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class PartitionFeed:
     """One partition, from when it is ours until it is not, or is read again from elsewhere."""
 
     partition: TopicPartition
     position: int | None  # up to where it is in batches; None before the first record of all
     written: int | None = None  # up to where the sink has it
-    promise: Promise | None = None  # of another one, who began to write the next batch
+    promise: WriteIntent | None = None  # of another one, who began to write the next batch
     topic_id: UUID | None = None  # of the topic that its records are of, from the first one on
     alive: bool = True
     sent: bool = False  # a batch of it went off
@@ -84,7 +84,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableBuilder:
     """Which columns, and what becomes of them."""
 
     columns: Sequence[str]
@@ -97,7 +97,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """The records of one partition in a batch, from `start` to before `end`.
 
     The first record may have a later offset than `start`, where compaction or transactions left
@@ -122,20 +122,20 @@ class Part:
         """What is to be written. Made when it is first asked for: ask in a thread."""
         return self.make()
 
-    def joined(self, after: "Part") -> "Part":
+    def joined(self, after: "BatchPart") -> "BatchPart":
         """It and the one that goes on where it ends."""
         if (after.partition, after.start) != (self.partition, self.end):
             raise ValueError(f"{after.name} does not follow {self.name}")
         rows, size = self.rows + after.rows, self.size + after.size
         both = partial(_table_of, (self, after))
-        return Part(self.partition, self.start, after.end, rows, size, both, self.topic_id)
+        return BatchPart(self.partition, self.start, after.end, rows, size, both, self.topic_id)
 
 
 @dataclass(frozen=True)
-class Batch:
+class FeedBatch:
     """What is written together; where a sink wants it so, always of one partition."""
 
-    parts: Mapping[TopicPartition, Part]
+    parts: Mapping[TopicPartition, BatchPart]
     app: str = APP
 
     @cached_property
@@ -174,7 +174,7 @@ class Batch:
         return self._only.end
 
     @property
-    def _only(self) -> Part:
+    def _only(self) -> BatchPart:
         (part,) = self.parts.values()
         return part
 
@@ -183,22 +183,24 @@ class Batch:
         """All of it."""
         return _table_of(self.parts.values())
 
-    def joined(self, after: "Batch") -> "Batch":
+    def joined(self, after: "FeedBatch") -> "FeedBatch":
         """It and the one that goes on where it ends, as one."""
         both = {
             one: self.parts[one].joined(part) if one in self.parts else part
             for one, part in after.parts.items()
         }
-        return Batch({**self.parts, **both}, self.app)
+        return FeedBatch({**self.parts, **both}, self.app)
 
-    def without(self, partitions: Collection[TopicPartition]) -> "Batch":
+    def without(self, partitions: Collection[TopicPartition]) -> "FeedBatch":
         """It, less those."""
         if not partitions:
             return self
-        return Batch({one: p for one, p in self.parts.items() if one not in partitions}, self.app)
+        return FeedBatch(
+            {one: p for one, p in self.parts.items() if one not in partitions}, self.app
+        )
 
 
-def _table_of(parts: Iterable[Part]) -> pa.Table:
+def _table_of(parts: Iterable[BatchPart]) -> pa.Table:
     return pa.concat_tables([part.table for part in parts])
 
 
@@ -212,8 +214,8 @@ def app_id(app: str, partition: TopicPartition) -> str:
     return f"{app}:{partition.topic}:{partition.partition}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
     """When a batch is large enough."""
 
     max_records: int
@@ -222,18 +224,18 @@ class Limits:
 
 
 @dataclass(slots=True, eq=False)
-class Collecting:
+class OpenBatch:
     """A batch that is not whole yet."""
 
     deadline: float
     rows: int = 0
     size: int = 0
     closed: bool = False  # it ends where it was promised to, or what comes next is too much
-    lanes: dict[Lane, "Gathered"] = field(default_factory=dict)
+    lanes: dict[PartitionFeed, "OpenPart"] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Gathered:
+class OpenPart:
     """What it has of one partition."""
 
     start: int
@@ -255,12 +257,12 @@ _ALL: Final = TopicPartition("", -1)
 class Collector:
     """Puts records into batches: one of all partitions, or one of each. No waiting, no clock."""
 
-    def __init__(self, limits: Limits, shape: Shape, *, apart: bool, app: str) -> None:
+    def __init__(self, limits: BatchLimits, shape: TableBuilder, *, apart: bool, app: str) -> None:
         self._limits = limits
         self._shape = shape
         self._apart = apart
         self._app = app
-        self._open: dict[TopicPartition, Collecting] = {}
+        self._open: dict[TopicPartition, OpenBatch] = {}
 
     @property
     def size(self) -> int:
@@ -272,13 +274,15 @@ class Collector:
         """When the next batch has waited long enough."""
         return min((one.deadline for one in self._open.values()), default=inf)
 
-    def add(self, lane: Lane, records: pa.RecordBatch, now: float) -> pa.RecordBatch | None:
+    def add(
+        self, lane: PartitionFeed, records: pa.RecordBatch, now: float
+    ) -> pa.RecordBatch | None:
         """Take as much as fits, and return the rest, if there is one. Ask for `full` in between."""
         key = lane.partition if self._apart else _ALL
         one = self._open.get(key)
         if one is None:
             deadline = inf if lane.promise else now + self._limits.max_wait
-            one = self._open[key] = Collecting(deadline)
+            one = self._open[key] = OpenBatch(deadline)
         size = records.nbytes  # to ask Arrow for that takes a while
         taken = records.slice(0, self._fitting(one, lane, records, size))
         if taken.num_rows:
@@ -292,7 +296,9 @@ class Collector:
         rest = records.slice(taken.num_rows)
         return rest if rest.num_rows else None
 
-    def _fitting(self, one: Collecting, lane: Lane, records: pa.RecordBatch, size: int) -> int:
+    def _fitting(
+        self, one: OpenBatch, lane: PartitionFeed, records: pa.RecordBatch, size: int
+    ) -> int:
         if lane.promise is not None:
             offsets, end = records.column("offset"), lane.promise.end
             return bisect_left(range(len(offsets)), end, key=lambda at: offsets[at].as_py())
@@ -303,19 +309,19 @@ class Collector:
             one.closed = one.closed or rows == 0
         return rows
 
-    def _put(self, one: Collecting, lane: Lane, records: pa.RecordBatch, size: int) -> None:
+    def _put(self, one: OpenBatch, lane: PartitionFeed, records: pa.RecordBatch, size: int) -> None:
         offsets = records.column("offset")
         if lane not in one.lanes:
             first = offsets[0].as_py() if lane.position is None else lane.position
             # a batch that is made again has the name that it had
             of_whom = lane if lane.promise is None else lane.promise
-            one.lanes[lane] = Gathered(first, of_whom.topic_id)
+            one.lanes[lane] = OpenPart(first, of_whom.topic_id)
         one.lanes[lane].add(records, size)
         one.rows += records.num_rows
         one.size += size
         lane.position = offsets[-1].as_py() + 1
 
-    def full(self) -> Collecting | None:
+    def full(self) -> OpenBatch | None:
         """One that should go now; the largest, when all together are too much."""
         for one in self._open.values():
             if one.closed or (one.rows >= self._limits.max_records and one.deadline < inf):
@@ -325,23 +331,23 @@ class Collector:
             return max(timely, key=lambda one: one.size, default=None)
         return None
 
-    def due(self, now: float) -> Collecting | None:
+    def due(self, now: float) -> OpenBatch | None:
         """One that waited long enough."""
         return next((one for one in self._open.values() if one.deadline <= now), None)
 
-    def any(self) -> Collecting | None:
+    def any(self) -> OpenBatch | None:
         """One that could go, at the end."""
         return next((one for one in self._open.values() if one.deadline < inf), None)
 
-    def holds(self, one: Collecting) -> bool:
+    def holds(self, one: OpenBatch) -> bool:
         """Whether it is still being collected."""
         return any(one is other for other in self._open.values())
 
-    def take(self, one: Collecting) -> tuple[Batch, dict[TopicPartition, Lane]]:
+    def take(self, one: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
         """It as a batch, and whose parts those are. The next record begins another."""
         self._open = {key: other for key, other in self._open.items() if other is not one}
         parts = {
-            lane.partition: Part(
+            lane.partition: BatchPart(
                 lane.partition,
                 its.start,
                 lane.position or 0,  # what was added last is in here
@@ -352,9 +358,9 @@ class Collector:
             )
             for lane, its in one.lanes.items()
         }
-        return Batch(parts, self._app), {lane.partition: lane for lane in one.lanes}
+        return FeedBatch(parts, self._app), {lane.partition: lane for lane in one.lanes}
 
-    def drop(self, lane: Lane) -> int:
+    def drop(self, lane: PartitionFeed) -> int:
         """Forget what is collected of it; how many records."""
         dropped = 0
         for key, one in list(self._open.items()):

@@ -6,12 +6,18 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.errors import CorruptRecords, OffsetNotThere, RecordsGone, SinkAhead, SinkFailed
-from asyncconsumer.events import Heard, Recreated, Skipped
-from asyncconsumer.spark.feeder.batches import Batch, Collector, Lane, Promise
-from asyncconsumer.spark.feeder.sink_caller import Asking
-from asyncconsumer.spark.feeder.write_intents import Promises
-from asyncconsumer.spark.feeder.writes import Flights
+from asyncconsumer.errors import (
+    CorruptRecords,
+    OffsetUnavailable,
+    RecordsDeleted,
+    SinkFailed,
+    SinkOffsetConflict,
+)
+from asyncconsumer.events import EventStream, Recreated, Skipped
+from asyncconsumer.spark.feeder.batches import Collector, FeedBatch, PartitionFeed, WriteIntent
+from asyncconsumer.spark.feeder.sink_caller import SinkCaller
+from asyncconsumer.spark.feeder.write_intents import WriteIntents
+from asyncconsumer.spark.feeder.writes import WriteQueue
 from asyncconsumer.spark.sinks.protocol import Sink
 from asyncconsumer.types import TopicPartition
 
@@ -20,7 +26,7 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.05
 _OF_THE_TIMEOUT: Final = 0.8  # of what a listener has, so that it can still say what happened
 
 
-class Ours:
+class FeedState:
     """Keeps a lane for each partition; told by the consumer's rebalances, and by how flights went.
 
     A lane is never taken up again. What comes back, or is to be read from elsewhere, gets a new
@@ -31,23 +37,25 @@ class Ours:
         self,
         consumer: Consumer[Any, Any],
         sink: Sink,
-        asking: Asking,
+        asking: SinkCaller,
         collector: Collector,
-        flights: Flights,
+        flights: WriteQueue,
         *,
         may_lose: bool,
     ) -> None:
-        self.lanes: Final[dict[TopicPartition, Lane]] = {}
-        self.promises: Final = Promises(consumer, needed=not sink.remembers)
+        self.lanes: Final[dict[TopicPartition, PartitionFeed]] = {}
+        self.promises: Final = WriteIntents(consumer, needed=not sink.remembers)
         self._consumer = consumer
         self._sink = sink
         self._asking = asking
         self._collector = collector
         self._flights = flights
         self._may_lose = may_lose
-        self._heard: Heard | None = None  # what happens to the log, from before we read it
+        self._heard: EventStream | None = None  # what happens to the log, from before we read it
         self._closed = False
-        self._fresh: set[Lane] = set()  # those of which neither sink nor group had anything
+        self._fresh: set[PartitionFeed] = (
+            set()
+        )  # those of which neither sink nor group had anything
         self._bell = asyncio.Event()
 
     def close(self) -> None:
@@ -63,13 +71,13 @@ class Ours:
             if (at := self.lanes[one].unwritten) is not None:
                 self._consumer.seek(one, at)
 
-    def lane_of(self, partition: TopicPartition, first: int) -> Lane:
+    def lane_of(self, partition: TopicPartition, first: int) -> PartitionFeed:
         """Whose records these are that begin with that offset."""
         lane = self.lanes.get(partition)
         if lane is None:
             raise self._late()
         if lane.position is not None and first < lane.position:
-            raise SinkAhead(str(self._sink), partition, lane.position, first)
+            raise SinkOffsetConflict(str(self._sink), partition, lane.position, first)
         if lane.first is None:
             read = self._consumer.progress().get(partition)
             lane.identify(None if read is None else read.topic_id)
@@ -106,7 +114,7 @@ class Ours:
         if self._closed or not partitions:
             return
         before = {one: self.lanes.get(one) for one in partitions}
-        promised: Mapping[TopicPartition, Promise] = {}
+        promised: Mapping[TopicPartition, WriteIntent] = {}
         recorded: Mapping[TopicPartition, int | None]
         if self._sink.remembers:
             recorded = await self._asking.ask("tell its offsets", self._sink.load, partitions)
@@ -116,7 +124,7 @@ class Ours:
             if self.lanes.get(one) is not before[one] or one not in self._consumer.assignment:
                 continue  # it went, or came anew, meanwhile
             at = recorded.get(one)
-            self.lanes[one] = Lane(one, at, written=at, promise=promised.get(one))
+            self.lanes[one] = PartitionFeed(one, at, written=at, promise=promised.get(one))
             start = starts.get(one) if at is None else at
             if start is not None:
                 self._consumer.seek(one, start)
@@ -139,7 +147,7 @@ class Ours:
         """They are another's already: write nothing more of them."""
         self._flights.give_up(self._dropped(partitions))
 
-    def _dropped(self, partitions: Collection[TopicPartition]) -> list[Lane]:
+    def _dropped(self, partitions: Collection[TopicPartition]) -> list[PartitionFeed]:
         lanes = [lane for one in partitions if (lane := self.lanes.pop(one, None)) is not None]
         for lane in lanes:
             self._collector.drop(lane)
@@ -166,7 +174,7 @@ class Ours:
                 await self.promises.tell(first)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
-    async def gaps(self) -> AsyncIterator[Lane]:
+    async def gaps(self) -> AsyncIterator[PartitionFeed]:
         """The lanes of which records are gone that were to be fed, from their `gap` on.
 
         Of a topic that was made anew nothing can follow what the sink has of the old one.
@@ -181,13 +189,13 @@ class Ours:
             if isinstance(event, Recreated):
                 if lane.position > 0:
                     del self.lanes[lane.partition]  # what is here of the old one may be written
-                    raise SinkAhead(str(self._sink), lane.partition, lane.position, 0)
+                    raise SinkOffsetConflict(str(self._sink), lane.partition, lane.position, 0)
                 self._consumer.seek_to_beginning(lane.partition)
             elif event.start <= event.stop and lane.gap is None:  # else it brings what we have
                 lane.breaks(event.start)
                 yield lane
 
-    async def get_over(self, lane: Lane) -> bool:
+    async def get_over(self, lane: PartitionFeed) -> bool:
         """Go on with what is left behind a gap; False if nothing may be lost.
 
         What was fetched before is nowhere else any more: it goes into batches first.
@@ -198,7 +206,7 @@ class Ours:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
         return True  # it is another's, or read anew
 
-    def broken_off(self, error: OffsetNotThere) -> Lane | None:
+    def broken_off(self, error: OffsetUnavailable) -> PartitionFeed | None:
         """The lane that ends there; None if reading goes on with what is left.
 
         With auto_offset_reset="none" it is this that tells of a gap, when all before it was read.
@@ -209,14 +217,14 @@ class Ours:
         lane.breaks(error.offset)
         return None if self._goes_on(lane) else lane
 
-    def _goes_on(self, lane: Lane) -> bool:
+    def _goes_on(self, lane: PartitionFeed) -> bool:
         if self._may_lose:
             _log.warning("%s: records from %d on are gone", lane.partition, lane.gap)
             lane.breaks(None)
             self._consumer.seek_to_beginning(lane.partition)
         return self._may_lose
 
-    def _is_at_gap(self, lane: Lane) -> bool:
+    def _is_at_gap(self, lane: PartitionFeed) -> bool:
         if lane.in_hand or lane.gap is None or lane.partition not in self._consumer.assignment:
             return False
         at = self._consumer.position_now(lane.partition)
@@ -231,14 +239,14 @@ class Ours:
             self._consumer.seek(place, error.resume)
         return True
 
-    def gone(self, lane: Lane) -> RecordsGone:
+    def gone(self, lane: PartitionFeed) -> RecordsDeleted:
         """What to raise then."""
         recorded = lane.first if lane.written is None else lane.written
-        return RecordsGone(str(self._sink), lane.partition, recorded or 0)
+        return RecordsDeleted(str(self._sink), lane.partition, recorded or 0)
 
     # --- for flights -----------------------------------------------------------------------------
 
-    async def may_not_land(self, batch: Batch) -> Collection[TopicPartition]:
+    async def may_not_land(self, batch: FeedBatch) -> Collection[TopicPartition]:
         """What cannot be promised is not ours."""
         return await self.promises.make(batch)
 
@@ -246,7 +254,7 @@ class Ours:
         """Tell the group."""
         await self.promises.tell(ends)
 
-    async def turned_away(self, starts: Mapping[Lane, int]) -> None:
+    async def turned_away(self, starts: Mapping[PartitionFeed, int]) -> None:
         """Forget what was read of these; go on behind what is there, or there if that is nothing.
 
         Somebody else wrote meanwhile; or the sink, or the group, lost what was to be written.

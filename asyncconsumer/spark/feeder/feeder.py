@@ -24,21 +24,21 @@ from asyncconsumer.errors import (
     ConsumerTimeout,
     CorruptRecords,
     NotAssigned,
-    OffsetNotThere,
+    OffsetUnavailable,
 )
 from asyncconsumer.records.arrow import COLUMNS, schema_of
 from asyncconsumer.spark.feeder.batches import (
     APP,
-    Collecting,
+    BatchLimits,
     Collector,
-    Lane,
-    Limits,
-    Shape,
+    OpenBatch,
+    PartitionFeed,
+    TableBuilder,
     Transform,
 )
-from asyncconsumer.spark.feeder.feed_state import Ours
-from asyncconsumer.spark.feeder.sink_caller import Asking, Grace
-from asyncconsumer.spark.feeder.writes import Ending, Flights
+from asyncconsumer.spark.feeder.feed_state import FeedState
+from asyncconsumer.spark.feeder.sink_caller import Grace, SinkCaller
+from asyncconsumer.spark.feeder.writes import FailureState, WriteQueue
 from asyncconsumer.spark.sinks.function import Write, WriteSink
 from asyncconsumer.spark.sinks.protocol import Sink
 from asyncconsumer.types import TopicPartition
@@ -127,18 +127,18 @@ class SparkFeeder:
         schema_of(tuple(columns))  # what is wrong with them is told now
         self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
         self._grace = Grace(grace_ms / 1000)
-        limits = Limits(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait_ms / 1000)
-        shape = Shape(columns, transform)
+        limits = BatchLimits(max_records, max_bytes, max_wait=max_wait_ms / 1000)
+        shape = TableBuilder(columns, transform)
         self._collector = Collector(limits, shape, apart=self.sink.apart, app=app or APP)
-        self._asking = Asking(
+        self._asking = SinkCaller(
             str(self.sink),
             threads=max_in_flight + 1,  # one is for looking things up
             retries=retries,
             randomness=Random(),  # noqa: S311 - jitter
         )
-        self._ending = Ending()
-        self._flights = Flights(self.sink, self._asking, self._ending, most=max_in_flight)
-        self._ours = Ours(
+        self._ending = FailureState()
+        self._flights = WriteQueue(self.sink, self._asking, self._ending, most=max_in_flight)
+        self._ours = FeedState(
             consumer,
             self.sink,
             self._asking,
@@ -259,7 +259,7 @@ class SparkFeeder:
         except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
             self._ending.because(error)
 
-    async def _read_on(self) -> ConsumerError | Lane:
+    async def _read_on(self) -> ConsumerError | PartitionFeed:
         """Read as long as that goes, and return why it does not any more."""
         while True:
             try:
@@ -268,7 +268,7 @@ class SparkFeeder:
             except CorruptRecords as error:
                 if not self._ours.skips(error):
                     return error
-            except OffsetNotThere as error:
+            except OffsetUnavailable as error:
                 if (lane := self._ours.broken_off(error)) is not None:
                     return lane
             except ConsumerTimeout as error:
@@ -292,10 +292,12 @@ class SparkFeeder:
                 await self._send(full)
         lane.release()
 
-    async def _finish(self, reason: ConsumerError | Lane) -> None:
+    async def _finish(self, reason: ConsumerError | PartitionFeed) -> None:
         """End for that, or because records of a lane are gone, once all that is here is written."""
         await self._write_all()
-        self._ending.because(self._ours.gone(reason) if isinstance(reason, Lane) else reason)
+        self._ending.because(
+            self._ours.gone(reason) if isinstance(reason, PartitionFeed) else reason
+        )
 
     async def _write_all(self) -> None:
         """Send what is collected, and wait until all is written, or something fails for good."""
@@ -323,7 +325,7 @@ class SparkFeeder:
         except ConsumerError as error:
             self._ending.because(error)
 
-    async def _get_over(self, lane: Lane, reading: asyncio.Task[None]) -> None:
+    async def _get_over(self, lane: PartitionFeed, reading: asyncio.Task[None]) -> None:
         if not await self._ours.get_over(lane):
             reading.cancel()
             await self._finish(lane)
@@ -347,7 +349,7 @@ class SparkFeeder:
                 await self._ours.promises.tell(news)
             told = far
 
-    async def _send(self, one: Collecting) -> None:
+    async def _send(self, one: OpenBatch) -> None:
         """Have it written, as soon as there may be another."""
         await self._flights.slot()
         if self._collector.holds(one):  # somebody else may have waited for the same

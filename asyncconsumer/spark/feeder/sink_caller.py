@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.errors import ConsumerError, SinkFailed
-from asyncconsumer.spark.sinks.protocol import Threads
+from asyncconsumer.spark.sinks.protocol import SinkThreads
 
 _log: Final = logging.getLogger(__name__)
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.1, 5.0
@@ -28,13 +28,13 @@ class Grace:
         return self._end
 
 
-class Asking:
+class SinkCaller:
     """Asks a sink, of that name, and asks again if that fails."""
 
     def __init__(self, name: str, *, threads: int, retries: int, randomness: Random) -> None:
         self.repeated = 0  # how often it had to be asked again
         self._name = name
-        self._threads = Threads(threads)
+        self._threads = SinkThreads(threads)
         self._retries = retries
         self._randomness = randomness
 

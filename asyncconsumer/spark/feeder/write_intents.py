@@ -20,7 +20,7 @@ from asyncconsumer.errors import (
     NothingClaimed,
     UnknownMemberId,
 )
-from asyncconsumer.spark.feeder.batches import Batch, Part, Promise
+from asyncconsumer.spark.feeder.batches import BatchPart, FeedBatch, WriteIntent
 from asyncconsumer.types import Offset, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _UNTIL: Final = re.compile(r"asyncconsumer batch until (\d{1,19})(?: of ([0-9a-f
 _NOT_OURS: Final = NothingClaimed, IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
-class Promises:
+class WriteIntents:
     """Commits for a feeder. Only where they are `needed` are batches promised."""
 
     def __init__(self, consumer: Consumer[Any, Any], *, needed: bool) -> None:
@@ -38,17 +38,17 @@ class Promises:
 
     async def load(
         self, partitions: Collection[TopicPartition]
-    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, Promise]]:
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, WriteIntent]]:
         """Where to go on, and what was promised of the first batch."""
         kept = await self._consumer.committed(partitions)
-        promised: dict[TopicPartition, Promise] = {}
+        promised: dict[TopicPartition, WriteIntent] = {}
         for one, offset in kept.items():
             if offset is not None and (found := _UNTIL.fullmatch(Offset.of(offset).metadata)):
                 topic_id = None if found[2] is None else UUID(found[2])
-                promised[one] = Promise(int(found[1]), topic_id)
+                promised[one] = WriteIntent(int(found[1]), topic_id)
         return kept, promised
 
-    async def make(self, batch: Batch) -> Collection[TopicPartition]:
+    async def make(self, batch: FeedBatch) -> Collection[TopicPartition]:
         """Promise a batch; returns the partitions that are not ours to promise for."""
         if not self._needed:
             return ()
@@ -74,6 +74,6 @@ class Promises:
             _log.warning("the group was not told how far we are (%s): %s", told, error)
 
 
-def _text_of(part: Part) -> str:
+def _text_of(part: BatchPart) -> str:
     of_which = "" if part.topic_id is None else f" of {part.topic_id.hex}"
     return f"asyncconsumer batch until {part.end}{of_which}"

@@ -10,24 +10,24 @@ from typing import Final, NamedTuple, Protocol
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ClosedError, ConsumerError
-from asyncconsumer.spark.feeder.batches import Batch, Lane
-from asyncconsumer.spark.feeder.sink_caller import Asking
-from asyncconsumer.spark.sinks.protocol import Joins, Ready, Sink
+from asyncconsumer.spark.feeder.batches import FeedBatch, PartitionFeed
+from asyncconsumer.spark.feeder.sink_caller import SinkCaller
+from asyncconsumer.spark.sinks.protocol import MergingSink, PreparedBatch, Sink
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Ground(Protocol):
+class WriteObserver(Protocol):
     """Who is told how flights went, and asked before they land."""
 
-    async def may_not_land(self, batch: Batch) -> Collection[TopicPartition]:
+    async def may_not_land(self, batch: FeedBatch) -> Collection[TopicPartition]:
         """Those of its partitions that must not be written now."""
 
     async def landed(self, ends: Mapping[TopicPartition, int]) -> None:
         """The sink has these partitions up to there, durably."""
 
-    async def turned_away(self, starts: Mapping[Lane, int]) -> None:
+    async def turned_away(self, starts: Mapping[PartitionFeed, int]) -> None:
         """What begins there may not be written, and no more of these lanes will be."""
 
 
@@ -46,7 +46,7 @@ class Counts:
         """So many were not even tried."""
         self.abandoned += parts
 
-    def land(self, batch: Batch, refused: int, seconds: float) -> None:
+    def land(self, batch: FeedBatch, refused: int, seconds: float) -> None:
         """That is in the sink."""
         self.records += batch.rows
         self.bytes += batch.size
@@ -55,7 +55,7 @@ class Counts:
         self.last_write_seconds = seconds
 
 
-class Ending:
+class FailureState:
     """Why a feeder cannot go on; the first reason stays."""
 
     def __init__(self) -> None:
@@ -78,17 +78,17 @@ class Ending:
             raise copy.copy(self._reason) from self._reason.__cause__ or self._reason
 
 
-class Cargo(NamedTuple):
+class PreparedWrite(NamedTuple):
     """What lands at once: a batch that is prepared, of one flight or of several."""
 
-    ready: Ready
-    lanes: Mapping[TopicPartition, Lane]
+    ready: PreparedBatch
+    lanes: Mapping[TopicPartition, PartitionFeed]
 
-    def of(self, batch: Batch) -> Batch:
+    def of(self, batch: FeedBatch) -> FeedBatch:
         """What is still to be written of that."""
         return batch.without({one for one in batch.parts if not self.lanes[one].alive})
 
-    def joined(self, other: "Cargo", sink: Joins) -> "Cargo | None":
+    def joined(self, other: "PreparedWrite", sink: MergingSink) -> "PreparedWrite | None":
         """With the other, which goes on where this one ends; None if it must land alone."""
         lanes = {**self.lanes, **other.lanes}
         # what failed in between has ended its lanes: it would be missing
@@ -99,16 +99,16 @@ class Cargo(NamedTuple):
         except Exception:  # noqa: BLE001 - a sink may raise what it likes, and this need not be
             _log.warning("%s: batches could not be joined", sink, exc_info=True)
             return None
-        return None if ready is None else Cargo(ready, lanes)
+        return None if ready is None else PreparedWrite(ready, lanes)
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class PendingWrite:
     """One batch on its way, and then the news of it: without the data."""
 
-    lanes: Mapping[TopicPartition, Lane]
-    batch: Batch | None  # None once it is in the sink, or never will be
-    cargo: Cargo | None = None  # from when it is prepared
+    lanes: Mapping[TopicPartition, PartitionFeed]
+    batch: FeedBatch | None  # None once it is in the sink, or never will be
+    cargo: PreparedWrite | None = None  # from when it is prepared
     landing: bool = False  # the sink was asked to have it, alone or with others
 
     @property
@@ -121,16 +121,16 @@ class Flight:
         """Whether it is up to the sink alone how it ends, and nobody wants to know."""
         return self.landing and self.batch is not None and not self.wanted
 
-    def load(self, ready: Ready) -> Cargo:
+    def load(self, ready: PreparedBatch) -> PreparedWrite:
         """It is prepared, and may land when it is its turn."""
-        self.cargo = Cargo(ready, self.lanes)
+        self.cargo = PreparedWrite(ready, self.lanes)
         return self.cargo
 
     def land(self) -> None:
         """The sink is asked to have it now."""
         self.landing = True
 
-    def blocks(self, other: "Flight") -> bool:
+    def blocks(self, other: "PendingWrite") -> bool:
         """Whether the other one must wait, for it goes on where this one ends."""
         return self.batch is not None and any(
             lane.alive and self.lanes.get(one) is lane for one, lane in other.lanes.items()
@@ -141,23 +141,23 @@ class Flight:
         self.batch = self.cargo = None
 
 
-class Flights:
+class WriteQueue:
     """At most so many batches at once. Those that share a partition land one after another.
 
     One that hangs after its partitions were given up counts no more: others go on without it.
     """
 
-    def __init__(self, sink: Sink, asking: Asking, ending: Ending, *, most: int) -> None:
+    def __init__(self, sink: Sink, asking: SinkCaller, ending: FailureState, *, most: int) -> None:
         self.counts: Final = Counts()
         self._sink = sink
         self._asking = asking
         self._ending = ending
         self._most = most
-        self._flights: dict[Flight, None] = {}  # in their order, until all is said of them
+        self._flights: dict[PendingWrite, None] = {}  # in their order, until all is said of them
         self._news = asyncio.Event()
 
     @property
-    def under_way(self) -> list[Batch]:
+    def under_way(self) -> list[FeedBatch]:
         """What is not in the sink yet, and should be."""
         return [one.batch for one in self._flights if one.batch is not None and one.wanted]
 
@@ -167,22 +167,26 @@ class Flights:
             await self._news.wait()
 
     def start(
-        self, scope: Scope, batch: Batch, lanes: Mapping[TopicPartition, Lane], ground: Ground
+        self,
+        scope: Scope,
+        batch: FeedBatch,
+        lanes: Mapping[TopicPartition, PartitionFeed],
+        ground: WriteObserver,
     ) -> None:
         """Send a batch off, with a task of that scope. Ask for a slot before."""
-        flight = Flight(lanes, batch)
+        flight = PendingWrite(lanes, batch)
         scope.start(self._fly(flight, ground), f"write {batch.id}")
         self._flights[flight] = None
         for lane in lanes.values():
             lane.sent = True
 
-    def give_up(self, lanes: Collection[Lane]) -> None:
+    def give_up(self, lanes: Collection[PartitionFeed]) -> None:
         """Nothing more of these is to be written, and what waits for its turn need not."""
         for lane in lanes:
             lane.end()
         self._stir()
 
-    async def ended(self, lanes: Collection[Lane] | None = None) -> None:
+    async def ended(self, lanes: Collection[PartitionFeed] | None = None) -> None:
         """Wait until those of these lanes are over and told of, or all that somebody wants."""
         flights = [
             flight
@@ -202,7 +206,7 @@ class Flights:
 
     # --- one flight ------------------------------------------------------------------------------
 
-    async def _fly(self, flight: Flight, ground: Ground) -> None:
+    async def _fly(self, flight: PendingWrite, ground: WriteObserver) -> None:
         try:
             ends = await self._flown(flight, ground)
             # one that ends late may find that the partition is somebody else's, or ours anew
@@ -212,13 +216,15 @@ class Flights:
             del self._flights[flight]
             self._stir()
 
-    async def _flown(self, flight: Flight, ground: Ground) -> Mapping[Lane, int]:
+    async def _flown(
+        self, flight: PendingWrite, ground: WriteObserver
+    ) -> Mapping[PartitionFeed, int]:
         """Up to where it is in the sink, and what it took along."""
         batch, aboard = flight.batch, [flight]
         assert batch is not None
         try:
             prepared = await self._asking.ask(f"prepare {batch.id}", self._sink.prepare, batch)
-            cargo = flight.load(Ready(batch, prepared))
+            cargo = flight.load(PreparedBatch(batch, prepared))
             while flight.landing or not self._may_land(flight):
                 if flight.batch is None:
                     return {}  # another one took it along, and tells
@@ -242,14 +248,16 @@ class Flights:
                 one.over()
             self._stir()
 
-    def _may_land(self, flight: Flight) -> bool:
+    def _may_land(self, flight: PendingWrite) -> bool:
         before = takewhile(lambda other: other is not flight, self._flights)
         return not any(other.blocks(flight) for other in before)
 
-    def _with_followers(self, flight: Flight, cargo: Cargo) -> tuple[Cargo, list[Flight]]:
+    def _with_followers(
+        self, flight: PendingWrite, cargo: PreparedWrite
+    ) -> tuple[PreparedWrite, list[PendingWrite]]:
         """What lands now, and whose: with those that wait only for this one, if the sink likes."""
         aboard, sink = [flight], self._sink
-        if not (sink.remembers and isinstance(sink, Joins)):
+        if not (sink.remembers and isinstance(sink, MergingSink)):
             return cargo, aboard
         flights = list(self._flights)
         place = flights.index(flight)
@@ -265,7 +273,9 @@ class Flights:
                 aboard.append(other)
         return cargo, aboard
 
-    async def _land(self, cargo: Cargo, aboard: Collection[Flight], ground: Ground) -> Batch | None:
+    async def _land(
+        self, cargo: PreparedWrite, aboard: Collection[PendingWrite], ground: WriteObserver
+    ) -> FeedBatch | None:
         """What of it is in the sink now; None if nothing of it was even tried."""
         now = asyncio.get_running_loop().time
         batch, prepared = cargo.ready
@@ -289,7 +299,7 @@ class Flights:
         return landed
 
     async def _turn_away(
-        self, cargo: Cargo, which: Collection[TopicPartition], ground: Ground
+        self, cargo: PreparedWrite, which: Collection[TopicPartition], ground: WriteObserver
     ) -> None:
         """Nothing may land behind these; they are read again, if they are ours."""
         starts = {cargo.lanes[one]: cargo.ready.batch.parts[one].start for one in which}

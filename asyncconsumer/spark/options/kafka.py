@@ -6,10 +6,10 @@ from typing import Final
 from asyncconsumer.config import (
     ConnectionConfig,
     FetchConfig,
+    parse_bool,
+    parse_int,
     refuse_unknown,
     split,
-    truth_of,
-    whole_of,
 )
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.options import security
@@ -145,4 +145,4 @@ def _check_name(name: str) -> None:
 def _read(name: str, text: str) -> str | int:
     if name in _TEXTS:
         return text
-    return (truth_of if name == "check.crcs" else whole_of)(f"{PREFIX}{name}", text)
+    return (parse_bool if name == "check.crcs" else parse_int)(f"{PREFIX}{name}", text)

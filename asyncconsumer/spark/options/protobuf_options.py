@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from asyncconsumer.config import truth_of, whole_of
+from asyncconsumer.config import parse_bool, parse_int
 from asyncconsumer.errors import ConfigError
 
 OPTIONS: Final = (
@@ -43,7 +43,7 @@ def protobuf_options(options: Mapping[str, str]) -> ProtobufOptions:
     """From options whose names are in lower case."""
     name, descriptors = _schema(options)
     depth = options.get("recursive.fields.max.depth", "").strip()
-    max_depth = whole_of("recursive.fields.max.depth", depth, least=1) if depth else None
+    max_depth = parse_int("recursive.fields.max.depth", depth, least=1) if depth else None
     if max_depth is not None and max_depth > _DEEPEST:
         raise ConfigError(f"recursive.fields.max.depth must be at most {_DEEPEST}, got {max_depth}")
     return ProtobufOptions(
@@ -58,7 +58,7 @@ def protobuf_options(options: Mapping[str, str]) -> ProtobufOptions:
 
 
 def _is_set(options: Mapping[str, str], name: str) -> bool:
-    return truth_of(name, options.get(name, "false"))
+    return parse_bool(name, options.get(name, "false"))
 
 
 def _schema(options: Mapping[str, str]) -> tuple[str, bytes]:

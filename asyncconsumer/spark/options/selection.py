@@ -16,7 +16,7 @@ _MOST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class SubscribedTopicNames:
     """All partitions of topics by name."""
 
     topics: tuple[str, ...]
@@ -49,18 +49,18 @@ class Assigned:
     partitions: frozenset[TopicPartition]
 
 
-Selection: TypeAlias = Subscribed | Matching | Assigned
+Selection: TypeAlias = SubscribedTopicNames | Matching | Assigned
 
 
 @dataclass(frozen=True, slots=True)
-class Everywhere:
+class StartBound:
     """EARLIEST or LATEST, of all partitions."""
 
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class AtOffsets:
+class OffsetBound:
     """An offset of each partition, or EARLIEST, or LATEST."""
 
     offsets: Mapping[TopicPartition, int]
@@ -68,7 +68,7 @@ class AtOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class AtTimes:
+class TimeBound:
     """The first offset at or after a moment of each partition; or one moment for all of them.
 
     Where nothing is as new: an error, or, with `or_latest`, the end.
@@ -79,7 +79,7 @@ class AtTimes:
     or_latest: bool = True
 
 
-Limit: TypeAlias = Everywhere | AtOffsets | AtTimes
+Limit: TypeAlias = StartBound | OffsetBound | TimeBound
 
 
 def selection(options: Mapping[str, str]) -> Selection:
@@ -95,7 +95,7 @@ def selection(options: Mapping[str, str]) -> Selection:
         topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
         if not topics:
             raise ConfigError("subscribe names no topic: give 'topic,topic,...'")
-        return Subscribed(topics)
+        return SubscribedTopicNames(topics)
     if name == "assign":
         return Assigned(frozenset(_partitions(text)))
     try:
@@ -124,16 +124,16 @@ def limit(options: Mapping[str, str], which: str, default: int) -> Limit:
     or_latest = which == "ending" or strategy == "latest"
     if (text := options.get(f"{which}timestamp")) is not None:
         name = f"{which}Timestamp"
-        return AtTimes(_whole(name, text.strip()), name, or_latest)
+        return TimeBound(_whole(name, text.strip()), name, or_latest)
     if (text := options.get(f"{which}offsetsbytimestamp")) is not None:
         name = f"{which}OffsetsByTimestamp"
-        return AtTimes(_by_partition(name, text, least=0), name, or_latest)
+        return TimeBound(_by_partition(name, text, least=0), name, or_latest)
     name, text = f"{which}Offsets", options.get(f"{which}offsets", "").strip()
     if not text:
-        return Everywhere(default)
+        return StartBound(default)
     if (place := _WORDS.get(text.lower())) is not None:
-        return Everywhere(place)
-    return AtOffsets(_by_partition(name, text, least=EARLIEST), name)
+        return StartBound(place)
+    return OffsetBound(_by_partition(name, text, least=EARLIEST), name)
 
 
 def _partitions(text: str) -> Iterable[TopicPartition]:

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from asyncconsumer.config import refuse_unknown, truth_of, whole_of
+from asyncconsumer.config import parse_bool, parse_int, refuse_unknown
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.spark.options import protobuf_options
 from asyncconsumer.spark.options.kafka import PREFIX, is_property, kafka_properties
 from asyncconsumer.spark.options.selection import (
-    AtOffsets,
-    Everywhere,
     Limit,
+    OffsetBound,
     Selection,
+    StartBound,
     limit,
     selection,
 )
@@ -178,9 +178,9 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
         ("starting", starting, LATEST, "latest"),
         ("ending", ending, EARLIEST, "earliest"),
     ):
-        if found == Everywhere(place):
+        if found == StartBound(place):
             raise ConfigError(f"{which}Offsets can't be {word} for batch queries on Kafka")
-        if isinstance(found, AtOffsets):
+        if isinstance(found, OffsetBound):
             for partition, offset in found.offsets.items():
                 if offset == place:
                     raise ConfigError(
@@ -213,11 +213,11 @@ def _tell_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
 
 def _number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
     text = options.get(name.lower(), "").strip()
-    return whole_of(name, text, least) if text else None
+    return parse_int(name, text, least) if text else None
 
 
 def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    return truth_of(name, options.get(name.lower(), str(default)))
+    return parse_bool(name, options.get(name.lower(), str(default)))
 
 
 def _word(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:

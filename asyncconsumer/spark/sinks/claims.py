@@ -48,7 +48,7 @@ class Claim(NamedTuple):
         return cls(int(found[1]), int(found[2]), found[3], topic_id)
 
 
-class Claims:
+class RangeClaims:
     """The last claim of each partition, below one folder that all writers share."""
 
     def __init__(self, folder: Path, links: Path) -> None:

@@ -12,8 +12,8 @@ try:
 except ImportError as error:
     raise ImportError("DeltaSink needs deltalake: pip install 'asyncconsumer[delta]'") from error
 
-from asyncconsumer.spark.feeder.batches import Batch, app_id
-from asyncconsumer.spark.sinks.protocol import Ready, check_topic, refused
+from asyncconsumer.spark.feeder.batches import FeedBatch, app_id
+from asyncconsumer.spark.sinks.protocol import PreparedBatch, check_topic, refused
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -97,20 +97,20 @@ class DeltaSink:
             if commit.get("operation") in ("RESTORE", "WRITE"):
                 return
 
-    def prepare(self, batch: Batch) -> "pa.Schema":
+    def prepare(self, batch: FeedBatch) -> "pa.Schema":
         """Make the table in memory; delta-rs writes files and commit in one go."""
         return batch.table.schema
 
-    def join_batches(self, first: Ready, then: Ready) -> Ready | None:
+    def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
         """One commit for both, if their columns are the same.
 
         A commit takes as long as writing some 50,000 records, and more the longer the log is.
         """
         if first.prepared != then.prepared:
             return None
-        return Ready(first.batch.joined(then.batch), first.prepared)
+        return PreparedBatch(first.batch.joined(then.batch), first.prepared)
 
-    def publish(self, batch: Batch, prepared: object) -> Collection[TopicPartition]:
+    def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         """Append it to the newest snapshot, if that is where its parts begin."""
         with self._one_at_a_time:
             for left in range(_MOST_CONFLICTS, -1, -1):
@@ -133,7 +133,7 @@ class DeltaSink:
     def discard(self, prepared: object) -> None:
         """Nothing was written yet."""
 
-    def _to_append_to(self, batch: Batch) -> DeltaTable:
+    def _to_append_to(self, batch: FeedBatch) -> DeltaTable:
         """A snapshot of which we know the ends; the one we have, if nothing speaks against it."""
         known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
         known = known and self._topics.keys() >= _topics_of(batch).keys()
@@ -157,7 +157,7 @@ class DeltaSink:
         self._ends = self._recorded(table, self._ends.keys() - found.keys()) | found
         return found
 
-    def _append(self, table: DeltaTable, batch: Batch) -> None:
+    def _append(self, table: DeltaTable, batch: FeedBatch) -> None:
         versions = [
             Transaction(app_id(self._app, p.partition), p.end) for p in batch.parts.values()
         ]
@@ -187,7 +187,7 @@ class DeltaSink:
             self._table = DeltaTable(self.uri, storage_options=self._options)
         return self._table
 
-    def _made(self, batch: Batch) -> DeltaTable:
+    def _made(self, batch: FeedBatch) -> DeltaTable:
         given = {name: self._writing[name] for name in _OF_A_TABLE if name in self._writing}
         self._table = DeltaTable.create(
             self.uri, batch.table.schema, mode="ignore", storage_options=self._options, **given
@@ -204,7 +204,7 @@ class DeltaSink:
         return None if table is None else table.transaction_version(name)
 
 
-def _topics_of(batch: Batch) -> dict[str, int | None]:
+def _topics_of(batch: FeedBatch) -> dict[str, int | None]:
     """Their ids as numbers, as far as they have any."""
     return {one.topic: _number(part.topic_id) for one, part in batch.parts.items()}
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from asyncconsumer.spark.feeder.batches import Batch
+from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.types import TopicPartition
 
-Write = Callable[[Any, Batch], Any]
+Write = Callable[[Any, FeedBatch], Any]
 """Writes a batch, durably when it returns. A coroutine, or a function that runs in a thread."""
 
 
@@ -35,11 +35,11 @@ class WriteSink:
         """It knows nothing."""
         return dict.fromkeys(partitions)
 
-    def prepare(self, batch: Batch) -> Any:  # noqa: ANN401 - a table, or a DataFrame
+    def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - a table, or a DataFrame
         """What is written: without pandas, and without an object per record."""
         return batch.table if self._spark is None else self._spark.createDataFrame(batch.table)
 
-    def publish(self, batch: Batch, prepared: Any) -> Any:  # noqa: ANN401
+    def publish(self, batch: FeedBatch, prepared: Any) -> Any:  # noqa: ANN401
         """Have it written."""
         if inspect.iscoroutinefunction(self._write):
             return self._written(self._write(prepared, batch))

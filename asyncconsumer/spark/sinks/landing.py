@@ -4,8 +4,8 @@
 
 Two more folders lie beside the files. Spark does not look into them, for their names begin with an
 underscore. A writer first writes a file into ``_pending``. Then it claims the file's range of
-offsets in ``_claims``: that is the commit, see `asyncconsumer.spark.sinks.claims`. Then it moves the file
-to where Spark sees it. If the writer dies before that, the next writer moves the file: nobody
+offsets in ``_claims``: that is the commit, see `asyncconsumer.spark.sinks.claims`. Then it moves
+the file to where Spark sees it. If the writer dies before, the next writer moves the file: nobody
 claims behind a file that is not visible.
 """
 
@@ -21,8 +21,8 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark.feeder.batches import Batch, Part, range_name
-from asyncconsumer.spark.sinks.claims import Claim, Claims, file_name, folder_name, sync
+from asyncconsumer.spark.feeder.batches import BatchPart, FeedBatch, range_name
+from asyncconsumer.spark.sinks.claims import Claim, RangeClaims, file_name, folder_name, sync
 from asyncconsumer.spark.sinks.local_paths import local_path
 from asyncconsumer.spark.sinks.protocol import check_topic
 from asyncconsumer.types import TopicPartition
@@ -46,7 +46,7 @@ class LandingFolder:
     def __init__(self, folder: str | os.PathLike[str], **parquet: Any) -> None:  # noqa: ANN401
         self.folder: Final = local_path(folder, "LandingFolder")
         self._parquet = {"compression": "zstd", **parquet}
-        self._claims = Claims(self.folder / "_claims", self.folder / "_offsets")
+        self._claims = RangeClaims(self.folder / "_claims", self.folder / "_offsets")
         self._heads: dict[TopicPartition, Claim | None] = {}  # known to us; their files are visible
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class LandingFolder:
 
     # --- batches ---------------------------------------------------------------------------------
 
-    def prepare(self, batch: Batch) -> dict[TopicPartition, Claim]:
+    def prepare(self, batch: FeedBatch) -> dict[TopicPartition, Claim]:
         """Write the files. They are durable, and nobody sees them."""
         claims = {
             one: Claim(part.start, part.end, uuid.uuid4().hex, part.topic_id)
@@ -132,7 +132,7 @@ class LandingFolder:
         sync(self._pending)
         return claims
 
-    def _write(self, path: Path, part: Part) -> None:
+    def _write(self, path: Path, part: BatchPart) -> None:
         table = part.table
         options = {
             "use_dictionary": [name for name in table.column_names if name not in _SLOW],
@@ -142,7 +142,7 @@ class LandingFolder:
         pq.write_table(table, str(path), **options)
 
     def publish(
-        self, batch: Batch, prepared: Mapping[TopicPartition, Claim]
+        self, batch: FeedBatch, prepared: Mapping[TopicPartition, Claim]
     ) -> Collection[TopicPartition]:
         """Claim the ranges, in the order of the parts, and move the files."""
         self.discard({one: claim for one, claim in prepared.items() if one not in batch.parts})

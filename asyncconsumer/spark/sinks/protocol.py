@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from asyncconsumer.aio.threads import DaemonThreads
-from asyncconsumer.errors import SinkAhead
-from asyncconsumer.spark.feeder.batches import Batch, Part
+from asyncconsumer.errors import SinkOffsetConflict
+from asyncconsumer.spark.feeder.batches import BatchPart, FeedBatch
 from asyncconsumer.types import TopicPartition
 
 
@@ -33,10 +33,10 @@ class Sink(Protocol):
     def load(self, partitions: Iterable[TopicPartition]) -> Any:  # noqa: ANN401 - or awaitable
         """The offset behind what it holds of each, a mapping; None where that is nothing."""
 
-    def prepare(self, batch: Batch) -> Any:  # noqa: ANN401 - what `publish` is to be given
+    def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - what `publish` is to be given
         """Do what nobody can see yet. Several batches may be prepared at the same time."""
 
-    def publish(self, batch: Batch, prepared: Any) -> Any:  # noqa: ANN401
+    def publish(self, batch: FeedBatch, prepared: Any) -> Any:  # noqa: ANN401
         """Make it there, durably, data and offsets at once; return the partitions it refuses.
 
         Batches that share a partition come one after another. After an error it is asked again.
@@ -46,28 +46,28 @@ class Sink(Protocol):
         """It will not be published."""
 
 
-class Ready(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A batch, and what was prepared of it."""
 
-    batch: Batch
+    batch: FeedBatch
     prepared: Any
 
 
 @runtime_checkable
-class Joins(Protocol):
+class MergingSink(Protocol):
     """A sink to which one large commit is better than several small ones, where they wait anyway.
 
     Only for one that `remembers`: what was promised to be one batch stays one.
     """
 
-    def join_batches(self, first: Ready, then: Ready) -> Ready | None:
+    def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
         """Both as one, as if it was prepared so; None if that cannot be.
 
         A plain function, and quick: the event loop waits for it.
         """
 
 
-class Threads:
+class SinkThreads:
     """A bounded number of threads for what would block the event loop."""
 
     def __init__(self, most: int) -> None:
@@ -96,14 +96,16 @@ class Threads:
             self._pool.close(wait=not self._running)
 
 
-def check_topic(sink: object, part: Part, end: int | None, kept: object, given: object) -> None:
+def check_topic(
+    sink: object, part: BatchPart, end: int | None, kept: object, given: object
+) -> None:
     """Raise if the sink holds records of another topic of that name; None is an id not known."""
     if kept is not None and given is not None and kept != given:
-        raise SinkAhead(str(sink), part.partition, end or 0, part.start)
+        raise SinkOffsetConflict(str(sink), part.partition, end or 0, part.start)
 
 
 def refused(
-    batch: Batch, recorded: Mapping[TopicPartition, int | None]
+    batch: FeedBatch, recorded: Mapping[TopicPartition, int | None]
 ) -> Collection[TopicPartition]:
     """The parts that do not begin where the sink's data ends."""
     return {

@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.options.source import SourceOptions
 from asyncconsumer.spark.source.client import Client
-from asyncconsumer.spark.source.pushdown import Narrowed
+from asyncconsumer.spark.source.pushdown import PushedFilters
 from asyncconsumer.spark.source.quickack import acknowledge_at_once
 from asyncconsumer.spark.source.resolve import resolve
-from asyncconsumer.spark.source.task_planning import tasks_of, that_tell_sizes
+from asyncconsumer.spark.source.task_planning import ranges_to_sample, tasks_of
 from asyncconsumer.spark.source.task_reader import read
 from asyncconsumer.spark.source.worker_loop import home
 from asyncconsumer.spark.source.worker_process import settle
@@ -54,7 +54,7 @@ def read_task(
     yield from here.iterate(found)
 
 
-class Travelling:
+class UnpickleHook:
     """A reader as it comes to an executor: first of all the rest of its task is to come quickly."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -62,20 +62,20 @@ class Travelling:
         acknowledge_at_once()
 
 
-class KafkaReader(Travelling, DataSourceReader):
+class KafkaReader(UnpickleHook, DataSourceReader):
     """Plans and reads a batch query."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
-        self._narrowed = Narrowed()
+        self._narrowed = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
         """Where everything begins and ends, as tasks."""
         here = home()
         client = here.client(self._options.kafka)
         ranges = here.run(_planned(client, self._options, self._narrowed))
-        sizes = here.run(client.record_bytes(that_tell_sizes(ranges, self._options)))
+        sizes = here.run(client.record_bytes(ranges_to_sample(ranges, self._options)))
         ids = client.topic_ids({one.topic for one in ranges})
         return [Task(each, ids) for each in tasks_of(ranges, self._options, sizes)]
 
@@ -92,7 +92,9 @@ class FilteringReader(KafkaReader):
         return list(self._narrowed.take(filters))
 
 
-async def _planned(client: Client, options: SourceOptions, narrowed: Narrowed) -> list[OffsetRange]:
+async def _planned(
+    client: Client, options: SourceOptions, narrowed: PushedFilters
+) -> list[OffsetRange]:
     partitions = await client.partitions(options.selection)
     starts = await resolve(client, options.starting, partitions)
     ends = await resolve(client, options.ending, partitions)

@@ -8,10 +8,10 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from asyncconsumer.aio.concurrency import each
-from asyncconsumer.aio.retry_deadline import Patience
+from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.errors import AccessDenied, ConsumerError, UnknownTopicOrPartition
-from asyncconsumer.fetch.client import Session
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPolicy
 from asyncconsumer.fetch.offset_lookup import list_offsets
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
@@ -37,7 +37,7 @@ class Client:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         connection, self.fetch_config = configs_of(kafka)
-        self._session = Session(connection, patience_ms=_PATIENCE_MS)
+        self._session = KafkaClient(connection, patience_ms=_PATIENCE_MS)
         self._lane = self._session.brokers.new_lane()
         self._closing = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
@@ -110,7 +110,7 @@ class Client:
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         patience, with_topic = (
-            Patience(milliseconds, self._session.randomness)
+            RetryDeadline(milliseconds, self._session.randomness)
             for milliseconds in (_PATIENCE_MS, _TOPIC_PATIENCE_MS)
         )
         while True:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from asyncconsumer.errors import DataLost
+from asyncconsumer.errors import DataLoss
 from asyncconsumer.types import OffsetRange, TopicPartition
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 """Of each partition, the offset of the next record."""
 
-Losses: TypeAlias = list[DataLost]
+Losses: TypeAlias = list[DataLoss]
 """What is gone. Whether that is an error is for failOnDataLoss to say."""
 
 
@@ -82,7 +82,7 @@ def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
 def recreated(start: Mapping[str, UUID], end: Mapping[str, UUID]) -> Losses:
     """The topics that have another id at the end than at the start."""
     return [
-        DataLost(
+        DataLoss(
             "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
             f"topic {topic} was deleted and created again, its id was {_id_text(start[topic])} and "
             f"is {_id_text(end[topic])}: what was not read of the old topic is gone, and the "
@@ -130,13 +130,13 @@ def ranges_between(
     new = sorted(end.keys() - start.keys())
     if unknown := [one for one in new if one not in begins]:
         losses.append(
-            DataLost(
+            DataLoss(
                 "KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
                 f"the earliest offsets of {_names(unknown)} cannot be found",
             )
         )
     losses += [
-        DataLost(
+        DataLoss(
             "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
             f"the new partition {one} starts from {begins[one]} instead of 0",
         )
@@ -144,7 +144,7 @@ def ranges_between(
         if begins.get(one)
     ]
     if gone := sorted(start.keys() - end.keys()):
-        losses.append(DataLost("KAFKA_DATA_LOSS.PARTITIONS_DELETED", f"{_names(gone)} are gone"))
+        losses.append(DataLoss("KAFKA_DATA_LOSS.PARTITIONS_DELETED", f"{_names(gone)} are gone"))
     ranges = []
     for one in sorted(end):
         first = start.get(one, begins.get(one))
@@ -152,7 +152,7 @@ def ranges_between(
             continue
         if end[one] < first:
             losses.append(
-                DataLost(
+                DataLoss(
                     "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
                     f"the offset of {one} was changed from {first} to {end[one]}: the query starts "
                     "beyond the end of the log, or the topic was deleted and created anew",

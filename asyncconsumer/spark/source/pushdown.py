@@ -47,7 +47,7 @@ def is_on() -> bool:
 
 
 @dataclass
-class Narrowed:
+class PushedFilters:
     """What the filters leave of what the options select."""
 
     tests: list[tuple[str, type[Filter], Any]] = field(default_factory=list)

@@ -7,7 +7,7 @@ from typing import Protocol
 from asyncconsumer.aio.concurrency import each
 from asyncconsumer.errors import ConfigError, UnknownTopicOrPartition
 from asyncconsumer.protocol.messages import LATEST
-from asyncconsumer.spark.options.selection import AtOffsets, AtTimes, Everywhere, Limit
+from asyncconsumer.spark.options.selection import Limit, OffsetBound, StartBound, TimeBound
 from asyncconsumer.spark.source.offsets import Offsets
 from asyncconsumer.types import TopicPartition
 
@@ -25,13 +25,13 @@ class Log(Protocol):
 async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
     """The offset of each partition that a limit stands for."""
     match limit:
-        case Everywhere(place):
+        case StartBound(place):
             return await log.list_offsets(dict.fromkeys(partitions, place))
-        case AtOffsets(offsets, option):
+        case OffsetBound(offsets, option):
             _check_whole(option, offsets, partitions)
             named = {one: place for one, place in offsets.items() if place < 0}
             return {**offsets, **await log.list_offsets(named)}
-        case AtTimes(times, option, or_latest):
+        case TimeBound(times, option, or_latest):
             if isinstance(times, int):
                 times = dict.fromkeys(partitions, times)
             _check_whole(option, times, partitions)
@@ -45,7 +45,7 @@ async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]
             return {**found, **await log.list_offsets(dict.fromkeys(missing, LATEST))}
 
 
-async def those_there(
+async def drop_missing(
     ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
     partitions: Collection[TopicPartition],
 ) -> Offsets:

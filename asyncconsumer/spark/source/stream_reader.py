@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.spark.options.source import SourceOptions
-from asyncconsumer.spark.source.batch_reader import Task, Travelling, read_task
+from asyncconsumer.spark.source.batch_reader import Task, UnpickleHook, read_task
 from asyncconsumer.spark.source.client import Client
 from asyncconsumer.spark.source.offsets import (
     Losses,
@@ -33,8 +33,8 @@ from asyncconsumer.spark.source.offsets import (
     with_ids,
     with_start,
 )
-from asyncconsumer.spark.source.resolve import resolve, those_there
-from asyncconsumer.spark.source.task_planning import tasks_of, that_tell_sizes
+from asyncconsumer.spark.source.resolve import drop_missing, resolve
+from asyncconsumer.spark.source.task_planning import ranges_to_sample, tasks_of
 from asyncconsumer.spark.source.worker_loop import home
 from asyncconsumer.types import OffsetRange, TopicPartition
 
@@ -52,7 +52,7 @@ class _Seen(NamedTuple):
     topic_ids: Mapping[str, UUID]
 
 
-class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver, and reads them on executors."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
@@ -195,7 +195,7 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         return home().run(ask())
 
     def _ask_sizes(self, ranges: Sequence[OffsetRange]) -> None:
-        asked = that_tell_sizes(ranges, self._options)
+        asked = ranges_to_sample(ranges, self._options)
         unknown = [one for one in asked if one.topic not in self._record_bytes]
         if unknown:
             found = home().run(self._client().record_bytes(unknown))
@@ -205,4 +205,4 @@ class KafkaStreamReader(Travelling, DataSourceStreamReader, SupportsTriggerAvail
         """Where partitions begin that were added meanwhile; some may be gone again."""
         if not partitions:
             return {}
-        return home().run(those_there(self._client().earliest, partitions))
+        return home().run(drop_missing(self._client().earliest, partitions))

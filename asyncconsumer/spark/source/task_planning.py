@@ -15,7 +15,7 @@ from asyncconsumer.types import OffsetRange
 _BYTES_PER_TASK: Final = 8 * 2**20
 
 
-def that_tell_sizes(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+def ranges_to_sample(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
     """Of each topic the largest range, if it matters how large records are."""
     if len(tasks_of(ranges, options)) >= len(ranges):
         return []

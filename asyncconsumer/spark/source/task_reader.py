@@ -9,13 +9,13 @@ from uuid import UUID
 
 from asyncconsumer.errors import (
     ConsumerError,
-    DataLost,
-    OffsetNotThere,
+    DataLoss,
+    OffsetUnavailable,
     TopicRecreated,
     UnknownTopicOrPartition,
 )
 from asyncconsumer.spark.source.client import Client
-from asyncconsumer.spark.source.resolve import those_there
+from asyncconsumer.spark.source.resolve import drop_missing
 from asyncconsumer.types import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _MOST_AHEAD: Final = 8 * 2**20  # bytes that are asked for before their turn
-_GONE: Final = (OffsetNotThere, TopicRecreated, UnknownTopicOrPartition)
+_GONE: Final = (OffsetUnavailable, TopicRecreated, UnknownTopicOrPartition)
 
 
-class Batches(Protocol):
+class ArrowBatches(Protocol):
     """Makes Arrow batches of records."""
 
     def of(self, records: "decoding.Records") -> "pa.RecordBatch | None":
@@ -62,7 +62,7 @@ class _Ahead:
 async def read(
     client: Client,
     ranges: Sequence[OffsetRange],
-    batches: Batches,
+    batches: ArrowBatches,
     *,
     fail_on_data_loss: bool,
     topic_ids: Mapping[str, UUID] = MappingProxyType({}),
@@ -100,23 +100,23 @@ async def _there(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
     """Ranges that end where the log has an end: one that ends behind it would never end."""
-    ends = await those_there(client.latest, [_place(one) for one in ranges])
+    ends = await drop_missing(client.latest, [_place(one) for one in ranges])
     short = [one for one in ranges if ends.get(_place(one), -1) < one.end]
     if not short:
         return ranges
-    begins = await those_there(client.earliest, [_place(one) for one in short])
+    begins = await drop_missing(client.earliest, [_place(one) for one in short])
     for one in short:
         at = _place(one)
         error: ConsumerError = UnknownTopicOrPartition(str(at))
         if at in begins and at in ends:
-            error = OffsetNotThere(*at, one.end, begins[at], ends[at])
+            error = OffsetUnavailable(*at, one.end, begins[at], ends[at])
         _tell(error, one, fail_on_data_loss=fail_on_data_loss)
     return await _what_is_left(client, ranges)
 
 
 async def _what_is_left(client: Client, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    begins = await those_there(client.earliest, [_place(one) for one in ranges])
-    ends = await those_there(client.latest, list(begins))
+    begins = await drop_missing(client.earliest, [_place(one) for one in ranges])
+    ends = await drop_missing(client.latest, list(begins))
     found = [
         one._replace(start=max(one.start, begins[at]), end=min(one.end, ends[at]))
         for one in ranges
@@ -131,7 +131,7 @@ def _place(wanted: OffsetRange) -> TopicPartition:
 
 def _tell(error: ConsumerError, wanted: OffsetRange, *, fail_on_data_loss: bool) -> None:
     details = f"offsets {wanted.start} to {wanted.end} of {_place(wanted)} cannot be read: {error}"
-    lost = DataLost("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)
+    lost = DataLoss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)
     if fail_on_data_loss:
         raise lost from error
     _log.warning("%s", lost)

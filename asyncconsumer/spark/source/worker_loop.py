@@ -59,7 +59,7 @@ class _Loop(asyncio.SelectorEventLoop):
         self._left = now
 
 
-class Home:
+class WorkerLoop:
     """An event loop, and the clients that live on it."""
 
     def __init__(self) -> None:
@@ -113,10 +113,10 @@ async def _opened(kafka: Mapping[str, str]) -> Client:
 
 
 @functools.cache  # a forked process keeps its parent's too: to close that would be felt there
-def _home_of(_process: int) -> Home:
-    return Home()
+def _home_of(_process: int) -> WorkerLoop:
+    return WorkerLoop()
 
 
-def home() -> Home:
+def home() -> WorkerLoop:
     """That of this process; a forked one has its own."""
     return _home_of(os.getpid())

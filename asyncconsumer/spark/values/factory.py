@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from asyncconsumer.spark.options.source import SourceOptions
-    from asyncconsumer.spark.source.task_reader import Batches
+    from asyncconsumer.spark.source.task_reader import ArrowBatches
     from asyncconsumer.spark.values.decoder import Decoder
 
 CORRUPT: Final = "_corrupt_record"
@@ -59,7 +59,7 @@ def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
     return AvroDecoder(kind, options.value_schema)
 
 
-def batches_of(options: "SourceOptions", schema: "StructType") -> "Batches":
+def batches_of(options: "SourceOptions", schema: "StructType") -> "ArrowBatches":
     """What makes Arrow batches of records, as the options and the schema want them."""
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncconsumer.errors import ConnectFailed
 from asyncconsumer.testing.fake_kafka.sessions import Sessions
 from asyncconsumer.testing.fake_kafka.state import Place, View
-from asyncconsumer.testing.fake_kafka.transport import Asked, Wire
+from asyncconsumer.testing.fake_kafka.transport import Asked, FakeTransport
 from asyncconsumer.types import Address
 
 if TYPE_CHECKING:
     from asyncconsumer.config import ConnectionConfig
-    from asyncconsumer.net.connection import Connection
+    from asyncconsumer.net.connection import BrokerConnection
 
 
 class State(enum.Enum):
@@ -33,7 +33,7 @@ class Request(NamedTuple):
     asked: Asked
     start: int  # where its body begins
     code: int  # of the error that a test wants in the answer; 0 for the truth
-    wire: Wire
+    wire: FakeTransport
     header: bytes  # what an answer begins with, after its correlation id
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
@@ -92,7 +92,7 @@ class FakeBroker:
         self.slowness = 0.0
         self.throttled: list[float] = []  # for how long, each of the next fetches
         self.requests: Counter[int] = Counter()  # so far, by API
-        self._wires: dict[Wire, None] = {}
+        self._wires: dict[FakeTransport, None] = {}
         self._postponed: list[Callable[[], None]] = []
         self._door = asyncio.Event()
 
@@ -119,7 +119,7 @@ class FakeBroker:
     # --- connections -----------------------------------------------------------------------------
 
     async def accept(
-        self, address: Address, config: "ConnectionConfig", connection: "Connection"
+        self, address: Address, config: "ConnectionConfig", connection: "BrokerConnection"
     ) -> None:
         """Connect: what TCP and ApiVersions do, or fail, or take too long."""
         allowed = config.connect_timeout_ms / 1000
@@ -133,9 +133,9 @@ class FakeBroker:
             raise ConnectFailed(address, f"no connection within {allowed:g} s") from error
         if self.state is State.DOWN or self.place.address != address:
             raise ConnectFailed(address, "[Errno 111] Connection refused")
-        self._wires[Wire(connection, self)] = None
+        self._wires[FakeTransport(connection, self)] = None
 
-    def left(self, wire: Wire) -> None:
+    def left(self, wire: FakeTransport) -> None:
         """The client closed a wire."""
         self._wires.pop(wire, None)
 
@@ -178,7 +178,7 @@ class FakeBroker:
         else:
             self._postponed.append(step)
 
-    def handle(self, asked: Asked, wire: Wire) -> None:
+    def handle(self, asked: Asked, wire: FakeTransport) -> None:
         """Answer a request, now or later."""
         self.requests[asked.api] += 1
         handler = self.rules.handlers[asked.api]

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConfigError, ConnectFailed
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Rules, State
 from asyncconsumer.testing.fake_kafka.fetching import FETCH
 from asyncconsumer.testing.fake_kafka.metadata import METADATA
@@ -90,11 +90,11 @@ class FakeCluster(Topics):
         """A ConnectionConfig for this cluster."""
         return ConnectionConfig(bootstrap_servers=self.bootstrap_servers, **options)
 
-    async def open(self, address: Address, config: ConnectionConfig) -> Connection:
+    async def open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         """Open a connection, as `open_connection` does over a network."""
         for broker in self.brokers.values():
             if broker.place.address == address:
-                connection = Connection(address, config)
+                connection = BrokerConnection(address, config)
                 connection.versions = self._rules.versions()
                 await broker.accept(address, config, connection)
                 return connection

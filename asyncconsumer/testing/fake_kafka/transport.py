@@ -7,7 +7,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
-from asyncconsumer.net.connection import Connection
+from asyncconsumer.net.connection import BrokerConnection
 
 _HEADER: Final = Struct(">ihhih")  # size, api, version, correlation, length of the client id
 _FRAME: Final = Struct(">ii")
@@ -31,14 +31,14 @@ class Server(Protocol):
     def latency(self) -> float:
         """Seconds that bytes are on their way; drawn anew for each frame."""
 
-    def handle(self, asked: Asked, wire: "Wire") -> None:
+    def handle(self, asked: Asked, wire: "FakeTransport") -> None:
         """Answer a request, now or later, by calling `wire.answer` once."""
 
     @property
     def running(self) -> bool:
         """Whether requests are handled."""
 
-    def left(self, wire: "Wire") -> None:
+    def left(self, wire: "FakeTransport") -> None:
         """The client closed a wire."""
 
 
@@ -48,14 +48,14 @@ class _State(enum.Enum):
     OVER = "closed"
 
 
-class Wire(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """The transport of a real Connection. The other end handles one request after the other.
 
     Like a broker it does not look at a request before the one before is answered: a fetch that
     waits holds up what follows on its connection.
     """
 
-    def __init__(self, connection: Connection, server: Server) -> None:
+    def __init__(self, connection: BrokerConnection, server: Server) -> None:
         super().__init__()
         self._connection = connection
         self._server = server

@@ -25,7 +25,7 @@ from asyncconsumer.testing.fake_zookeeper.transport import Answer, FakeLine, Net
 from asyncconsumer.testing.fake_zookeeper.tree import Tree
 from asyncconsumer.types import Address
 from asyncconsumer.zookeeper.requests import Call
-from asyncconsumer.zookeeper.transport import Hello, Welcome
+from asyncconsumer.zookeeper.transport import ConnectRequest, ConnectResponse
 
 _READS: Final = frozenset(
     (
@@ -85,7 +85,9 @@ class FakeClient:
         """The connection string."""
         return self._ensemble.connect
 
-    async def open(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
+    async def open(
+        self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+    ) -> FakeLine:
         """The opener for a ZooKeeperSession."""
         return await self._ensemble.open_over(self._network, address, hello)
 
@@ -184,11 +186,15 @@ class FakeZooKeeper:
         """A client with a network of its own, to be isolated from all servers."""
         return FakeClient(self, Network(self._network.randomness, *self._latency))
 
-    async def open(self, address: Address, config: ZooKeeperConfig, hello: Hello) -> FakeLine:
+    async def open(
+        self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+    ) -> FakeLine:
         """The opener for a ZooKeeperSession."""
         return await self.open_over(self._network, address, hello)
 
-    async def open_over(self, network: Network, address: Address, hello: Hello) -> FakeLine:
+    async def open_over(
+        self, network: Network, address: Address, hello: ConnectRequest
+    ) -> FakeLine:
         """A line over a network."""
         server = self.servers.get(address)
         await network.cross()
@@ -206,7 +212,7 @@ class FakeZooKeeper:
             raise ServerUnusable(address, "the server closed the connection")
         return line
 
-    def _welcome(self, hello: Hello) -> Welcome:
+    def _welcome(self, hello: ConnectRequest) -> ConnectResponse:
         if not hello.session_id:
             self._last_session += 1
             password = self._network.randomness.randbytes(16)
@@ -214,11 +220,11 @@ class FakeZooKeeper:
             session = _Session(session_id, password, timeout, _now())
             self._sessions[session_id] = session
             self._look_at(session)
-            return Welcome(session_id, password, hello.timeout_ms)
+            return ConnectResponse(session_id, password, hello.timeout_ms)
         known = self._sessions.get(hello.session_id)
         if known is None or known.password != hello.password:
-            return Welcome(0, bytes(16), 0)
-        return Welcome(known.id, known.password, int(known.timeout * 1000))
+            return ConnectResponse(0, bytes(16), 0)
+        return ConnectResponse(known.id, known.password, int(known.timeout * 1000))
 
     def _attach(self, line: FakeLine) -> None:
         session = self._sessions[line.welcome.session_id]

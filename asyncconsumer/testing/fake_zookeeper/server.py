@@ -11,7 +11,7 @@ from aiozk.protocol.request import Request
 from asyncconsumer.testing.fake_zookeeper.transport import FakeLine
 from asyncconsumer.testing.fake_zookeeper.tree import Tree
 from asyncconsumer.types import Address
-from asyncconsumer.zookeeper.requests import Call, Event
+from asyncconsumer.zookeeper.requests import Call, WatchNotification
 
 Commit: TypeAlias = Callable[[Tree], Any]
 
@@ -38,7 +38,7 @@ class Watchers:
         table = self._of_children if request.opcode == _OF_CHILDREN else self._of_data
         table.setdefault(request.path, {})[line] = None
 
-    def told(self, event: Event) -> Iterable[FakeLine]:
+    def told(self, event: WatchNotification) -> Iterable[FakeLine]:
         """Those to be told of an event; they watch no longer."""
         if event.type == WatchEvent.CHILDREN_CHANGED:
             return self._of_children.pop(event.path, {})

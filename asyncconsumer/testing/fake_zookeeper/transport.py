@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from asyncconsumer.zookeeper.requests import Call, Event
-from asyncconsumer.zookeeper.transport import Body, Receiver, Welcome
+from asyncconsumer.zookeeper.requests import Call, WatchNotification
+from asyncconsumer.zookeeper.transport import Body, ConnectResponse, Receiver
 
 T = TypeVar("T")
 
@@ -80,13 +80,13 @@ class Server(Protocol):
 class FakeLine:
     """A line as `zk.line.Line` wants it. Nothing in it is a task."""
 
-    def __init__(self, server: Server, welcome: Welcome, network: Network) -> None:
+    def __init__(self, server: Server, welcome: ConnectResponse, network: Network) -> None:
         self.welcome: Final = welcome
         self.server: Final = server
         self._network = network
         self._receiver: Receiver | None = None
         self._up: deque[tuple[int, Call[Any]]] = deque()
-        self._down: deque[Answer | Event | _Hangup] = deque()
+        self._down: deque[Answer | WatchNotification | _Hangup] = deque()
         self._hung_up = False  # by the server
 
     def listen(self, receiver: Receiver) -> None:
@@ -125,7 +125,7 @@ class FakeLine:
             return
         self.server.handle(self, *self._up.popleft())
 
-    def tell(self, message: Answer | Event) -> None:
+    def tell(self, message: Answer | WatchNotification) -> None:
         """Send an answer or an event back."""
         if not self._hung_up:
             self._down.append(message)
@@ -152,7 +152,7 @@ class FakeLine:
             return
         if isinstance(message, Answer):
             receiver.answered(*message)
-        elif isinstance(message, Event):
+        elif isinstance(message, WatchNotification):
             receiver.notified(message)
         else:
             receiver.lost(message.reason)

@@ -16,7 +16,7 @@ from asyncconsumer.errors import (
     TransactionFailed,
     ZooKeeperError,
 )
-from asyncconsumer.zookeeper.requests import ANY_VERSION, Event, Node, Stat
+from asyncconsumer.zookeeper.requests import ANY_VERSION, Stat, WatchNotification, ZnodeData
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class Tree:
     def __init__(self) -> None:
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
         self.zxid = 0
-        self.events: list[Event] = []
+        self.events: list[WatchNotification] = []
         self._ephemerals: dict[int, dict[str, None]] = {}
         self._undo: list[Callable[[], object]] = []
         self._verbs: dict[int, Callable[[Request, int], Any]] = {
@@ -81,7 +81,7 @@ class Tree:
         for path in self._ephemerals.pop(session_id, ()):
             self._remove(path)
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[WatchNotification]:
         """What watchers must be told since the last time."""
         events, self.events = self.events, []
         return events
@@ -92,9 +92,9 @@ class Tree:
 
     # --- reads -----------------------------------------------------------------------------------
 
-    def _get(self, request: Request, _: int) -> Node:
+    def _get(self, request: Request, _: int) -> ZnodeData:
         node = self._there(request.path)
-        return Node(node.data, node.stat)
+        return ZnodeData(node.data, node.stat)
 
     def _exists(self, request: Request, _: int) -> Stat:
         return self._there(request.path).stat
@@ -129,8 +129,8 @@ class Tree:
         if owner:
             self._ephemerals.setdefault(owner, {})[path] = None
         self.events += (
-            Event(WatchEvent.CREATED, path),
-            Event(WatchEvent.CHILDREN_CHANGED, parent_path),
+            WatchNotification(WatchEvent.CREATED, path),
+            WatchNotification(WatchEvent.CHILDREN_CHANGED, parent_path),
         )
         self._undo.append(lambda: self._forget(path, changes=-1))
         return str(path)
@@ -140,7 +140,7 @@ class Tree:
         before = node.data, node.version, node.modified
         self.zxid += 1
         node.data, node.version, node.modified = request.data, node.version + 1, self.zxid
-        self.events.append(Event(WatchEvent.DATA_CHANGED, request.path))
+        self.events.append(WatchNotification(WatchEvent.DATA_CHANGED, request.path))
 
         def undo() -> None:
             node.data, node.version, node.modified = before
@@ -205,6 +205,8 @@ class Tree:
             self._ephemerals.get(node.owner, {}).pop(path, None)
 
 
-def _gone(path: str) -> tuple[Event, Event]:
+def _gone(path: str) -> tuple[WatchNotification, WatchNotification]:
     parent = path.rpartition("/")[0] or "/"
-    return Event(WatchEvent.DELETED, path), Event(WatchEvent.CHILDREN_CHANGED, parent)
+    return WatchNotification(WatchEvent.DELETED, path), WatchNotification(
+        WatchEvent.CHILDREN_CHANGED, parent
+    )

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable
 
 from asyncconsumer.aio.start_task import start_task
-from asyncconsumer.testing.proxy.direction import Line
+from asyncconsumer.testing.proxy.direction import NetworkDirection
 from asyncconsumer.testing.proxy.faults import CHUNK, Ending
 from asyncconsumer.testing.proxy.pipe import Ended, Pipe, ReceiverGone
 
@@ -19,7 +19,12 @@ class Connection:
     """A connection through the proxy. ``cut`` and ``reset`` end this one alone."""
 
     def __init__(
-        self, number: int, client: socket.socket, upstream: socket.socket, up: Line, down: Line
+        self,
+        number: int,
+        client: socket.socket,
+        upstream: socket.socket,
+        up: NetworkDirection,
+        down: NetworkDirection,
     ) -> None:
         self.number = number
         self._client = client

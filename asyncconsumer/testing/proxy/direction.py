@@ -27,7 +27,7 @@ class News:
                 await self._next.wait()
 
 
-class Line:
+class NetworkDirection:
     """The faults of one direction as they stand, and how many bytes it has carried."""
 
     def __init__(self, randomness: Random, progress: News) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.testing.proxy.direction import Line
+from asyncconsumer.testing.proxy.direction import NetworkDirection
 from asyncconsumer.testing.proxy.faults import CHUNK, Ending, Faults, Frame, Truncation, Verdict
 from asyncconsumer.testing.proxy.frames import FrameFinder, Piece
 from asyncconsumer.testing.proxy.socket_reader import Intake
@@ -47,7 +47,7 @@ class Pipe:
     """Reads as fast as the window allows, delivers as the faults want, keeps the order."""
 
     def __init__(
-        self, line: Line, connection: int, source: socket.socket, sink: socket.socket
+        self, line: NetworkDirection, connection: int, source: socket.socket, sink: socket.socket
     ) -> None:
         self.held = 0  # bytes read and neither handed on nor dropped
         self.finished = asyncio.Event()  # the sender's FIN was handed on

@@ -12,7 +12,7 @@ from typing import Self
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.errors import ClosedError, ConfigError
 from asyncconsumer.testing.proxy.connection import Connection
-from asyncconsumer.testing.proxy.direction import Line, News
+from asyncconsumer.testing.proxy.direction import NetworkDirection, News
 from asyncconsumer.testing.proxy.faults import Direction, Ending, Faults, FrameHook, Truncation
 from asyncconsumer.testing.proxy.listener import Door
 from asyncconsumer.testing.proxy.pipe import Ended
@@ -65,8 +65,8 @@ class TcpProxy:
         self._state = _State.NEW
         self._progress = News()
         randomness = Random(seed)  # noqa: S311 - jitter, not a secret
-        self._up = Line(randomness, self._progress)
-        self._down = Line(randomness, self._progress)
+        self._up = NetworkDirection(randomness, self._progress)
+        self._down = NetworkDirection(randomness, self._progress)
         self._connections: dict[int, Connection] = {}
         self._scope = asyncio.TaskGroup()
 

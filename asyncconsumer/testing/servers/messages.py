@@ -7,7 +7,7 @@ from typing import Final
 
 from aiokafka.protocol.types import Int8, Int16, Int32
 
-from asyncconsumer.protocol.schema import Api, Blob, Field, Many, TableRequest, Text
+from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 
 _TIMEOUT_MS: Final = 30_000
 _SCRAM_ITERATIONS: Final = 4096
@@ -20,7 +20,7 @@ _ELECT_LEADERS: Final = Api(
     flexible_since=2,
     request=(
         Field("election_type", Int8),
-        Field("partitions", Many(Field("topic", Text), Field("partitions", Many(Int32)))),
+        Field("partitions", ArrayOf(Field("topic", Text), Field("partitions", ArrayOf(Int32)))),
         Field("timeout_ms", Int32),
     ),
     response=(
@@ -28,11 +28,11 @@ _ELECT_LEADERS: Final = Api(
         Field("error_code", Int16),
         Field(
             "results",
-            Many(
+            ArrayOf(
                 Field("topic", Text),
                 Field(
                     "partitions",
-                    Many(Field("id", Int32), Field("code", Int16), Field("message", Text)),
+                    ArrayOf(Field("id", Int32), Field("code", Int16), Field("message", Text)),
                 ),
             ),
         ),
@@ -48,11 +48,11 @@ _ALTER_PARTITION_REASSIGNMENTS: Final = Api(
         Field("timeout_ms", Int32),
         Field(
             "topics",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field(
                     "partitions",
-                    Many(Field("partition_index", Int32), Field("replicas", Many(Int32))),
+                    ArrayOf(Field("partition_index", Int32), Field("replicas", ArrayOf(Int32))),
                 ),
             ),
         ),
@@ -63,11 +63,11 @@ _ALTER_PARTITION_REASSIGNMENTS: Final = Api(
         Field("error_message", Text),
         Field(
             "responses",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field(
                     "partitions",
-                    Many(
+                    ArrayOf(
                         Field("partition_index", Int32),
                         Field("error_code", Int16),
                         Field("error_message", Text),
@@ -84,15 +84,15 @@ _ALTER_USER_SCRAM_CREDENTIALS: Final = Api(
     versions=range(1),
     flexible_since=0,
     request=(
-        Field("deletions", Many(Field("name", Text), Field("mechanism", Int8))),
+        Field("deletions", ArrayOf(Field("name", Text), Field("mechanism", Int8))),
         Field(
             "upsertions",
-            Many(
+            ArrayOf(
                 Field("name", Text),
                 Field("mechanism", Int8),
                 Field("iterations", Int32),
-                Field("salt", Blob),
-                Field("salted_password", Blob),
+                Field("salt", BytesField),
+                Field("salted_password", BytesField),
             ),
         ),
     ),
@@ -100,7 +100,7 @@ _ALTER_USER_SCRAM_CREDENTIALS: Final = Api(
         Field("throttle_time_ms", Int32),
         Field(
             "results",
-            Many(Field("user", Text), Field("error_code", Int16), Field("error_message", Text)),
+            ArrayOf(Field("user", Text), Field("error_code", Int16), Field("error_message", Text)),
         ),
     ),
 )
