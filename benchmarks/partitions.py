@@ -90,7 +90,7 @@ def consumer(
     stop_at: Literal["end"] | None = None,
     assignor: str = "range",
 ) -> Consumer[Any, Any]:
-    outside = Environment(
+    environment = Environment(
         open_broker=cluster.open,
         clock=asyncio.get_running_loop().time,
         randomness=Random(seed),
@@ -102,7 +102,7 @@ def consumer(
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         heartbeat_thread=False,
-        outside=outside,
+        environment=environment,
         stop_at=stop_at,
         partition_assignment_strategy=assignor,
     )

@@ -252,18 +252,18 @@ async def blocked(plan: Plan, found: Found) -> None:
     for _ in range(plan.times(3)):
         for contender in (OURS_ALONE, OURS, THEIRS):
             async with plan.group("blocked", contender) as members:
-                other, standing = await members.of(2)
+                other, status = await members.of(2)
                 before = members.duplicates
-                standing.order("slow")  # so that it has records in hand that it has not delivered
+                status.order("slow")  # so that it has records in hand that it has not delivered
                 await asyncio.sleep(2)
-                standing.order(f"block {BLOCKED_SECONDS}")
-                began = await standing.said("blocked")
-                again = await standing.said("unblocked")
-                end = await members.settled(other, standing, since=began)
+                status.order(f"block {BLOCKED_SECONDS}")
+                began = await status.said("blocked")
+                again = await status.said("unblocked")
+                end = await members.settled(other, status, since=began)
                 lost = await members.lost()
                 had = [one for one in other.owned() if one.since > began]
                 figures = {
-                    "late": _late(had, standing, again),
+                    "late": _late(had, status, again),
                     "taken_over": len({one.partition for one in had if one.since < again}),
                     "lost": lost,
                     "duplicates": members.duplicates - before,
@@ -272,14 +272,14 @@ async def blocked(plan: Plan, found: Found) -> None:
                 _record(found, "blocked", contender, figures)
 
 
-def _late(had: Sequence[Owned], standing: MemberProcess, again: int) -> int:
+def _late(had: Sequence[Owned], status: MemberProcess, again: int) -> int:
     """What a member delivered after it stood still, and another one had at that time."""
     by_partition: dict[int, list[Owned]] = {}
     for one in had:
         by_partition.setdefault(one.partition, []).append(one)
     return sum(
         any(one.since <= record.delivered < one.until for one in by_partition[record.partition])
-        for record in standing.deliveries
+        for record in status.deliveries
         if record.delivered >= again and record.partition in by_partition
     )
 

@@ -48,15 +48,15 @@ class ConsumerConnector:
         config: ClassicConfig | None = None,
         *,
         listener: RebalanceListener | None = None,
-        outside: Environment | None = None,
+        environment: Environment | None = None,
         **options: Any,  # noqa: ANN401 - checked by the config
     ) -> None:
         if config is not None and options:
             raise ConfigError(f"give a config or options, not both: {', '.join(sorted(options))}")
         self.config: Final = config or ClassicConfig(**options)
         self._listener = listener or RebalanceListener()
-        outside = self._outside = outside or Environment()
-        self._group = ZooKeeperGroup(self.config, outside)
+        environment = self._outside = environment or Environment()
+        self._group = ZooKeeperGroup(self.config, environment)
         self._scope = Scope("connector")
         self._stack = AsyncExitStack()
         self._kafka: KafkaClient  # these two from the beginning of the block on

@@ -16,7 +16,7 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.weak_method import weakly
 from asyncconsumer.config import ConsumerConfig, whole_number
 from asyncconsumer.consumer.environment import Environment
-from asyncconsumer.consumer.health import Health, HealthState, health_of, standing_of, with_topics
+from asyncconsumer.consumer.health import Health, HealthState, health_of, status_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, checked
 from asyncconsumer.consumer.membership_factory import assignors
@@ -67,7 +67,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         value_deserializer: Deserializable[V] | None = None,
         interceptors: Iterable[Interceptor] | None = None,
         offsets: OffsetStore | None = None,
-        outside: Environment | None = None,
+        environment: Environment | None = None,
         companions: Mapping[str, str] | None = None,
         **options: Any,  # noqa: ANN401 - checked by the configs
     ) -> None:
@@ -76,7 +76,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
             check_store(offsets)
         config, intercepted = ConsumerConfig.of(options), Interceptors(interceptors or ())
         given = Collaborators(
-            told, offsets, intercepted, outside or Environment(), companions or {}
+            told, offsets, intercepted, environment or Environment(), companions or {}
         )
         super().__init__(config, given)
         self._wish = parse_subscription(topics, pattern, partitions)
@@ -101,7 +101,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         if self._scope.is_over and not self._was_open:
             self._scope = Scope("consumer")  # it failed to open, and may be tried again
         async with AsyncExitStack() as stack:
-            self._connected = await connect(stack, self.config, self._given.outside)
+            self._connected = await connect(stack, self.config, self._given.environment)
             await stack.enter_async_context(self._scope)
             if self._connected.zookeeper is not None:
                 self._connected.zookeeper.follow_brokers(self._connected.kafka, self._scope)
@@ -321,10 +321,10 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         found = health_of(self._joined.membership, self._rebalancer, self._connected.manager)
         return with_topics(found, self._joined.topics)
 
-    def standing(self) -> Status:
+    def status(self) -> Status:
         """The same as plain values: this is what the pages of `asgi` show."""
         counts = self.counts if self._scope.is_open else {}
-        return standing_of(self.health(), counts, self.config.member.group_id)
+        return status_of(self.health(), counts, self.config.member.group_id)
 
     def events(self) -> EventStream:
         """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""

@@ -151,7 +151,7 @@ def _ago(moment: float, now: float) -> float | None:
     return None if isinf(moment) else max(0.0, now - moment)
 
 
-def standing_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Status:
+def status_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Status:
     """The same as plain values."""
     return Status(
         live=health.live,

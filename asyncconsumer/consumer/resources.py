@@ -23,23 +23,25 @@ class Resources(NamedTuple):
     letters: DeadLetterProducer | None  # for what cannot be read
 
 
-async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Environment) -> Resources:
+async def connect(
+    stack: AsyncExitStack, config: ConsumerConfig, environment: Environment
+) -> Resources:
     """Open what the options say; the stack closes it."""
     zookeeper, found = None, tuple[str, ...]()
     if config.zookeeper is not None:
-        zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, outside))
+        zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, environment))
         found = tuple(await zookeeper.brokers())
     kafka = await stack.enter_async_context(
         KafkaClient(
             config.connection_to(found),
             patience_ms=config.member.commit_timeout_ms,
-            randomness=outside.randomness,
-            opener=outside.open_broker,
+            randomness=environment.randomness,
+            opener=environment.open_broker,
         )
     )
     await kafka.cluster.refresh()  # nobody there, or a wrong password: told at once
     manager = FetchManager(
-        kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=outside.randomness
+        kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=environment.randomness
     )
     await stack.enter_async_context(manager)
     letters = None
@@ -48,9 +50,9 @@ async def connect(stack: AsyncExitStack, config: ConsumerConfig, outside: Enviro
         letters = DeadLetterProducer(
             topic,
             connection,
-            randomness=outside.randomness,
-            opener=outside.open_broker,
-            now_ms=outside.now_ms,
+            randomness=environment.randomness,
+            opener=environment.open_broker,
+            now_ms=environment.now_ms,
         )
         await stack.enter_async_context(letters)
     return Resources(kafka, manager, zookeeper, letters)

@@ -67,7 +67,7 @@ class Collaborators(NamedTuple):
     listeners: ListenerList
     offsets: OffsetStore | None
     interceptors: Interceptors
-    outside: Environment
+    environment: Environment
     companions: Mapping[str, str] = {}
 
     def following(self, membership: Member) -> Membership:
@@ -204,7 +204,7 @@ async def _enter(
         return
     await stack.enter_async_context(membership)
     # virtual time stands still while a callback runs, so nothing can block that loop
-    if config.member.heartbeat_thread and given.outside.virtual_clock() is None:
+    if config.member.heartbeat_thread and given.environment.virtual_clock() is None:
         await stack.enter_async_context(_watchdog(config, membership))
 
 
@@ -274,7 +274,7 @@ def _opener(
     fence = None if isinstance(membership, GrouplessMembership) else membership
 
     def open_stream(kind: StreamKind[S]) -> S:
-        return kind(connected.manager.channel(), fence, given.outside.virtual_clock(), idle)
+        return kind(connected.manager.channel(), fence, given.environment.virtual_clock(), idle)
 
     return open_stream
 
@@ -305,8 +305,8 @@ def _membership(
         connected.kafka.cluster,
         client_rack=config.fetch.client_rack,
         metadata_refresh_ms=config.engine.metadata_refresh_ms,
-        randomness=given.outside.randomness,
-        suspensions=Suspensions(given.outside.clock_offsets),
+        randomness=given.environment.randomness,
+        suspensions=Suspensions(given.environment.clock_offsets),
     )
 
 
@@ -342,7 +342,7 @@ def _store(
     return KafkaOffsets(
         coordinator,
         patience_ms=config.member.commit_timeout_ms,
-        randomness=given.outside.randomness,
+        randomness=given.environment.randomness,
         identity=lambda: membership.identity,
         # by hand may mean by transactions: one that is about to be committed moves them
         stable_only=config.fetch.committed_only or config.reading.commit_policy == "manual",

@@ -28,14 +28,14 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 class ZooKeeperGroup:
     """A group, seen from one process; within its ``async with`` block there is a session."""
 
-    def __init__(self, config: ClassicConfig, outside: Environment) -> None:
+    def __init__(self, config: ClassicConfig, environment: Environment) -> None:
         self._config = config
-        self._outside = outside
+        self._outside = environment
         self.session = ZooKeeperSession(
             config.zookeeper(),
-            randomness=outside.randomness,
-            opener=outside.open_zookeeper,
-            suspensions=Suspensions(outside.clock_offsets),
+            randomness=environment.randomness,
+            opener=environment.open_zookeeper,
+            suspensions=Suspensions(environment.clock_offsets),
         )
         self._seeds = ZooKeeperBrokers(self.session, config.security_protocol)
 

@@ -60,7 +60,7 @@ class Cursor:
     offset: int
     end: int | None
     read_epoch: int  # leader epoch of the last record fetched, or -1
-    standing: OffsetState
+    offset_state: OffsetState
     paused: bool = False
     version: int = 0
     place: ReplicaPlacement | None = None  # where it is, or was last
@@ -130,11 +130,11 @@ class Cursor:
         """Go on somewhere else; EARLIEST and LATEST must be looked up before."""
         self.offset, self.read_epoch = offset, read_epoch
         self.begun = offset if offset >= 0 else None
-        self.standing = OffsetState.SURE if offset >= 0 else OffsetState.SYMBOLIC
+        self.offset_state = OffsetState.SURE if offset >= 0 else OffsetState.SYMBOLIC
 
     def doubt(self) -> None:
         """The broker says that its log does not have the offset."""
-        self.standing = OffsetState.REFUSED
+        self.offset_state = OffsetState.REFUSED
 
     def become(self, topic_id: UUID | None) -> None:
         """Belong to the new topic of the same name."""

@@ -158,13 +158,13 @@ class FetchManager:
     def _drop(self, cursor: Cursor) -> None:
         partition = cursor.partition
         del self._cursors[partition]
-        self._is_finished(cursor)
+        self._mark_finished(cursor)
         self._last_ends[partition] = cursor.high_watermark
         self._placing.take_away(cursor)
         cursor.channel.drop(partition)
         cursor.channel.reopen()  # what was dropped may come back
 
-    def _is_finished(self, cursor: Cursor) -> None:
+    def _mark_finished(self, cursor: Cursor) -> None:
         """Nothing more will be fetched for it."""
         unfinished = self._unfinished[cursor.channel]
         unfinished.discard(cursor.partition)
@@ -231,7 +231,7 @@ class FetchManager:
             self._placing.on_report(report)
             cursor = report.cursor
             if isinstance(report, Finish) and self._cursors.get(cursor.partition) is cursor:
-                self._is_finished(cursor)
+                self._mark_finished(cursor)
                 self._close_finished(cursor.channel)
 
     def _close_finished(self, channel: Channel) -> None:

@@ -97,7 +97,7 @@ class PartitionPlacer:
         unknown: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
             if cursor.partition in self._finder.unplaced:
-                if self._settle(cursor, metadata) and cursor.standing is not OffsetState.SURE:
+                if self._settle(cursor, metadata) and cursor.offset_state is not OffsetState.SURE:
                     assert cursor.place is not None
                     unknown[cursor.place.address].append((cursor, cursor.version))
                 continue
@@ -192,7 +192,7 @@ class PartitionPlacer:
         """Where it is read from now on; or looked up first, by the caller."""
         self._finder.discard(cursor)
         cursor.place = place
-        if cursor.standing is OffsetState.SURE:
+        if cursor.offset_state is OffsetState.SURE:
             self._start(cursor, place)
 
     def _start(self, cursor: Cursor, place: ReplicaPlacement) -> None:
@@ -213,7 +213,7 @@ class PartitionPlacer:
         for cursor, version in asked:
             if cursor.version == version and cursor.place is not None:
                 epochs[cursor.partition] = cursor.place.leader_epoch
-                refused = cursor.standing is OffsetState.REFUSED
+                refused = cursor.offset_state is OffsetState.REFUSED
                 moments.update((EARLIEST, LATEST) if refused else (cursor.offset,))
         committed_only = self._around.config.committed_only
         found: dict[TopicPartition, LogEnds | BrokerError] = {}
@@ -237,7 +237,7 @@ class PartitionPlacer:
             self._fail(cursor, found)
         elif isinstance(found, ConsumerError):
             self._requeue(cursor, found)
-        elif cursor.standing is OffsetState.SYMBOLIC:
+        elif cursor.offset_state is OffsetState.SYMBOLIC:
             cursor.jump(found.earliest if cursor.offset == EARLIEST else found.latest)
             self._start(cursor, cursor.place)
         elif found.earliest <= cursor.offset <= found.latest:

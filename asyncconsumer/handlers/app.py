@@ -42,7 +42,7 @@ from asyncconsumer.handlers.health import (
     AppHealth,
     AppState,
     health_of,
-    standing_of,
+    status_of,
     stuck,
     with_in_hand,
 )
@@ -82,19 +82,21 @@ class ConsumerApp(WebMixin):
         *,
         shutdown_grace_ms: int = 20_000,
         tracing: bool = False,
-        outside: Environment | None = None,
+        environment: Environment | None = None,
         **options: Any,  # noqa: ANN401 - checked by the consumer
     ) -> None:
         whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
         self.shutdown_grace_ms: Final = shutdown_grace_ms
         if tracing:
             check_tracing()
-        self._around = AppContext(outside or Environment(), EventBus(), tracing)
+        self._around = AppContext(environment or Environment(), EventBus(), tracing)
         if isinstance(given := options.get("interceptors"), Iterable):
             options["interceptors"] = tuple(given)
         self._options = options
         reject_loop_options(options)
-        Consumer(outside=self._around.outside, **options)  # what is wrong with them is told now
+        Consumer(
+            environment=self._around.environment, **options
+        )  # what is wrong with them is told now
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: name it with group_id")
         self._handlers: list[Handler] = []
@@ -186,18 +188,18 @@ class ConsumerApp(WebMixin):
         return self
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        (topics, pattern), outside = subscription(self._handlers), self._around.outside
+        (topics, pattern), environment = subscription(self._handlers), self._around.environment
         consumer: Consumer = Consumer(
             *topics,
             pattern=pattern,
-            outside=outside,
+            environment=environment,
             companions=companions(self._handlers),
             **self._options,
         )
         config = consumer.config
         dead: dict[str, DeadLetterProducer] = {}
         for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
-            letters = DeadLetterProducer(topic, config.connection, **_network(outside))
+            letters = DeadLetterProducer(topic, config.connection, **_network(environment))
             dead[topic] = await stack.enter_async_context(letters)
         self._running = [
             HandlerRuntime(
@@ -338,7 +340,9 @@ class ConsumerApp(WebMixin):
 
     async def remove_member(self, member_id: str) -> None:
         """Have the group go on without a member whose process died."""
-        await remove_from(self.group_id, member_id, self.consumer.connection, self._around.outside)
+        await remove_from(
+            self.group_id, member_id, self.consumer.connection, self._around.environment
+        )
 
     @property
     def group_id(self) -> str:
@@ -357,7 +361,7 @@ class ConsumerApp(WebMixin):
 
     def producer(self, connection: ConnectionConfig) -> Producer:
         """Writes to the brokers that this app reads from."""
-        return Producer(connection, **_network(self._around.outside))
+        return Producer(connection, **_network(self._around.environment))
 
     def reader(self, suffix: str) -> Consumer:
         """A consumer for what is there now, by this app's options, of a group of another name."""
@@ -365,7 +369,7 @@ class ConsumerApp(WebMixin):
         options = {name: given for name, given in self._options.items() if name not in theirs}
         options |= {"group_id": f"{self.group_id}{suffix}", "auto_offset_reset": "earliest"}
         options |= {"commit_policy": "manual", "stop_at": "end"}
-        return Consumer(outside=self._around.outside, **options)
+        return Consumer(environment=self._around.environment, **options)
 
     def health(self) -> AppHealth:
         """How it stands; true while it runs and nothing has failed."""
@@ -375,20 +379,20 @@ class ConsumerApp(WebMixin):
         """What happens from now on: all that its consumer tells, retries, and what is given up."""
         return self._around.events.listen(self.consumer.events())
 
-    def standing(self) -> Status:
+    def status(self) -> Status:
         """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
         if (consumer := self._consumer) is None:
-            return replace(standing_of(self.health(), None), group=self.group_id)
+            return replace(status_of(self.health(), None), group=self.group_id)
         held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
-        reading = consumer.standing()
+        reading = consumer.status()
         reading = replace(reading, lag=with_in_hand(reading.lag, self._running))
-        return standing_of(self.health(), reading, held_up)
+        return status_of(self.health(), reading, held_up)
 
 
-def _network(outside: Environment) -> dict[str, Any]:
+def _network(environment: Environment) -> dict[str, Any]:
     """What those need who write."""
     return {
-        "randomness": outside.randomness,
-        "opener": outside.open_broker,
-        "now_ms": outside.now_ms,
+        "randomness": environment.randomness,
+        "opener": environment.open_broker,
+        "now_ms": environment.now_ms,
     }

@@ -97,7 +97,7 @@ def with_in_hand(
     return behind
 
 
-def standing_of(app: AppHealth, reading: Status | None, stuck: str | None = None) -> Status:
+def status_of(app: AppHealth, reading: Status | None, stuck: str | None = None) -> Status:
     """With what its consumer says of itself, as plain values; while all is well, that counts."""
     if reading is None:
         return Status(live=True, ready=False, state=app.state, reason="it was not opened yet")

@@ -18,7 +18,7 @@ _INSTEAD: Final[Mapping[str, tuple[object, str]]] = {
     "idle_timeout_ms": (None, _NO_END),
     "consumer_timeout_ms": (None, _NO_END),
     "stop_at": (None, _NO_END),
-    "progress": (False, "look at health() or standing()"),
+    "progress": (False, "look at health() or status()"),
     "key_deserializer": (None, _ANNOTATE),
     "value_deserializer": (None, _ANNOTATE),
     "pattern": (None, "give it to the handler, with @app.handler(pattern=...)"),

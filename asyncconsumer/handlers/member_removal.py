@@ -13,14 +13,16 @@ _PATIENCE_MS: Final = 30_000
 
 
 async def remove_from(
-    group_id: str, member_id: str, connection: ConnectionConfig, outside: Environment
+    group_id: str, member_id: str, connection: ConnectionConfig, environment: Environment
 ) -> None:
     """Have a group go on without a member. What is in the way is tried again for a while."""
     async with KafkaClient(
         connection,
         patience_ms=_PATIENCE_MS,
-        randomness=outside.randomness,
-        opener=outside.open_broker,
+        randomness=environment.randomness,
+        opener=environment.open_broker,
     ) as kafka:
         coordinator = Coordinator(group_id, kafka.brokers, kafka.cluster)
-        await remove_member(coordinator, member_id, RetryDeadline(_PATIENCE_MS, outside.randomness))
+        await remove_member(
+            coordinator, member_id, RetryDeadline(_PATIENCE_MS, environment.randomness)
+        )

@@ -25,7 +25,7 @@ Start = Callable[[Coroutine[Any, Any, None], str], object]
 class AppContext(NamedTuple):
     """What all handlers of an app have around them."""
 
-    outside: Environment
+    environment: Environment
     events: EventBus
     tracing: bool = False
 
@@ -41,10 +41,10 @@ class HandlerRuntime:
         dead_letters: Mapping[str, DeadLetterProducer],
         around: AppContext,
     ) -> None:
-        how, outside = handler.handling, around.outside
+        how, environment = handler.handling, around.environment
         self.handler: Final = handler
         self._writers = [dead_letters[topic] for topic in how.writes_to if topic in dead_letters]
-        self.parking: Final = _parking(how, dead_letters, outside)
+        self.parking: Final = _parking(how, dead_letters, environment)
         self.lanes: Final = (
             WorkQueue(how.limit, how.max_in_flight_bytes, partial(_order, how))
             if self.parking is None
@@ -60,7 +60,7 @@ class HandlerRuntime:
             dead_letters=dead_letters[how.dead_letter_topic] if how.dead_letter_topic else None,
             on_error=how.on_error,
             group=group,
-            randomness=outside.randomness,
+            randomness=environment.randomness,
             events=around.events,
             parking=self.parking,
         )
@@ -95,7 +95,7 @@ class HandlerRuntime:
 
 
 def _parking(
-    how: HandlerOptions, writers: Mapping[str, DeadLetterProducer], outside: Environment
+    how: HandlerOptions, writers: Mapping[str, DeadLetterProducer], environment: Environment
 ) -> RetryTopic | None:
     if how.retry is None or how.retry.topic is None:
         return None
@@ -104,7 +104,7 @@ def _parking(
         writers[how.retry.topic],
         (how.limit, how.max_in_flight_bytes),
         delay_ms=how.retry.delay_ms,
-        now_ms=outside.now_ms,
+        now_ms=environment.now_ms,
     )
 
 

@@ -55,10 +55,10 @@ class _Sample(NamedTuple):
 def metrics(parts: Mapping[str, Status]) -> str:
     """Of several workers by name; one that has no name has no such label."""
     families: dict[str, list[_Sample]] = {}
-    for worker, standing in parts.items():
-        labels_of = {"worker": worker, "group": standing.group}
+    for worker, status in parts.items():
+        labels_of = {"worker": worker, "group": status.group}
         mine = {name: value for name, value in labels_of.items() if value}
-        for name, labels, value in _samples(standing):
+        for name, labels, value in _samples(status):
             families.setdefault(name, []).append(_Sample(name, {**mine, **labels}, value))
     lines = []
     for name, samples in families.items():
@@ -70,23 +70,23 @@ def metrics(parts: Mapping[str, Status]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _samples(standing: Status) -> Iterator[_Sample]:
-    yield _Sample("live", {}, standing.live)
-    yield _Sample("ready", {}, standing.ready)
-    for state in dict.fromkeys((*STATES, standing.state)):
-        yield _Sample("state", {"state": state}, state == standing.state)
-    for topic, partitions in standing.lag.items():
+def _samples(status: Status) -> Iterator[_Sample]:
+    yield _Sample("live", {}, status.live)
+    yield _Sample("ready", {}, status.ready)
+    for state in dict.fromkeys((*STATES, status.state)):
+        yield _Sample("state", {"state": state}, state == status.state)
+    for topic, partitions in status.lag.items():
         for partition, lag in partitions.items():
             if lag is not None:
                 yield _Sample("lag_records", {"topic": topic, "partition": partition}, lag)
-    for what, seconds in standing.seconds_since.items():
+    for what, seconds in status.seconds_since.items():
         if seconds is not None:
             yield _Sample(f"seconds_since_{what}", {}, round(seconds, 3))
-    for handler, values in standing.handlers.items():
+    for handler, values in status.handlers.items():
         for what, value in values.items():
             name = f"handler_{what}" if what in _GAUGES_OF_A_HANDLER else f"handler_{what}_total"
             yield _Sample(name, {"handler": handler}, value)
-    for event, count in standing.events.items():
+    for event, count in status.events.items():
         yield _Sample("events_total", {"event": event}, count)
 
 

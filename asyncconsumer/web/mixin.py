@@ -51,7 +51,7 @@ class WebMixin(abc.ABC):
     ) -> None: ...
 
     @abc.abstractmethod
-    def standing(self) -> Status:
+    def status(self) -> Status:
         """How it stands, as plain values: this is what the pages show."""
 
     @asynccontextmanager
@@ -103,12 +103,12 @@ class WebMixin(abc.ABC):
 
     def look(self) -> Mapping[str, Status]:
         """How it stands, for pages; also when it has died."""
-        standing, life = self.standing(), self._life
+        status, life = self.status(), self._life
         if life is None or life.error is None:
-            return {"": standing}
+            return {"": status}
         why, starting = brief(life.error), life.starting
-        state = "starting" if starting else standing.state
-        return {"": replace(standing, live=starting, ready=False, state=state, reason=why)}
+        state = "starting" if starting else status.state
+        return {"": replace(status, live=starting, ready=False, state=state, reason=why)}
 
 
 class _Lifespan:

@@ -54,7 +54,7 @@ class WorkerProcess:
         self.up_or_ended = asyncio.Event()
         self.ended = asyncio.Event()
         self._told: dict[str, Any] = {}  # what it said of itself, apart from how it stands
-        self.standing: Status | None = None
+        self.status: Status | None = None
         self.silent = 0  # seconds, as counted by who waits for it
         self.reason: str | None = None  # for its end
         self._process = process
@@ -99,7 +99,7 @@ class WorkerProcess:
             await self._line.close()
         if self.reason is None:
             self.reason = f"exit code {code}" if code >= 0 else _name_of_signal(-code)
-        self.standing = None
+        self.status = None
         self.ended.set()
         self.up_or_ended.set()
 
@@ -117,8 +117,8 @@ class WorkerProcess:
                 self._told.update(told)
                 self._say(f"worker {self.number} is up: process {self.pid}")
                 self.up_or_ended.set()
-            case {"standing": dict(standing)}:
-                self.standing = Status.from_dict(standing)
+            case {"status": dict(status)}:
+                self.status = Status.from_dict(status)
             case {"member": _} | {"cut_short": _}:
                 self._told.update(told)
             case {"unusable": reason}:

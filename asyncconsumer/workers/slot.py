@@ -63,7 +63,7 @@ class Slot:
             async with asyncio.timeout(1.0):
                 await worker.ended.wait()
             return
-        if worker.standing is not None:  # before that it may be importing for long
+        if worker.status is not None:  # before that it may be importing for long
             worker.silent += 1
         if worker.silent >= _FROZEN:
             worker.kill(f"no word for {worker.silent} s, it was killed")
@@ -86,10 +86,10 @@ class Slot:
         before, self.worker = self.worker, worker
         return before
 
-    def standing(self) -> Status:
+    def status(self) -> Status:
         """How its worker stands, as last told."""
         worker = self.worker
-        if worker is None or worker.standing is None:
+        if worker is None or worker.status is None:
             why = self._trouble if worker is None else worker.reason
             state = "starting" if worker is None or not worker.ended.is_set() else "ended"
             return Status(
@@ -99,8 +99,8 @@ class Slot:
                 reason=why or "it is starting",
                 group=self._group,
             )
-        self._group = worker.standing.group
+        self._group = worker.status.group
         if worker.silent < _SILENT:
-            return worker.standing
+            return worker.status
         live, why = worker.silent < _FROZEN, f"no word for {worker.silent} s"
-        return replace(worker.standing, live=live, ready=False, reason=why)
+        return replace(worker.status, live=live, ready=False, reason=why)

@@ -85,7 +85,7 @@ class Supervisor:
 
     def look(self) -> Mapping[str, Status]:
         """How each of them stands."""
-        each = {str(slot.number): slot.standing() for slot in self._slots}
+        each = {str(slot.number): slot.status() for slot in self._slots}
         if self._over.is_set():
             return {k: replace(v, ready=False, reason="it is to end") for k, v in each.items()}
         return each

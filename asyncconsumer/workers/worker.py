@@ -87,7 +87,7 @@ class WorkerRuntime:
         while True:
             if (member_id := self._app.consumer.member_id) is not None:
                 self._line.tell(member=member_id)
-            self._line.tell(standing=self._app.look()[""].as_dict())
+            self._line.tell(status=self._app.look()[""].as_dict())
             await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
 
 

@@ -18,7 +18,7 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.subscription_spec import parse_subscription
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered
-from asyncconsumer.handlers.health import AppHealth, AppState, standing_of
+from asyncconsumer.handlers.health import AppHealth, AppState, status_of
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import page
@@ -75,7 +75,7 @@ class Thing(WebMixin):
         self._error = error
         self._task.cancel()
 
-    def standing(self) -> Status:
+    def status(self) -> Status:
         return WELL
 
 
@@ -179,9 +179,9 @@ async def test_what_failed_to_open_can_be_opened_again(kind: Any) -> None:
     """Wherever it failed: with its connections, or with what it was to read."""
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
-        outside = Environment(open_broker=cluster.open, randomness=Random(1))
+        environment = Environment(open_broker=cluster.open, randomness=Random(1))
         options = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g"}
-        one = kind(outside=outside, heartbeat_thread=False, **options)
+        one = kind(environment=environment, heartbeat_thread=False, **options)
         if kind is ConsumerApp:
 
             @one.handler("t")  # type: ignore[untyped-decorator]
@@ -292,10 +292,10 @@ async def test_a_second_life_is_refused() -> None:
 def test_an_app_stands_as_its_consumer_does_while_it_runs(
     state: AppState, live: bool, ready: bool
 ) -> None:
-    standing = standing_of(AppHealth(state, "why", {}), WELL)
-    assert (standing.live, standing.ready) == (live, ready)
-    assert standing.state == (WELL.state if ready else state)
-    assert not standing_of(AppHealth(state, None, {}), replace(WELL, ready=False)).ready
+    status = status_of(AppHealth(state, "why", {}), WELL)
+    assert (status.live, status.ready) == (live, ready)
+    assert status.state == (WELL.state if ready else state)
+    assert not status_of(AppHealth(state, None, {}), replace(WELL, ready=False)).ready
 
 
 async def test_apps_and_consumers_say_when_they_are_not_open() -> None:

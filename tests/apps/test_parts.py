@@ -69,28 +69,28 @@ async def test_a_slot_tells_of_its_worker() -> None:
     said: list[str] = []
     nothing: Any = None
     slot = Slot(1, nothing, said.append, Random(1))
-    assert (slot.standing().live, slot.standing().ready) == (True, False)
+    assert (slot.status().live, slot.status().ready) == (True, False)
 
     worker = WorkerProcess(1, nothing, nothing, said.append)
     assert slot.replace(worker) is None
-    assert slot.standing().state == "starting"
-    worker._hear({"standing": BUSY.as_dict()})
-    assert slot.standing() == BUSY
+    assert slot.status().state == "starting"
+    worker._hear({"status": BUSY.as_dict()})
+    assert slot.status() == BUSY
     worker.silent = 59
-    assert (slot.standing().live, slot.standing().ready) == (True, False)
-    assert slot.standing().reason == "no word for 59 s"
+    assert (slot.status().live, slot.status().ready) == (True, False)
+    assert slot.status().reason == "no word for 59 s"
     worker.silent = 60
-    assert not slot.standing().live
-    worker._hear({"standing": BUSY.as_dict()})
-    assert slot.standing() == BUSY
+    assert not slot.status().live
+    worker._hear({"status": BUSY.as_dict()})
+    assert slot.status() == BUSY
 
-    worker.standing, worker.reason = None, "exit code 7"
+    worker.status, worker.reason = None, "exit code 7"
     worker.ended.set()
     for _ in range(5):
-        assert slot.standing().live
+        assert slot.status().live
         slot._wait_after(worker)
-    assert not slot.standing().live
-    assert slot.standing().reason == "exit code 7"
+    assert not slot.status().live
+    assert slot.status().reason == "exit code 7"
     assert said[0].startswith("worker 1 has ended: exit code 7; next try in 0.")
     assert said[-1].startswith("worker 1 has ended 5 times in a row: exit code 7; next try in ")
 

@@ -35,7 +35,7 @@ class Fake(WorkerProcess):
         self.ended.set()
 
     def tell(self) -> None:
-        self._hear({"standing": WELL})
+        self._hear({"status": WELL})
 
 
 class Place:
@@ -68,7 +68,7 @@ async def test_a_frozen_worker_is_killed_and_another_one_started() -> None:
             first.tell()
             await asyncio.sleep(50)
         assert not first.ended.is_set()
-        assert (place.slot.standing().live, place.slot.standing().ready) == (True, False)
+        assert (place.slot.status().live, place.slot.status().ready) == (True, False)
         await asyncio.sleep(20)
         assert len(place.started) == 2
         assert place.said[0].startswith("worker 1 has ended: no word for 60 s, it was killed; next")
@@ -98,14 +98,14 @@ async def test_who_cannot_be_started_is_tried_again() -> None:
     async with Scope("test") as scope:
         scope.start(place.slot.keep(), "keep")
         await asyncio.sleep(0.1)
-        told = place.slot.standing()
+        told = place.slot.status()
         assert (told.live, told.ready) == (True, False)
         why = "it cannot be started: [Errno 11] no more processes"
         assert told.reason == why
         assert place.said[0].startswith(f"worker 1: {why}; next try in 0.")
         while place.failures:
             await asyncio.sleep(0.1)
-        assert not place.slot.standing().live
+        assert not place.slot.status().live
         await asyncio.sleep(60)
         assert len(place.started) == 1
 

@@ -29,12 +29,12 @@ time.sleep(600)
 """
 COMES_UP = """
 line.sendall(b'{"up": true}\\n')
-line.sendall(b'{"standing": {"live": true, "ready": true, "state": "x", "newer": 1}}\\n')
+line.sendall(b'{"status": {"live": true, "ready": true, "state": "x", "newer": 1}}\\n')
 line.recv(100)
 """
 COMES_UP_WITH_GRACE = """
 line.sendall(b'{"up": true, "grace": %d}\\n' % (300 + number))
-line.sendall(b'{"standing": {"live": true, "ready": true, "state": "x"}}\\n')
+line.sendall(b'{"status": {"live": true, "ready": true, "state": "x"}}\\n')
 line.recv(100)
 """
 
@@ -112,7 +112,7 @@ def descriptors() -> int:
 
 
 def ready(supervisor: Supervisor) -> list[bool]:
-    return [standing.ready for standing in supervisor.look().values()]
+    return [status.ready for status in supervisor.look().values()]
 
 
 async def test_workers_have_the_grace_that_they_ask_for() -> None:
@@ -141,7 +141,7 @@ async def test_one_that_cannot_be_started_does_not_end_the_others() -> None:
     assert descriptors() <= before + 1
 
 
-@pytest.mark.parametrize("told", ["nonsense", "{'standing': {}}"])
+@pytest.mark.parametrize("told", ["nonsense", "{'status': {}}"])
 async def test_a_worker_that_tells_nonsense_is_ended(told: str) -> None:
     line = told.replace("'", '"')
     async with watched(f"line.sendall({line!r}.encode() + b'\\n'); line.recv(100)") as worker:

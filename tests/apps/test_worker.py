@@ -122,9 +122,9 @@ async def test_without_another_grace_it_is_the_apps() -> None:
 
 def _lag_of(running: WorkerProcess) -> int | None:
     """Once it knows its partitions."""
-    standing = running.standing
-    return standing.total_lag if standing is not None and standing.lag else None
+    status = running.status
+    return status.total_lag if status is not None and status.lag else None
 
 
 def _state_of(running: WorkerProcess) -> str | None:
-    return None if running.standing is None else running.standing.state
+    return None if running.status is None else running.status.state

@@ -14,7 +14,7 @@ from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from tests.helpers import by_protocol
 
 
-def outside(cluster: FakeCluster, seed: int = 2) -> Environment:
+def environment(cluster: FakeCluster, seed: int = 2) -> Environment:
     """The cluster in place of the world. Members of KIP-848 name themselves: a seed for each."""
     return Environment(
         open_broker=cluster.open,
@@ -46,6 +46,6 @@ def consumer(
         "group_id": "g",
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 50,
-        "outside": outside(cluster),
+        "environment": environment(cluster),
     }
     return Consumer(*topics, **by_protocol({**given, **options}))

@@ -15,7 +15,7 @@ from asyncconsumer.errors import ListenerFailed, NoCommittedOffset, Subscription
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer, coordinating, outside
+from tests.consumer.on_fakes import consumer, coordinating, environment
 
 pytestmark = pytest.mark.fast
 
@@ -252,12 +252,12 @@ async def test_wait_assigned_waits_for_the_share_of_a_second_member(
         fill(cluster)
         async with consumer(cluster, **options) as one:
             assert await one.wait_assigned() == {A, B}
-            second = consumer(cluster, **options, outside=outside(cluster, 3))
+            second = consumer(cluster, **options, environment=environment(cluster, 3))
             async with second as two:
                 share = await two.wait_assigned()
                 assert len(share) == 1
                 assert share | one.assignment == {A, B}
-                third = consumer(cluster, **options, outside=outside(cluster, 4))
+                third = consumer(cluster, **options, environment=environment(cluster, 4))
                 async with third as three:  # there is nothing left for it
                     found = await three.wait_assigned()
                     assert len(found | one.assignment | two.assignment) == 2
@@ -307,7 +307,7 @@ async def test_topics_are_read_without_a_group_by_each_consumer_and_grow() -> No
         options: dict[str, Any] = {"group_id": None, "metadata_refresh_ms": 100}
         async with (
             consumer(cluster, **options) as one,
-            consumer(cluster, **options, outside=outside(cluster, 3)) as two,
+            consumer(cluster, **options, environment=environment(cluster, 3)) as two,
         ):
             assert one.assignment == two.assignment == {A, B}
             assert sorted(await take(one, 20)) == sorted(await take(two, 20))

@@ -10,7 +10,7 @@ import pytest
 from asyncconsumer import ConfigError, Consumer, OffsetAndTimestamp, TopicPartition
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer, outside
+from tests.consumer.on_fakes import consumer, environment
 
 pytestmark = pytest.mark.fast
 
@@ -60,7 +60,7 @@ async def test_plain_pairs_are_partitions_as_well() -> None:
             partitions=plain,
             bootstrap_servers=cluster.bootstrap_servers,
             auto_offset_reset="earliest",
-            outside=outside(cluster),
+            environment=environment(cluster),
         )
         async with one:
             assert (await anext(aiter(one))).offset == 0

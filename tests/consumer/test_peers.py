@@ -12,7 +12,7 @@ from asyncconsumer import ConfigError, Consumer, TopicPartition
 from asyncconsumer.errors import PollIntervalExceeded
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer, coordinating, outside
+from tests.consumer.on_fakes import consumer, coordinating, environment
 from tests.helpers import until
 
 pytestmark = pytest.mark.fast
@@ -30,7 +30,7 @@ async def test_who_asks_for_no_record_for_long_leaves_the_group(protocol: str) -
         async with consumer(cluster, **options, max_poll_interval_ms=5_000) as one:
             records = aiter(one)
             assert (await anext(records)).offset == 0
-            second = consumer(cluster, **options, outside=outside(cluster, 3))
+            second = consumer(cluster, **options, environment=environment(cluster, 3))
             async with second as two:
                 assert (await anext(aiter(two))).offset == 0  # it was not finished
                 assert not one.assignment

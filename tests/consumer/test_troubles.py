@@ -12,7 +12,7 @@ from asyncconsumer import ConfigError, Consumer, Record, TopicPartition
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer, coordinating, outside
+from tests.consumer.on_fakes import consumer, coordinating, environment
 from tests.work.world import app
 
 pytestmark = pytest.mark.fast
@@ -68,7 +68,7 @@ def by_pattern(
         "metadata_refresh_ms": 1_000,
         "heartbeat_thread": False,
     }
-    return Consumer(pattern=pattern, outside=outside(cluster, seed), **{**given, **options})
+    return Consumer(pattern=pattern, environment=environment(cluster, seed), **{**given, **options})
 
 
 # --- a topic that is made anew -------------------------------------------------------------------

@@ -22,12 +22,12 @@ def test_a_consumer_with_default_options_reads(protocol: str, *, gives_clock: bo
         async with coordinating(protocol) as cluster:
             cluster.add_topic("t")
             cluster.append("t", 0, 3)
-            outside = Environment(open_broker=cluster.open, clock=clock, randomness=Random(2))
+            environment = Environment(open_broker=cluster.open, clock=clock, randomness=Random(2))
             async with Consumer(
                 "t",
                 bootstrap_servers=cluster.bootstrap_servers,
                 group_id="g",
-                outside=outside,
+                environment=environment,
                 group_protocol=protocol,
                 auto_offset_reset="earliest",
             ) as consumer:

@@ -219,7 +219,7 @@ def test_an_answer_that_waited_does_not_stand_for_a_later_one_that_nobody_read()
 def test_what_was_lost_is_known_until_we_join_again() -> None:
     talk = joined(0, 1)
     talk.lost()
-    assert (talk.standing, talk.owned, talk.certain_until) == (Phase.FENCED, some(0, 1), -inf)
+    assert (talk.phase, talk.owned, talk.certain_until) == (Phase.FENCED, some(0, 1), -inf)
     talk.settle(some(0))
     assert talk.owned == some(0, 1)
     talk.rejoin()
@@ -227,4 +227,4 @@ def test_what_was_lost_is_known_until_we_join_again() -> None:
     assert (words.everything, words.owned, talk.epoch) == (True, {}, 5)
     talk.end()
     talk.rejoin()
-    assert talk.standing is Phase.OUT
+    assert talk.phase is Phase.OUT

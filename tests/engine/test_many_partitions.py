@@ -40,7 +40,7 @@ from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import run
 from asyncconsumer.types import TopicPartition
-from tests.consumer.on_fakes import consumer, outside
+from tests.consumer.on_fakes import consumer, environment
 from tests.engine.chunks import chunk
 
 pytestmark = pytest.mark.fast
@@ -168,7 +168,7 @@ async def rebalance(
         two = consumer(
             cluster,
             enable_auto_commit=False,
-            outside=outside(cluster, 3),
+            environment=environment(cluster, 3),
             partition_assignment_strategy=assignor,
         )
 

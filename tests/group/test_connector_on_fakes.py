@@ -49,13 +49,13 @@ class Fakes:
             consumer_id=name,
             **{"auto_offset_reset": "smallest", "auto_commit_interval_ms": 1000, **options},
         )
-        outside = Environment(
+        environment = Environment(
             open_broker=self.cluster.open,
             open_zookeeper=self.zookeeper.open,
             randomness=Random(2),
             clock=loop.time,
         )
-        return ConsumerConnector(config, listener=listener, outside=outside)
+        return ConsumerConnector(config, listener=listener, environment=environment)
 
     def committed(self, at: TopicPartition) -> int | None:
         node = self.zookeeper.tree.nodes.get(f"/consumers/g/offsets/{at.topic}/{at.partition}")

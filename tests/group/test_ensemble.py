@@ -47,10 +47,20 @@ async def test_a_group_does_not_move_while_servers_fail_and_come_back(kafka: Kaf
         }
         async with (
             member(
-                kafka, group, {topic: 1}, "a", outside=beginning_with(ensemble, follower), **options
+                kafka,
+                group,
+                {topic: 1},
+                "a",
+                environment=beginning_with(ensemble, follower),
+                **options,
             ) as first,
             member(
-                kafka, group, {topic: 1}, "b", outside=beginning_with(ensemble, leader), **options
+                kafka,
+                group,
+                {topic: 1},
+                "b",
+                environment=beginning_with(ensemble, leader),
+                **options,
             ) as second,
             steadily(kafka, topic) as sent,
         ):

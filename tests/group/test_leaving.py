@@ -23,14 +23,14 @@ def connector_on(
     cluster: FakeCluster, zookeeper: FakeZooKeeper, name: str, seed: int, **options: Any
 ) -> ConsumerConnector:
     loop = asyncio.get_running_loop()
-    outside = Environment(
+    environment = Environment(
         open_broker=cluster.open,
         open_zookeeper=zookeeper.open,
         randomness=Random(seed),
         clock=loop.time,
     )
     return ConsumerConnector(
-        outside=outside,
+        environment=environment,
         zookeeper_connect=zookeeper.connect,
         bootstrap_servers=cluster.bootstrap_servers,
         group_id="g",

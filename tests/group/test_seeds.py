@@ -63,13 +63,13 @@ async def world() -> AsyncIterator[tuple[FakeCluster, FakeZooKeeper, Controller,
         FakeCluster(Random(2), brokers=3) as cluster,
         ZooKeeperSession(config, randomness=Random(3), opener=zookeeper.open) as session,
     ):
-        outside = Environment(
+        environment = Environment(
             open_broker=cluster.open,
             open_zookeeper=zookeeper.open,
             randomness=Random(4),
             clock=loop.time,
         )
-        yield cluster, zookeeper, Controller(cluster, session), outside
+        yield cluster, zookeeper, Controller(cluster, session), environment
 
 
 async def read(stream: MessageStream[Any, Any], count: int) -> list[int]:
@@ -79,11 +79,11 @@ async def read(stream: MessageStream[Any, Any], count: int) -> list[int]:
 
 @simulated(range(10))
 async def test_brokers_that_all_moved_are_found_again() -> None:
-    async with world() as (cluster, zookeeper, controller, outside):
+    async with world() as (cluster, zookeeper, controller, environment):
         await controller.register()
         await controller.add_topic("t", 1)
         connector = ConsumerConnector(
-            outside=outside,
+            environment=environment,
             zookeeper_connect=zookeeper.connect,
             group_id="g",
             auto_offset_reset="smallest",
@@ -99,11 +99,11 @@ async def test_brokers_that_all_moved_are_found_again() -> None:
 
 @simulated(range(5))
 async def test_a_connector_waits_for_the_first_broker() -> None:
-    async with world() as (_, zookeeper, controller, outside), asyncio.TaskGroup() as group:
+    async with world() as (_, zookeeper, controller, environment), asyncio.TaskGroup() as group:
 
         async def begin() -> None:
             options: Any = {"zookeeper_connect": zookeeper.connect, "group_id": "g"}
-            async with ConsumerConnector(outside=outside, **options):
+            async with ConsumerConnector(environment=environment, **options):
                 began.set()
 
         began = asyncio.Event()
@@ -118,11 +118,11 @@ async def test_a_connector_waits_for_the_first_broker() -> None:
 @simulated(range(3))
 @pytest.mark.parametrize("allowed", ["broker-1,broker-2", "elsewhere"])
 async def test_nobody_is_followed_to_a_host_that_is_not_allowed(allowed: str) -> None:
-    async with world() as (cluster, zookeeper, controller, outside):
+    async with world() as (cluster, zookeeper, controller, environment):
         await controller.register()
         await controller.add_topic("t", 3)
         connector = ConsumerConnector(
-            outside=outside,
+            environment=environment,
             zookeeper_connect=zookeeper.connect,
             group_id="g",
             auto_offset_reset="smallest",

@@ -72,14 +72,14 @@ class Member:
     async def _be_member(self) -> None:
         world = self._world
         loop = asyncio.get_running_loop()
-        outside = Environment(
+        environment = Environment(
             open_broker=world.cluster.open,
             open_zookeeper=self.open_zookeeper,
             randomness=Random(world.chance.random()),
             clock=loop.time,
             now_ms=lambda: int(loop.time() * 1000),
         )
-        async with ConsumerConnector(world.config(self.name), outside=outside) as connector:
+        async with ConsumerConnector(world.config(self.name), environment=environment) as connector:
             streams: dict[str, list[MessageStream[bytes, bytes]]]
             streams = await connector.create_message_streams(world.subscription)
             async with asyncio.TaskGroup() as group:

@@ -13,7 +13,7 @@ from asyncconsumer import Consumer
 from asyncconsumer.aio.suspensions import ClockOffsets, Suspensions
 from asyncconsumer.group.kip848.state import Timeouts
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer, coordinating, outside
+from tests.consumer.on_fakes import consumer, coordinating, environment
 from tests.group.test_connector_on_fakes import fakes
 from tests.helpers import until
 
@@ -42,8 +42,8 @@ async def reading(protocol: str, clocks: Clocks) -> AsyncIterator[tuple[Consumer
     async with coordinating(protocol) as cluster:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 10)
-        world = replace(outside(cluster), clock_offsets=clocks)
-        async with consumer(cluster, outside=world, group_protocol=protocol) as one:
+        world = replace(environment(cluster), clock_offsets=clocks)
+        async with consumer(cluster, environment=world, group_protocol=protocol) as one:
             records = aiter(one)
             assert (await anext(records)).offset == 0
             await asyncio.sleep(0.06)  # the stream asks for its deadline again after that
@@ -90,7 +90,7 @@ async def test_a_zookeeper_session_counts_suspended_time() -> None:
         world.cluster.append("t", 0, 10)
         connector = world.connector()
         made = replace(connector._outside, clock_offsets=clocks)
-        async with type(connector)(connector.config, outside=made) as one:
+        async with type(connector)(connector.config, environment=made) as one:
             ((stream,),) = (await one.create_message_streams({"t": 1})).values()
             records: Any = aiter(stream)
             assert (await anext(records)).offset == 0

@@ -206,8 +206,8 @@ def test_a_second_user_can_import_it_too(first: int, folder: Path) -> None:
 def test_nothing_is_unpacked_outside_of_the_folder(folder: Path) -> None:
     inside = folder / "in" / "side"
     inside.mkdir(parents=True)
-    outside = {"../up.txt": "", "../../upper.txt": "", "/tmp/asyncconsumer-absolute.txt": ""}
-    archive = archive_of(inside, "1", {**outside, "package/../../side.txt": ""})
+    environment = {"../up.txt": "", "../../upper.txt": "", "/tmp/asyncconsumer-absolute.txt": ""}
+    archive = archive_of(inside, "1", {**environment, "package/../../side.txt": ""})
     bootstrap.unpacked(archive)
     assert {path.name for path in inside.iterdir()} == {"ours.zip", shared_folder(archive).name}
     assert [path.name for path in folder.iterdir()] == ["in"]

@@ -135,9 +135,9 @@ async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -
     writer = DeadLetterProducer(
         "r", ConnectionConfig(bootstrap_servers="k:1"), randomness=Random(1)
     )
-    outside = Environment(randomness=Random(1), now_ms=lambda: int(clock() * 1000))
+    environment = Environment(randomness=Random(1), now_ms=lambda: int(clock() * 1000))
     one = HandlerRuntime(
-        handler, group="g", dead_letters={"r": writer}, around=AppContext(outside, EventBus())
+        handler, group="g", dead_letters={"r": writer}, around=AppContext(environment, EventBus())
     )
     share = one.lanes.open(TopicPartition("r", 0), 0, None)
     told = failure_headers(Record("t", 0, 0, 7, key=b"k"), Failure(ValueError()))
@@ -246,10 +246,10 @@ async def test_a_handler_that_is_too_slow_is_so_until_it_is_quicker() -> None:
         async with one:
             await until(working)
             for second in range(100):
-                states.append(one.standing().state)
-                assert one.standing().ready == (states[-1] != "handler_bound")
+                states.append(one.status().state)
+                assert one.status().ready == (states[-1] != "handler_bound")
                 takes = 12.0 if second < 70 else 1.0
                 await asyncio.sleep(1)
-            assert (one.standing().state, one.standing().ready) == ("idle", True)
+            assert (one.status().state, one.status().ready) == ("idle", True)
     changes = [state for state, _ in groupby(states)]
     assert changes == ["consuming", "handler_bound", "consuming", "idle"]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.fast
 @simulated(seeds=range(2))
 async def test_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
     with producers() as producer:
-        async with world() as (cluster, zookeeper, controller, outside):
+        async with world() as (cluster, zookeeper, controller, environment):
             await controller.register()
             for topic in ("t", "dead"):
                 await controller.add_topic(topic, 1)
@@ -24,7 +24,7 @@ async def test_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
                 zookeeper_connect=zookeeper.connect,
                 group_id="g",
                 auto_offset_reset="earliest",
-                outside=outside,
+                environment=environment,
             )
 
             @one.handler("t", dead_letter_topic="dead")

@@ -351,14 +351,14 @@ async def test_an_app_whose_handlers_are_stuck_is_behind_and_not_ready() -> None
 
         async with one:
             await until(lambda: one.health().handlers[handle.__qualname__].running == 2)
-            assert one.standing().ready
+            assert one.status().ready
             await asyncio.sleep(60)
-            stuck = one.standing()
+            stuck = one.status()
             assert (stuck.state, stuck.ready, stuck.live) == ("handler_bound", False, True)
             assert stuck.lag == {"t": {"0": 50}}
             go.set()
             await asyncio.sleep(60)
-            well = one.standing()
+            well = one.status()
             assert (well.state, well.ready, well.lag) == ("idle", True, {"t": {"0": 0}})
 
 

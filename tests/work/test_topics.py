@@ -75,11 +75,11 @@ def test_a_topic_for_letters_that_is_not_there_is_mentioned_and_told_at_once(
             async with one:
                 await until(lambda: one.consumer.health().ready)
                 await asyncio.sleep(2)
-                standing = one.standing()
-                told.append((standing.ready, standing.state, standing.reason))
+                status = one.status()
+                told.append((status.ready, status.state, status.reason))
                 await asyncio.sleep(600)
-                standing = one.standing()
-                told.append((standing.ready, standing.state, standing.reason))
+                status = one.status()
+                told.append((status.ready, status.state, status.reason))
 
     run(lambda: start("dead", False), seed=1)
     assert ([one[0] for one in told], "is not there" in caplog.text) == ([True, True], False)
@@ -111,9 +111,9 @@ async def test_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
             producer.down = True
             async with one:
                 await asyncio.sleep(120)
-                told = one.standing()
+                told = one.status()
                 assert (told.ready, told.state) == (False, "handler_bound")
                 assert "1 records cannot be written to dead: ConnectFailed" in (told.reason or "")
                 producer.down = False
                 await asyncio.sleep(30)
-                assert (one.standing().ready, one.standing().reason) == (True, None)
+                assert (one.status().ready, one.status().reason) == (True, None)

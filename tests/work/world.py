@@ -22,7 +22,7 @@ from tests.helpers import by_protocol
 def app(
     cluster: GroupCluster, seed: int = 2, opener: BrokerOpener | None = None, **options: Any
 ) -> ConsumerApp:
-    outside = Environment(
+    environment = Environment(
         open_broker=opener or cluster.open,
         randomness=Random(seed),
         clock=asyncio.get_running_loop().time,
@@ -35,7 +35,7 @@ def app(
         "session_timeout_ms": 6_000,
         "heartbeat_interval_ms": 1_000,
     }
-    return ConsumerApp(outside=outside, **by_protocol({**given, **options}))
+    return ConsumerApp(environment=environment, **by_protocol({**given, **options}))
 
 
 @asynccontextmanager

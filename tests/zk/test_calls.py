@@ -131,25 +131,25 @@ async def test_many_nodes_are_read_at_once(zookeeper: ZooKeeperHandle) -> None:
 async def test_a_chroot_goes_before_every_path(zookeeper: ZooKeeperHandle) -> None:
     root = zookeeper.path()
     async with (
-        session(zookeeper.connect) as outside,
+        session(zookeeper.connect) as environment,
         session(f"{zookeeper.connect}{root}/deep/") as inside,
     ):
         with pytest.raises(NoNode, match=f"{root}/deep/a: .* check the chroot"):
             await inside.create("/a")
-        await outside.create(root)
-        await outside.create(f"{root}/deep")
+        await environment.create(root)
+        await environment.create(f"{root}/deep")
         assert await inside.create("/a", b"1") == "/a"
-        assert (await outside.get(f"{root}/deep/a")).data == b"1"
+        assert (await environment.get(f"{root}/deep/a")).data == b"1"
         assert await inside.children("/") == ["a"]
         with inside.watch_data("/a") as data, inside.watch_children("/") as children:
             await data.read()
             await children.read()
-            await outside.set(f"{root}/deep/a", b"2")
+            await environment.set(f"{root}/deep/a", b"2")
             await data.changed.wait()
-            await outside.create(f"{root}/deep/b")
+            await environment.create(f"{root}/deep/b")
             await children.changed.wait()
         await inside.multi([Create("/c"), Delete("/b")])
-        assert sorted(await outside.children(f"{root}/deep")) == ["a", "c"]
+        assert sorted(await environment.children(f"{root}/deep")) == ["a", "c"]
 
 
 async def test_nodes_of_a_user_are_closed_to_others(zookeeper: ZooKeeperHandle) -> None:

@@ -112,7 +112,7 @@ class ConsumerGroupMembership:
     @property
     def lost(self) -> bool:
         """Whether nothing is ours: we are not a member yet, or no longer."""
-        return self._talk.standing is not Phase.MEMBER
+        return self._talk.phase is not Phase.MEMBER
 
     @property
     def awaiting_assignment(self) -> bool:
@@ -150,7 +150,7 @@ class ConsumerGroupMembership:
     def identity(self) -> MemberIdentity | None:
         """As whom to commit; None when nothing is ours."""
         talk = self._talk
-        if talk.standing is not Phase.MEMBER:
+        if talk.phase is not Phase.MEMBER:
             return None
         return MemberIdentity(talk.member_id, talk.epoch, self._config.group_instance_id)
 
@@ -164,7 +164,7 @@ class ConsumerGroupMembership:
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
         """That was done, and the coordinator's answer was no error."""
-        if self._talk.standing is Phase.MEMBER:
+        if self._talk.phase is Phase.MEMBER:
             self._talk.heartbeat_from_thread(sent_at)
 
     @property
@@ -182,15 +182,15 @@ class ConsumerGroupMembership:
         while True:
             if self._failure is not None:
                 raise self._failure
-            standing, goal = self._talk.standing, self._topics.known(self._talk.target)
-            if standing is Phase.OUT:
+            phase, goal = self._talk.phase, self._topics.known(self._talk.target)
+            if phase is Phase.OUT:
                 return
-            if standing is Phase.FENCED:
+            if phase is Phase.FENCED:
                 yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
                 await self._pacing.pause(self._talk.interval)
                 self._talk.rejoin()
                 self._bell.set()
-            elif standing is Phase.MEMBER and self._is_worth_telling(goal):
+            elif phase is Phase.MEMBER and self._is_worth_telling(goal):
                 self._talk.give(goal)
                 self._news.clear()
                 yield self._assignment(goal)
@@ -227,7 +227,7 @@ class ConsumerGroupMembership:
 
         A static member goes for a while: its share is kept for it, for a session.
         """
-        gone = self._talk.standing is Phase.OUT
+        gone = self._talk.phase is Phase.OUT
         present = not gone and self._heart is not None and (not self.lost or self._failure is None)
         self._end()
         if self._heart is not None:
@@ -290,7 +290,7 @@ class ConsumerGroupMembership:
         while True:
             self._bell.clear()
             subscribed = self._topics.subscribed
-            if subscribed is None or self._talk.standing is Phase.FENCED:
+            if subscribed is None or self._talk.phase is Phase.FENCED:
                 learnt = False
                 await self._bell.wait()
                 continue
@@ -323,7 +323,7 @@ class ConsumerGroupMembership:
             words = talk.words(subscribed, regexes=self._takes_regexes(connection))
             sent_at = asyncio.get_running_loop().time()
             talk.sent(sent_at)
-            joins = talk.standing is Phase.JOINING
+            joins = talk.phase is Phase.JOINING
             answer = await self._answer(connection, self._message(talk.epoch, words))
             if talk.heard(answer, words, sent_at):
                 self._news.set()
@@ -371,7 +371,7 @@ class ConsumerGroupMembership:
         talk, what = self._talk, reaction(error)
         if what is HeartbeatReaction.UNSUPPORTED:
             raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error
-        had_something = talk.standing is Phase.MEMBER
+        had_something = talk.phase is Phase.MEMBER
         if what is HeartbeatReaction.END or (
             what is HeartbeatReaction.REJOIN_OR_END and not had_something
         ):

@@ -117,7 +117,7 @@ class MemberState848:
 
     def __init__(self, member_id: str, timeouts: Timeouts) -> None:
         self.member_id: Final = member_id
-        self.standing = Phase.JOINING
+        self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
         self.interval = 1.0  # seconds; until the coordinator tells
         self.target: Partitions = {}
@@ -145,7 +145,7 @@ class MemberState848:
         We are given up when we are silent for a session, or do not let go in time of what we were
         told to let go of; and an answer that we did not get may have told us so.
         """
-        if self.standing is not Phase.MEMBER:
+        if self.phase is not Phase.MEMBER:
             return -inf
         timeouts, rebalance = self._timeouts, self._timeouts.rebalance
         return min(
@@ -162,7 +162,7 @@ class MemberState848:
     @property
     def unacknowledged(self) -> bool:
         """Whether the coordinator has yet to be told what we own."""
-        return self.standing is Phase.MEMBER and self._told.owned != self.owned
+        return self.phase is Phase.MEMBER and self._told.owned != self.owned
 
     def knows(self, subscribed: ResolvedSubscription | None) -> bool:
         """Whether the coordinator answered a heartbeat that told this subscription."""
@@ -172,7 +172,7 @@ class MemberState848:
 
     def words(self, subscribed: ResolvedSubscription, *, regexes: bool) -> HeartbeatFields:
         """What to say now, to a coordinator that can match patterns or cannot."""
-        everything = self.standing is Phase.JOINING or self._told.subscribed is None
+        everything = self.phase is Phase.JOINING or self._told.subscribed is None
         topics = regex = None
         if everything or subscribed != self._told.subscribed:
             by_regex = regexes and isinstance(subscribed.subscription, PatternSubscription)
@@ -206,8 +206,8 @@ class MemberState848:
         overtaken = self._lived > sent_at  # by an answer that nobody has read
         if overtaken:
             self._unheard = since
-        joined = self.standing is Phase.JOINING
-        self.standing = Phase.MEMBER
+        joined = self.phase is Phase.JOINING
+        self.phase = Phase.MEMBER
         self.epoch = answer["member_epoch"]
         self.interval = max(answer["heartbeat_interval_ms"], 1) / 1000
         self._lived = max(self._lived, sent_at)
@@ -238,15 +238,15 @@ class MemberState848:
 
     def rejoin(self) -> None:
         """Nothing of what was lost is read any more."""
-        if self.standing is Phase.FENCED:
+        if self.phase is Phase.FENCED:
             self._forget(Phase.JOINING)
 
     def end(self) -> None:
         """We are no member from now on."""
         self._forget(Phase.OUT)
 
-    def _forget(self, standing: Phase) -> None:
-        self.standing, self.epoch = standing, JOIN_EPOCH
+    def _forget(self, phase: Phase) -> None:
+        self.phase, self.epoch = phase, JOIN_EPOCH
         self.target, self.owned, self.given = {}, {}, False
         self._lived, self._unheard, self._let_go_since = -inf, inf, inf
         self.repeat_everything()
@@ -267,7 +267,7 @@ class MemberState848:
 
     def settle(self, partitions: Partitions) -> None:
         """They are read, and nothing else is."""
-        if self.standing is Phase.MEMBER:
+        if self.phase is Phase.MEMBER:
             self.owned = partitions
 
 
