@@ -58,11 +58,13 @@ def demo() -> None:
 
 @app.command("spark-package")
 def spark_package(
-    path: Annotated[Path, typer.Argument(help="Where to put the archive, a .zip.")],
+    path: Annotated[
+        Path, typer.Argument(help="Path of the archive to write. It must end in .zip.")
+    ],
     *,
     also: Annotated[
         list[str] | None,
-        typer.Option(help="A further installed package to bring, e.g. fastavro; several times."),
+        typer.Option(help="Another installed package to include, such as fastavro. Repeatable."),
     ] = None,
 ) -> None:
     """Make the archive that gives a Spark cluster's executors this package, decoder and all.
@@ -85,7 +87,7 @@ def spark_package(
 def spark_compile(
     home: Annotated[
         Path | None,
-        typer.Argument(help="Spark's; by default $SPARK_HOME, or that of the installed pyspark."),
+        typer.Argument(help="Spark's home. Default: $SPARK_HOME, or the installed pyspark."),
     ] = None,
 ) -> None:
     """Have Spark's Python processes start in a third of the time, streaming queries above all.
@@ -110,21 +112,21 @@ def up(
     *,
     kafka: Annotated[
         str | None,
-        typer.Option(help="Kafka's version, e.g. 3.9.2; by default the newest one tried."),
+        typer.Option(help="Kafka version, such as 3.9.2. Default: the newest tested."),
     ] = None,
-    brokers: Annotated[int, typer.Option(help="How many Kafka brokers, 1 to 3.")] = 1,
+    brokers: Annotated[int, typer.Option(help="Number of Kafka brokers, 1 to 3.")] = 1,
     zookeeper: Annotated[
         bool, typer.Option("--zookeeper", help="Start ZooKeeper: alone, or with --kafka.")
     ] = False,
     zookeeper_version: Annotated[str | None, typer.Option()] = None,
-    nodes: Annotated[int, typer.Option(help="How many ZooKeeper nodes, 1 or 3.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Number of ZooKeeper servers, 1 or 3.")] = 1,
     port: Annotated[
-        int | None, typer.Option(help="The first broker's port (without Kafka: ZooKeeper's).")
+        int | None, typer.Option(help="Port of the first broker; without Kafka, of ZooKeeper.")
     ] = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Add TLS, mutual TLS and SASL listeners.")
     ] = False,
-    acls: Annotated[bool, typer.Option("--acls", help="Turn authorization on.")] = False,
+    acls: Annotated[bool, typer.Option("--acls", help="Enable ACLs.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
 ) -> None:
     """Start servers, print where they are, and end them with Ctrl-C.
@@ -147,8 +149,8 @@ def up(
 
 @servers_app.command()
 def fetch(
-    kafka: Annotated[list[str] | None, typer.Option(help="May be given several times.")] = None,
-    zookeeper: Annotated[str | None, typer.Option(help="ZooKeeper's version.")] = None,
+    kafka: Annotated[list[str] | None, typer.Option(help="Kafka version. Repeatable.")] = None,
+    zookeeper: Annotated[str | None, typer.Option(help="ZooKeeper version.")] = None,
 ) -> None:
     """Fill the cache of jars, so that servers start without a network."""
     from asyncconsumer.cli import servers

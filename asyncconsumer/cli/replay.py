@@ -12,8 +12,10 @@ from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.handlers.replay import Replayed, replay
 from asyncconsumer.workers.loading import load
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the ConsumerApp is.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Send back what is shown.")]
+Target = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="The ConsumerApp to read the settings from.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Send the listed dead letters back.")]
 
 
 def replay_command(target: Target, *, yes: Yes = False) -> None:

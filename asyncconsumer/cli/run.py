@@ -21,30 +21,35 @@ from asyncconsumer.workers.process import WorkerSpec
 from asyncconsumer.workers.supervisor import Supervisor
 from asyncconsumer.workers.worker import UNUSABLE
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the ConsumerApp is.")]
-Workers = Annotated[int, typer.Option(min=1, max=1000, help="Processes, each a group member.")]
+Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The ConsumerApp to run.")]
+Workers = Annotated[
+    int, typer.Option(min=1, max=1000, help="Number of processes. Each is a member of the group.")
+]
 Host = Annotated[
     str,
     typer.Option(
-        help="The address to serve health pages and metrics on. By default only this machine "
-        "reaches them; 0.0.0.0 lets other machines, so that a kubelet's probes arrive."
+        help="Address for health checks and metrics. Default: 127.0.0.1. Use 0.0.0.0 if "
+        "probes come from other machines, as a kubelet's do."
     ),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
-        min=0, max=65535, help="The port of the pages; 0 takes a free one. By default no pages."
+        min=0,
+        max=65535,
+        help="Port for health checks and metrics; 0 picks a free one. Default: off.",
     ),
 ]
 Grace = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Seconds for what runs when it is to end; by default the app's shutdown_grace_ms.",
+        help="Seconds to finish running handlers at shutdown. Default: shutdown_grace_ms.",
     ),
 ]
 Uvloop = Annotated[
-    bool | None, typer.Option("--uvloop/--no-uvloop", help="By default if it is installed.")
+    bool | None,
+    typer.Option("--uvloop/--no-uvloop", help="Run on uvloop. Default: if it is installed."),
 ]
 
 

@@ -6,14 +6,18 @@ from typing import Annotated, Literal
 import typer
 
 ZooKeeper = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT[/CHROOT]", help="Where groups meet.")
+    str | None, typer.Option(metavar="HOST:PORT[/CHROOT]", help="ZooKeeper connect string.")
 ]
 Bootstrap = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers, if ZooKeeper names none.")
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT,...",
+        help="Bootstrap brokers. Default: the brokers that ZooKeeper lists.",
+    ),
 ]
 Storage = Annotated[
     Literal["zookeeper", "kafka", "dual"] | None,
-    typer.Option(help="Where the group keeps its offsets: zookeeper, unless told otherwise."),
+    typer.Option(help="Where the group stores its offsets. Default: zookeeper."),
 ]
 PropertiesFile = Annotated[
     Path | None,
@@ -23,6 +27,8 @@ PropertiesFile = Annotated[
 ]
 Property = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="NAME=VALUE", help="One of them; may be given again."),
+    typer.Option(
+        "--property", metavar="NAME=VALUE", help="One property of the classic consumer. Repeatable."
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For programs: one line of JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -15,23 +15,33 @@ from asyncconsumer.group.zookeeper.filters import Blacklist, TopicFilter, Whitel
 from asyncconsumer.zookeeper import paths
 
 Group = Annotated[str | None, typer.Option(metavar="GROUP", help="The group to join.")]
-ConsumerId = Annotated[str | None, typer.Option(help="Our name in it; else one is made up.")]
-Topic = Annotated[list[str] | None, typer.Option(help="May be given again.")]
-White = Annotated[str | None, typer.Option(metavar="REGEX", help="All topics that match.")]
-Black = Annotated[str | None, typer.Option(metavar="REGEX", help="All that do not match.")]
-Streams = Annotated[int, typer.Option(min=1, max=1000, help="How many, of each topic or filter.")]
+ConsumerId = Annotated[
+    str | None, typer.Option(help="The consumer id in the group. Default: generated.")
+]
+Topic = Annotated[list[str] | None, typer.Option(help="A topic to read. Repeatable.")]
+White = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="Read all topics whose names match.")
+]
+Black = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="Read all topics whose names do not match.")
+]
+Streams = Annotated[int, typer.Option(min=1, max=1000, help="Streams for each topic or filter.")]
 Assignor = Annotated[
     Literal["range", "roundrobin", "roundrobin-0.10", "roundrobin-0.8", "sticky"] | None,
-    typer.Option(help="How partitions are divided: the same for all members. By default range."),
+    typer.Option(help="The assignor. All members must use the same. Default: range."),
 ]
 From = Annotated[
     Literal["smallest", "largest"] | None,
-    typer.Option("--from", help="Where to begin without an offset. By default largest."),
+    typer.Option("--from", help="Where to start without a committed offset. Default: largest."),
 ]
-FormatText = Annotated[str, typer.Option("--format", "-f", help=f"As kcat has it: {LETTERS}")]
-MaxMessages = Annotated[int | None, typer.Option(min=1, help="Stop after so many.")]
-Timeout = Annotated[int | None, typer.Option(min=1, help="Stop when nothing came for so long.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not tell what we read.")]
+FormatText = Annotated[str, typer.Option("--format", "-f", help=f"A kcat format string: {LETTERS}")]
+MaxMessages = Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")]
+Timeout = Annotated[
+    int | None, typer.Option(min=1, help="Stop after this many milliseconds without a record.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Do not report assignments and progress.")
+]
 
 
 def consume(

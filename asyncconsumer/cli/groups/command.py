@@ -12,14 +12,14 @@ from asyncconsumer.cli.signals import until_stopped
 from asyncconsumer.config import ClassicConfig
 
 groups_app = typer.Typer(
-    help="Consumer groups in ZooKeeper: who reads what, how far, and from where to go on.",
+    help="Consumer groups in ZooKeeper: members, offsets and lag; reset and migrate offsets.",
     no_args_is_help=True,
 )
 
 Group = Annotated[str, typer.Argument(metavar="GROUP")]
 Store = Literal["zookeeper", "kafka"]
-Yes = Annotated[bool, typer.Option("--yes", help="Carry out the plan that is shown.")]
-Force = Annotated[bool, typer.Option("--force", help="Though the group has live members.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Apply the plan without asking.")]
+Force = Annotated[bool, typer.Option("--force", help="Proceed even if the group has live members.")]
 
 
 def _config(
@@ -67,10 +67,11 @@ def reset(
     group: Group,
     *,
     topic: Annotated[
-        list[str], typer.Option(metavar="TOPIC[:PARTITION,...]", help="May be given again.")
+        list[str],
+        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Partitions to reset. Repeatable."),
     ],
     to: Annotated[
-        str, typer.Option(metavar="earliest|latest|OFFSET|+N|-N|TIME", help="Where to go on.")
+        str, typer.Option(metavar="earliest|latest|OFFSET|+N|-N|TIME", help="The new offset.")
     ],
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
@@ -92,8 +93,8 @@ def reset(
 def migrate(
     group: Group,
     *,
-    source: Annotated[Store, typer.Option("--from", help="Where the offsets are.")],
-    destination: Annotated[Store, typer.Option("--to", help="Where they shall be.")],
+    source: Annotated[Store, typer.Option("--from", help="The store to read offsets from.")],
+    destination: Annotated[Store, typer.Option("--to", help="The store to write offsets to.")],
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
