@@ -73,7 +73,7 @@ def partitions_that_are_lost_are_read_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Rebalancer, assignment: Assignment) -> None:
         pass
 
-    patch.setattr(Rebalancer, "_let_go", nothing)
+    patch.setattr(Rebalancer, "_revoke", nothing)
 
 
 def commits_are_valid_in_any_session(patch: pytest.MonkeyPatch) -> None:
