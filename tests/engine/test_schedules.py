@@ -61,7 +61,7 @@ def refusals_are_dropped(patch: pytest.MonkeyPatch) -> None:
         if not (isinstance(report, Refusal) and count % 10 == 0):
             on_report(self, report)
 
-    patch.setattr(PartitionPlacer, "hear", hear_most)
+    patch.setattr(PartitionPlacer, "on_report", hear_most)
 
 
 def what_is_in_hand_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None:
