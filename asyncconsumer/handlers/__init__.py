@@ -1,1 +1,1 @@
-"""Handlers: what is done with records, how many at once, in which order, and what if it fails."""
+"""Handlers: functions that process records, with concurrency, ordering and failure policies."""

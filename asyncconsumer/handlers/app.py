@@ -1,4 +1,4 @@
-"""Handlers for topics, as a service: it reads, calls them, commits what they are done with.
+"""A service that reads topics, calls handlers with the records and commits processed records.
 
 app = ConsumerApp(bootstrap_servers="k:9092", group_id="billing")
 
@@ -69,12 +69,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ConsumerApp(WebMixin):
-    """Declare handlers, then ``async with app`` or ``await app.run()``. Takes a Consumer's options.
+    """A group member that calls handlers. It takes the options of a `Consumer`.
 
-    A record is committed when its handler is done with it and with all before it; what is finished
-    beyond is kept beside the commit, so that a restart does not repeat it. What ends an app is
-    raised out of its block, and by `failed`. At the end what runs has `shutdown_grace_ms`. With
-    `tracing` each call of a handler is a span of OpenTelemetry's, in the trace of its record.
+    Declare handlers, then use ``async with app`` or ``await app.run()``.
+
+    An offset is committed when all records before it are processed. The metadata of the commit
+    lists the records processed after it, so that a restart does not repeat them.
+
+    An error that stops the app is raised out of its block, and by `failed`. When the app is closed,
+    running handlers have `shutdown_grace_ms` to finish. With `tracing`, each handler call is an
+    OpenTelemetry span in the trace of its record.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class ConsumerApp(WebMixin):
         shutdown_grace_ms: int = 20_000,
         tracing: bool = False,
         environment: Environment | None = None,
-        **options: Any,  # noqa: ANN401 - checked by the consumer
+        **options: Any,  # noqa: ANN401 - validated by the consumer
     ) -> None:
         whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
         self.shutdown_grace_ms: Final = shutdown_grace_ms
@@ -94,9 +98,8 @@ class ConsumerApp(WebMixin):
             options["interceptors"] = tuple(given)
         self._options = options
         reject_loop_options(options)
-        Consumer(
-            environment=self._around.environment, **options
-        )  # what is wrong with them is told now
+        # Raises ConfigError for invalid options now instead of when the app is opened.
+        Consumer(environment=self._around.environment, **options)
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: name it with group_id")
         self._handlers: list[Handler] = []
@@ -125,10 +128,11 @@ class ConsumerApp(WebMixin):
         max_in_flight: int | None = None,
         max_in_flight_bytes: int = 64 * 2**20,
     ) -> Callable[[F], F]:
-        """Call a function with the records of topics. See `HandlerOptions` for the options.
+        """Declare a function as the handler of topics. See `HandlerOptions` for the options.
 
-        Its parameters say what it is given: a `Record` is the record, `key` the key, `headers` the
-        headers, anything else the value, made into the type that is annotated.
+        The parameters of the function select its arguments. A parameter annotated as `Record` gets
+        the record, `key` gets the key and `headers` gets the headers. Any other parameter gets the
+        value, deserialized to the annotated type.
         """
         if topics and callable(topics[0]):
             raise ConfigError("name the topics of a handler: @app.handler('topic')")
@@ -156,12 +160,12 @@ class ConsumerApp(WebMixin):
         return declare
 
     def set_worker_number(self, number: int) -> None:
-        """It is one of several processes: as a static member, each has a name of its own."""
+        """Append the worker number to a `group_instance_id`, which must differ by process."""
         if (name := self._options.get("group_instance_id")) is not None:
             self._options["group_instance_id"] = f"{name}-{number}"
 
     def _handler_of(self, topic: str) -> HandlerRuntime:
-        """Whoever names a topic has it; else the first whose pattern matches."""
+        """Return the handler that names `topic`; otherwise the first whose pattern matches."""
         named = [
             one
             for one in self._running
@@ -177,7 +181,7 @@ class ConsumerApp(WebMixin):
     async def __aenter__(self) -> Self:
         if not self._handlers:
             raise ConfigError("the app has no handler: declare one with @app.handler(topic)")
-        if self._scope.is_over:  # it may be opened again, as by each test of a web app
+        if self._scope.is_over:  # an app may be opened again, for example by each test of a web app
             self._scope, self._end = Scope("the app"), BlockInterrupt()
             self._drained, self._cut = None, {}
         async with AsyncExitStack() as stack:
@@ -229,18 +233,18 @@ class ConsumerApp(WebMixin):
         return on_consume(interceptors, set(companions(self._handlers).values()))
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """In the background. What it raises ends the app."""
+        """Run a coroutine in the background. An exception that it raises stops the app."""
 
         async def guarded() -> None:
             try:
                 await work
-            except Exception as error:  # noqa: BLE001 - it is raised where the user waits
+            except Exception as error:  # noqa: BLE001 - raised from the block and from `failed`
                 self._fail(error)
 
         self._scope.start(guarded(), name)
 
     async def _follow(self, routes: PartitionRoutes[HandlerStream]) -> None:
-        """Read each partition while it is ours."""
+        """Start a reading task for each partition that is assigned."""
         async for partition, stream in routes.opened():
             self._start(self._read(partition, stream), f"read {partition}")
 
@@ -276,12 +280,15 @@ class ConsumerApp(WebMixin):
             raise self._end.error
 
     async def failed(self) -> NoReturn:
-        """Wait until something ends the app, and raise it."""
+        """Wait until the app fails or is closed, and raise the error."""
         await self._end.happened.wait()
         raise self._end.error or ClosedError("the app was closed")
 
     async def run(self) -> Drained:
-        """Run until SIGTERM or SIGINT; then drain, commit and leave. A second one cuts it short."""
+        """Run until SIGTERM or SIGINT, then drain, commit and leave the group.
+
+        A second signal cancels the running handlers.
+        """
         asked = asyncio.Event()
 
         def stop() -> None:
@@ -295,12 +302,13 @@ class ConsumerApp(WebMixin):
         assert self._drained is not None
         return self._drained
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- draining --------------------------------------------------------------------------------
 
     async def drain(self, grace_ms: int | None = None) -> Drained:
-        """Begin nothing more, let finish what runs, and commit it. The block is still to be left.
+        """Start no more handler calls, wait for the running ones and commit. The app stays open.
 
-        What is not finished in time is cancelled and stays uncommitted: it is logged and returned.
+        Calls that do not finish in time are cancelled. Their records are not committed; they are
+        logged and returned.
         """
         self._scope.check_open()
         drained = await self._drain(self.shutdown_grace_ms if grace_ms is None else grace_ms)
@@ -329,58 +337,61 @@ class ConsumerApp(WebMixin):
             known = self._cut.setdefault(partition, [])
             known += [one for one in offsets if one not in known]
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------
 
     @property
     def consumer(self) -> Consumer:
-        """Who reads for the handlers: to pause partitions, to seek, to see what is assigned."""
+        """The consumer that reads for the handlers, to pause, to seek or to see the assignment."""
         self._scope.check_open()
         assert self._consumer is not None
         return self._consumer
 
     async def remove_member(self, member_id: str) -> None:
-        """Have the group go on without a member whose process died."""
+        """Remove a member whose process died from the group."""
         await remove_from(
             self.group_id, member_id, self.consumer.connection, self._around.environment
         )
 
     @property
     def group_id(self) -> str:
-        """Of its group."""
+        """The id of the group that the app is a member of."""
         return str(self._options["group_id"])
 
     @property
     def dead_letter_topics(self) -> set[str]:
-        """Where its handlers' dead letters go."""
+        """The topics that the handlers write dead letters to."""
         topics = (one.handling.dead_letter_topic for one in self._handlers)
         return {topic for topic in topics if topic is not None}
 
     def reads(self, topic: str) -> bool:
-        """Whether a handler is for this topic."""
+        """Return whether a handler reads this topic."""
         return reads(self._handlers, topic)
 
     def producer(self, connection: ConnectionConfig) -> Producer:
-        """Writes to the brokers that this app reads from."""
+        """Return a producer that writes to the cluster that this app reads from."""
         return Producer(connection, **_network(self._around.environment))
 
     def reader(self, suffix: str) -> Consumer:
-        """A consumer for what is there now, by this app's options, of a group of another name."""
-        theirs = ("listener", "interceptors", "offsets")  # made for what the app reads
+        """Return a consumer with the options of this app that stops at the current log ends.
+
+        Its group id is that of the app with `suffix` appended. It commits manually.
+        """
+        theirs = ("listener", "interceptors", "offsets")  # specific to the topics of the app
         options = {name: given for name, given in self._options.items() if name not in theirs}
         options |= {"group_id": f"{self.group_id}{suffix}", "auto_offset_reset": "earliest"}
         options |= {"commit_policy": "manual", "stop_at": "end"}
         return Consumer(environment=self._around.environment, **options)
 
     def health(self) -> AppHealth:
-        """How it stands; true while it runs and nothing has failed."""
+        """Return the health of the app, which is true while the app runs and has not failed."""
         return health_of(self._state, self._end.error, self._running)
 
     def events(self) -> EventStream:
-        """What happens from now on: all that its consumer tells, retries, and what is given up."""
+        """Return the events from now on: those of the consumer, retries and abandoned records."""
         return self._around.events.listen(self.consumer.events())
 
     def status(self) -> Status:
-        """The same with what is behind, as plain values: this is what the pages of `asgi` show."""
+        """Return health and lag as plain values, as the pages of `asgi` show them."""
         if (consumer := self._consumer) is None:
             return replace(status_of(self.health(), None), group=self.group_id)
         held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
@@ -390,7 +401,7 @@ class ConsumerApp(WebMixin):
 
 
 def _network(environment: Environment) -> dict[str, Any]:
-    """What those need who write."""
+    """Return the keyword arguments of producers that come from the environment."""
     return {
         "randomness": environment.randomness,
         "opener": environment.open_broker,

@@ -1,4 +1,4 @@
-"""What a handler is called with, by the names and annotations of its parameters."""
+"""The arguments of a handler, chosen by the names and annotations of its parameters."""
 
 import enum
 import inspect
@@ -13,40 +13,44 @@ from asyncconsumer.serdes import Deserializer, make_deserializer
 from asyncconsumer.serdes.types import Part
 from asyncconsumer.streams.messages import Message
 
-_OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # and hardly names for a value
+_OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # unlikely for a value
 _NO_INJECTION: Final = "Dependencies are not injected: open them before, e.g. in a lifespan"
-_PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # which need no package
+_PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with the standard library
 
 
 class Parameter(enum.Enum):
-    """How a parameter says that it is for the value."""
+    """The way in which a parameter asks for the value."""
 
     EXPLICITLY = enum.auto()  # by `Value`, or a Deserializer
-    BY_DEFAULT = enum.auto()  # it is for nothing else
+    BY_DEFAULT = enum.auto()  # no other rule applies
 
 
 class Argument(NamedTuple):
-    """One argument of a handler: what makes it of a record, and whether that may be awaited."""
+    """One argument of a handler: the function that reads it, and whether that may be async."""
 
     read: Callable[[Record], Any]
     waits: bool = False
-    value: Parameter | None = None  # how we know that it is the value, if it is
+    value: Parameter | None = None  # None if the argument is not the value
 
 
 class Key:
-    """``Annotated[str, Key]``: the key, made into that type; as does the name `key`."""
+    """A marker for the key, deserialized to a type: ``Annotated[str, Key]``.
+
+    A parameter named `key` needs no marker.
+    """
 
 
 class Value:
-    """``Annotated[Order, Value]``: the value, whatever the parameter is called.
+    """A marker for the value, for any parameter name: ``Annotated[Order, Value]``.
 
-    A `Deserializer` may stand beside either: ``Annotated[Order, registry.avro(Order)]``.
+    A `Deserializer` may be added to this marker or `Key`, or replace this one, as in
+    ``Annotated[Order, registry.avro(Order)]``.
     """
 
 
 def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> list[Argument]:
-    """What makes each argument of a handler, in their order. Raises for what nobody understands."""
-    try:  # also of a partial function, a bound method, an object, what a decorator has wrapped
+    """Return the arguments of a handler in order. Raise ConfigError for unsupported parameters."""
+    try:  # also works for partials, bound methods, callable objects and decorated functions
         parameters = inspect.signature(function, eval_str=True).parameters.values()
     except (NameError, TypeError, ValueError, SyntaxError, AttributeError) as error:
         raise ConfigError(f"handler {name}: its annotations cannot be read: {error}") from error
@@ -63,7 +67,7 @@ def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> lis
 
 
 def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> None:
-    """Refuse what other frameworks understand: nobody here would inject it."""
+    """Reject the markers of other frameworks, because dependencies are not injected."""
     if hasattr(parameter.default, "dependency"):
         raise ConfigError(f"{where}: {_NO_INJECTION}")
     for markers in _annotated(parameter.annotation, batch=batch):
@@ -80,8 +84,8 @@ def _is_ours(marker: object) -> bool:
 
 
 def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa: ANN401
-    """What stands beside a type, also in a union or an alias; with a batch, also in its list."""
-    kind = getattr(kind, "__value__", kind)  # of `type Name = ...`
+    """Yield the markers of a type, also in a union or alias, and in the list of a batch."""
+    kind = getattr(kind, "__value__", kind)  # of an alias, `type Name = ...`
     if get_origin(kind) is Annotated:
         kind, *markers = get_args(kind)
         yield markers
@@ -94,7 +98,7 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
 
 
 def _check_values(name: str, names: Sequence[str], found: Sequence[Argument]) -> None:
-    """Refuse a second parameter that is for the value only because it is for nothing else."""
+    """Reject a second parameter that would get the value only by default."""
     values = [(one, made.value) for one, made in zip(names, found, strict=True) if made.value]
     doubtful = [one for one, meant in values if meant is Parameter.BY_DEFAULT]
     if len(values) > 1 and doubtful:
@@ -138,7 +142,7 @@ def _reader(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argumen
 
 
 def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
-    """Batch handlers are given a list of what others are given one of."""
+    """Return the item type of a `list[...]` annotation of a batch handler."""
     if kind is None or kind is list:
         return None
     if get_origin(kind) is Annotated:
@@ -154,7 +158,7 @@ def _as_it_is(record: Record) -> Record:
 
 
 def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
-    """As pairs, for a name may be there twice; or as a dict, of the last ones."""
+    """Return headers as pairs, because names may repeat, or as a dict of the last values."""
     if kind in (dict, dict[str, bytes], dict[str, bytes | None]):
         return Argument(lambda record: dict(record.headers))
     if kind is None or kind is tuple or get_origin(kind) is tuple:

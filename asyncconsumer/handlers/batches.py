@@ -1,4 +1,4 @@
-"""Batches for handlers that take many records at once."""
+"""Batches for handlers that process many records per call."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,10 @@ from asyncconsumer.records.decoding import Record
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Give the handler up to `max_records` of one partition, `max_wait_ms` after the first came."""
+    """The size of batches: up to `max_records` of one partition.
+
+    A smaller batch is processed `max_wait_ms` after its first record.
+    """
 
     max_records: int = 100
     max_wait_ms: int = 50
@@ -25,18 +28,19 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class _BatchQueue:
-    """Where batches of some records are made, one after the other."""
+    """A queue of records that are made into batches."""
 
     waiting: deque[Record] = field(default_factory=deque)
     timer: asyncio.TimerHandle | None = None
-    busy: bool = False  # with a batch: none is made before that is finished
+    busy: bool = False  # a batch of this queue is in flight, and the next one waits for it
 
 
 class BatchQueues:
-    """An order whose items are batches. `lane_of` says in which lane a record's batch is made.
+    """An `Ordering` whose items are batches.
 
-    By key there are as many lanes as workers and keys are divided among them, so records of one
-    key are always in the same. `wake` is called when time has made a batch ready.
+    With key order, each partition has up to as many queues as there are workers. Keys are hashed to
+    queues, so all records of a key are in the same queue. `wake` is called when a timer has made a
+    batch ready.
     """
 
     def __init__(self, batch: Batch, ordering: str, lanes: int, wake: Callable[[], None]) -> None:
@@ -47,7 +51,7 @@ class BatchQueues:
         self._by_key = ordering == "key"
 
     def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
-        """Put each into its lane, and make batches of those that are full."""
+        """Append each record to its queue and make full batches ready."""
         for record in records:
             number = self._lane_of(record)
             lane: _BatchQueue | None = share.lanes.get(number)
@@ -58,7 +62,7 @@ class BatchQueues:
                 self._look(share, number, lane, ready)
 
     def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
-        """Its lane may go on."""
+        """Let the queue of a processed batch make its next one."""
         assert isinstance(item, list)
         number = self._lane_of(item[0])
         lane: _BatchQueue | None = share.lanes.get(number)
@@ -77,7 +81,7 @@ class BatchQueues:
     def _look(
         self, share: PartitionWork, number: Hashable, lane: _BatchQueue, ready: Ready
     ) -> None:
-        """A batch if it is full; else when its time has come."""
+        """Make a batch if it is full; otherwise start the timer."""
         if len(lane.waiting) >= self._batch.max_records:
             self._make(share, lane, ready)
         elif lane.timer is None:

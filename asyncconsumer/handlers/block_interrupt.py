@@ -1,27 +1,27 @@
-"""Ends an ``async with`` block from elsewhere, with an error of its own, as a TaskGroup does."""
+"""The interruption of an ``async with`` block by an error of another task, as in a TaskGroup."""
 
 import asyncio
 from typing import Any
 
 
 class BlockInterrupt:
-    """Cancels the task that is in the block, once; at its end the cancellation is an error."""
+    """An interrupt that cancels the task in a block, once, and becomes an error at its end."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.happened = asyncio.Event()
-        self._task: asyncio.Task[Any] | None = None  # that is in the block
-        self._cancelling = 0  # times, when the block began
+        self._task: asyncio.Task[Any] | None = None  # the task in the block
+        self._cancelling = 0  # the value of `cancelling()` when the block began
         self._cancelled = False
 
     def watch(self) -> None:
-        """The block of this task begins."""
+        """Register the current task as the one in the block."""
         self._task = asyncio.current_task()
         assert self._task is not None
         self._cancelling = self._task.cancelling()
 
     def interrupt(self, error: Exception) -> None:
-        """End the block; harmless when that was done, or it is over."""
+        """Cancel the block. Later calls, and calls after its end, cancel nothing."""
         if self.error is None:
             self.error = error
             self.happened.set()
@@ -30,11 +30,11 @@ class BlockInterrupt:
                 self._task.cancel()
 
     async def over(self, raised: BaseException | None) -> bool:
-        """The block is over; whether what it raised is nothing but our cancellation."""
+        """End the block. Return whether `raised` is only the cancellation by `interrupt`."""
         task, self._task = self._task, None
         if task is None or not self._cancelled:
             return False
-        if raised is None:  # it came to its end before it noticed
+        if raised is None:  # the block ended before the cancellation was raised
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:

@@ -1,9 +1,10 @@
-"""What is finished beyond the committed offset, as the text that a commit may carry.
+"""The metadata text of a commit, which lists records processed after the committed offset.
 
-A version, then base64 of: how it is written, the committed offset, and the finished ranges, as the
-lengths of gaps and runs or as a bitmap, whichever is shorter, deflated if that helps. Brokers take
-4,096 bytes unless told otherwise (`offset.metadata.max.bytes`); what does not fit is left out, and
-done again.
+The text is a version and base64 data: the encoding, the committed offset and the ranges. Ranges are
+the lengths of gaps and runs or a bitmap, whichever is shorter, deflated if that is shorter still.
+
+Brokers accept 4,096 bytes by default (`offset.metadata.max.bytes`). Ranges that do not fit are left
+out, and their records are processed again after a restart.
 """
 
 import base64
@@ -15,21 +16,21 @@ from typing import Final, TypeAlias
 from asyncconsumer.types import Offset
 
 Ranges: TypeAlias = Sequence[tuple[int, int]]
-"""Offsets from the first up to, not including, the second; in order, none touches the next."""
+"""Half-open ranges of offsets, in order, which neither overlap nor touch."""
 
 LONGEST: Final = 3_500
 
 _VERSION: Final = "asyncconsumer:1:"
-_RUNS, _BITS, _DEFLATED = 0, 1, 2  # the last may be added to the others
-_MOST_RANGES: Final = 4_096  # that anybody tries to write
-_MOST_BYTES: Final = 2**16  # that anybody reads
+_RUNS, _BITS, _DEFLATED = 0, 1, 2  # `_DEFLATED` is a flag for either of the others
+_MOST_RANGES: Final = 4_096  # tried at most when encoding
+_MOST_BYTES: Final = 2**16  # after decompression
 
 
 class OffsetWithRanges(Offset):
-    """An offset whose text is ours: where a broker takes less of it, less is told."""
+    """An offset with ranges in its metadata, which can be shortened for a broker."""
 
     def within(self, longest: int) -> Offset:
-        """As many of the first ranges as fit."""
+        """Return this offset with as many of the first ranges as fit."""
         text = self.metadata
         if len(text) <= longest:
             return self
@@ -38,10 +39,10 @@ class OffsetWithRanges(Offset):
 
 
 def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
-    """The text for ranges above `base`: as many of the first ones as fit into the limit."""
+    """Return the text for ranges above `base`, with as many of the first ones as fit."""
     fits, too_many = 0, min(len(ranges), _MOST_RANGES) + 1
     best = ""
-    count = too_many - 1  # all of them, if that is possible
+    count = too_many - 1  # first try all of them, then bisect
     while fits < count < too_many:
         text = _written(base, ranges[:count])
         if len(text) <= limit:
@@ -53,7 +54,7 @@ def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
 
 
 def decode(base: int, text: str) -> Ranges:
-    """The ranges that such a text tells of; none if it is somebody else's, damaged, or outdated."""
+    """Return the ranges of a text; none if it is foreign, corrupt or for another offset."""
     if not text.startswith(_VERSION):
         return ()
     try:
@@ -63,7 +64,7 @@ def decode(base: int, text: str) -> Ranges:
             body = _inflated(body)
         numbers = _Numbers(body)
         if next(numbers) != base:
-            return ()  # it belongs to another commit
+            return ()  # text of another commit
         return list(_runs(base, numbers) if kind & 1 == _RUNS else _bits(base, numbers.rest()))
     except (binascii.Error, zlib.error, IndexError, ValueError, StopIteration):
         return ()
@@ -127,7 +128,7 @@ def _varint(number: int) -> bytes:
 
 
 class _Numbers:
-    """Varints, one after the other."""
+    """An iterator over consecutive varints."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -151,12 +152,12 @@ class _Numbers:
                 raise ValueError("no varint")
 
     def rest(self) -> bytes:
-        """What was not read yet."""
+        """Return the bytes that were not read yet."""
         return self._data[self._at :]
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets, with ranges that touch made into one."""
+    """Merge ordered ranges that overlap or touch. Drop empty ones."""
     whole: list[tuple[int, int]] = []
     for start, stop in ranges:
         if whole and start <= whole[-1][1]:

@@ -1,16 +1,16 @@
-"""How fast a handler comes to ends: what its health is judged by."""
+"""The time between handler completions, which shows whether a handler is stuck."""
 
 from collections import deque
 from typing import Final
 
-_ENDS: Final = 3  # in time, until it is believed that it is well
+_ENDS: Final = 3  # completions in time, after which a handler counts as healthy
 
 
 class CompletionTimer:
-    """Seconds from one end to the next while something is worked on; the last few count.
+    """The seconds between the last few completions while items are processed.
 
-    One end alone says little: a handler that takes too long for each record would be well again
-    with every record, and ill soon after.
+    One completion is not enough. The health of a handler that is too slow for each record would
+    change with every record.
     """
 
     __slots__ = ("_last", "_since")
@@ -20,14 +20,14 @@ class CompletionTimer:
         self._last: deque[float] = deque([0.0] * _ENDS, maxlen=_ENDS)
 
     def begin(self, now: float) -> None:
-        """Something may be begun, and nothing was."""
+        """Start the clock: items are ready, and none is running."""
         self._since = now
 
     def end(self, now: float) -> None:
-        """Something came to its end, whatever that was."""
+        """Note a completion, successful or not."""
         self._last.append(now - self._since)
         self._since = now
 
     def longest(self, now: float) -> float:
-        """The most of the last ones, and of what it has been since."""
+        """Return the longest of the last intervals and of the current one."""
         return max(now - self._since, *self._last)

@@ -1,4 +1,4 @@
-"""Coming to an end: begin nothing more, let finish what runs, and cut short what takes too long."""
+"""Draining: start no more items, wait for running ones, and cancel those that take too long."""
 
 import asyncio
 import logging
@@ -9,21 +9,21 @@ from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_TO_END: Final = 2.0  # for handlers that were cancelled, to clean up
+_SECONDS_TO_END: Final = 2.0  # for cancelled handlers to clean up
 _SHOWN: Final = 10
 
 
 class Drained(NamedTuple):
-    """How it ended. `cut_short` are the records that were begun and not finished, by partition.
+    """The result of draining. `cut_short` has the offsets that were begun and not processed.
 
-    Their handlers had to be cancelled, or had failed and were to be called again later. They are
-    not committed and come again.
+    Their handlers were cancelled, or had failed and waited for a retry. These records are not
+    committed and will be redelivered.
     """
 
     cut_short: Mapping[TopicPartition, list[int]]
 
     def __bool__(self) -> bool:
-        """Whether all that was begun was finished."""
+        """Return whether all records that were begun are processed."""
         return not self.cut_short
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Drained(NamedTuple):
 
 
 async def drain(all_lanes: Collection[WorkQueue], grace: float) -> Drained:
-    """Return when nothing is worked on; what is left after `grace` seconds is cancelled."""
+    """Stop the work queues and wait for running items. Cancel those left after `grace` seconds."""
     for lanes in all_lanes:
         lanes.stop()
     cut: dict[TopicPartition, list[int]] = {}
@@ -69,7 +69,7 @@ async def _cut_short(
 def _with_repeats(
     cut: dict[TopicPartition, list[int]], all_lanes: Collection[WorkQueue]
 ) -> dict[TopicPartition, list[int]]:
-    """And what failed: nobody tries it again here."""
+    """Add the records that failed and will not be retried by this process."""
     repeats = {one: some for lanes in all_lanes for one, some in lanes.pending_retries().items()}
     if repeats:
         _log.warning("failed, not tried again before the end, not committed: %s", Drained(repeats))

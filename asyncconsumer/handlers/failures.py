@@ -1,4 +1,4 @@
-"""What becomes of a record that a handler could not deal with."""
+"""The failure policy of a handler: retry, retry topic, dead letter, skip or stop."""
 
 import logging
 from collections import Counter
@@ -28,12 +28,12 @@ from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-# What a deserializer needs is out of reach, such as a registry: that says nothing of the record.
+# The wait while a schema registry is unavailable, which is not a failure of the record.
 _SECONDS_UNTIL_IT_IS_MENDED: Final = 1.0
 
 
 class Failures:
-    """Those of one handler: tried again, then a dead letter, skipped, or the end of it all."""
+    """The failures of one handler: retried, then a dead letter, skipped, or the end of the app."""
 
     def __init__(
         self,
@@ -62,10 +62,13 @@ class Failures:
         self._tracebacks = RateLimitedLogger(_log)
 
     async def deal_with(self, share: PartitionWork, item: Item, error: BaseException) -> bool:
-        """Whether the item is finished; if not, it will be begun again. Raises if all must end."""
+        """Handle a failed item. Return whether it is finished; otherwise it is tried again.
+
+        Raise `HandlerFailed` if the app must stop.
+        """
         first = first_of(item)
         if isinstance(error, NotDue):
-            share.attempts[first.offset] = Attempts(attempts_of(first), None)  # it will have waited
+            share.attempts[first.offset] = Attempts(attempts_of(first), None)  # waits only once
             self._lanes.again(share, item, error.seconds)
             return False
         if isinstance(error, BehindRetry):
@@ -81,7 +84,7 @@ class Failures:
         return await self._failed(share, item, error)
 
     async def _failed(self, share: PartitionWork, item: Item, error: BaseException) -> bool:
-        """The handler failed with it, or it is poison."""
+        """Retry an item that a handler or a deserializer failed on, or give up its records."""
         first = first_of(item)
         waited = self._parking is not None and first.topic == self._parking.topic
         before = share.attempts.pop(first.offset, None)
@@ -95,7 +98,7 @@ class Failures:
                 return True
             if self._parking is not None:
                 wait = max(wait, self._parking.delay)
-            # what the retry topic holds is safe there, and nothing that is left undone at the end
+            # A record of the retry topic stays there, so it does not count as a pending retry.
             share.attempts[first.offset] = Attempts(attempts, None if waited else item)
             self._tell_of_retry(original(first) if waited else first, attempts, wait, error)
             self._lanes.again(share, item, wait)
@@ -113,13 +116,13 @@ class Failures:
 
     def _wait(self, attempts: int, error: BaseException) -> float | None:
         if isinstance(error, DeserializationFailed):
-            return None  # it will not get better
+            return None  # a retry would fail in the same way
         if self._retry is None:
             return None
         return self._retry.wait(attempts, error, self._randomness)
 
     async def give_up(self, record: Record, error: BaseException, attempts: int) -> None:
-        """Go on without this record, or raise."""
+        """Write a dead letter for a record, skip it, or raise `HandlerFailed`."""
         if self._dead_letters is not None:
             failure = Failure(error, attempts, self._group, self._handler)
             await self._dead_letters.write(record, failure)
@@ -133,7 +136,7 @@ class Failures:
         self._tell_of_end(record, attempts, "skip", error)
 
     def _log_traceback(self, first: Record, attempts: int, error: BaseException) -> None:
-        """Once for all attempts. Not that of a deserializer: its text quotes the record."""
+        """Log the last traceback, except that of a deserializer, which quotes the record."""
         if not isinstance(error, DeserializationFailed):
             self._tracebacks.warning(
                 "handler %s failed with %s (attempt %d, the last one)",
@@ -158,7 +161,7 @@ class Failures:
         )
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:
-        """Whether to go on behind bytes that cannot be read: no dead letter can be made of them."""
+        """Return whether to skip corrupt records, of which no dead letter can be made."""
         if self._skips:
             self.counts["skipped"] += 1
             self._log.warning("handler %s skips corrupt records of %s", self._handler, partition)
@@ -166,10 +169,13 @@ class Failures:
 
 
 def kind_of(error: BaseException) -> str:
-    """What logs and events tell of each attempt: not what a handler says of its record."""
+    """Return the text for logs and events, without the message of a handler's own exception.
+
+    Such a message may quote the record.
+    """
     return str(error) if isinstance(error, ConsumerError) else type(error).__name__
 
 
 def place_of(record: Record) -> str:
-    """Where a record is, as errors tell it."""
+    """Return topic, partition and offset of a record, for error messages."""
     return f"{record.topic}[{record.partition}]@{record.offset}"

@@ -1,4 +1,4 @@
-"""A handler as it was declared: a function, its topics, and how it is to be called."""
+"""The declaration of a handler: a function, its topics and its options."""
 
 import inspect
 import re
@@ -16,19 +16,22 @@ from asyncconsumer.handlers.retry import Retry
 Ordering: TypeAlias = Literal["key", "partition", "none"]
 OnError: TypeAlias = Literal["stop", "skip"]
 
-_MORE_THAN_CAN_RUN: Final = 10  # times: by key most of what waits may be of few keys
+_MORE_THAN_CAN_RUN: Final = 10  # times; with key order, most waiting records may have few keys
 _LEAST_IN_FLIGHT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """How records are given to a handler.
+    """The options of one handler.
 
-    `ordering`: of one key, or partition, one record is worked on after the other; or "none".
-    `concurrency` is how many are worked on at once. `on_error` is for what retries do not help and
-    no `dead_letter_topic` takes: "stop" ends the app, "skip" goes on without the record.
-    `max_in_flight` records and `max_in_flight_bytes` may be in hand, worked on or not yet; of one
-    partition as much as the others leave free.
+    `ordering` is "key", "partition" or "none". Records of one key, or of one partition, are
+    processed one after the other. `concurrency` is the number of handler calls at once.
+
+    `on_error` applies to a record that still fails after its retries, without a
+    `dead_letter_topic`. "stop" ends the app, and "skip" continues without the record.
+
+    `max_in_flight` and `max_in_flight_bytes` bound the records in flight, waiting or running. One
+    partition may use as much of that as the others leave free.
     """
 
     ordering: Ordering = "key"
@@ -59,17 +62,17 @@ class HandlerOptions:
 
     @property
     def retry_topic(self) -> str | None:
-        """Where records wait before they are tried again, if not in hand."""
+        """The topic in which failed records wait; None if they wait in memory."""
         return None if self.retry is None else self.retry.topic
 
     @property
     def writes_to(self) -> set[str]:
-        """The topics that records may be written to."""
+        """The topics that this handler may write records to."""
         return {topic for topic in (self.retry_topic, self.dead_letter_topic) if topic is not None}
 
     @property
     def limit(self) -> int:
-        """Records that may be in hand. A single partition gets half, as if there were a second."""
+        """The maximum of records in flight. One partition gets about half of a large limit."""
         if self.max_in_flight is not None:
             return self.max_in_flight
         at_once = self.concurrency * (self.batch.max_records if self.batch else 1)
@@ -78,7 +81,7 @@ class HandlerOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handler:
-    """What was declared."""
+    """A declared handler."""
 
     function: Callable[..., Any]
     topics: frozenset[str]
@@ -112,7 +115,10 @@ class Handler:
             )
 
     def handles(self, topic: str) -> bool:
-        """Whether it is for a topic, unless another handler names that."""
+        """Return whether this handler names `topic` or its pattern matches it.
+
+        A handler that names a topic has precedence over a pattern.
+        """
         by_pattern = self.pattern is not None and self.pattern.fullmatch(topic) is not None
         return topic in self.topics or by_pattern
 
@@ -123,7 +129,7 @@ def declared(
     pattern: str | re.Pattern[str] | None,
     handling: HandlerOptions,
 ) -> Handler:
-    """A handler, or a ConfigError that says what is wrong with it."""
+    """Return a handler. Raise ConfigError if the declaration is invalid."""
     check_names(topics)
     if bool(topics) == (pattern is not None):
         raise ConfigError("a handler needs topics, or a pattern, and not both")
@@ -135,7 +141,7 @@ def declared(
 
 
 def check_apart(one: Handler, other: Handler) -> None:
-    """Raise if two handlers are to read the same: a group reads a topic once."""
+    """Raise if two handlers read the same topic, because a group reads a topic once."""
     if both := one.topics & other.topics:
         raise ConfigError(
             f"{min(both)!r} has two handlers, {one.name} and {other.name}: a group reads a topic "

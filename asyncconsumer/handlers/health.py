@@ -1,4 +1,4 @@
-"""How an app stands, for those who ask."""
+"""The health of an app and of its handlers."""
 
 import asyncio
 import enum
@@ -14,7 +14,7 @@ from asyncconsumer.web.status import Status
 
 
 class AppState(enum.StrEnum):
-    """Where an app is in its life."""
+    """The lifecycle state of an app."""
 
     NEW = "new"
     RUNNING = "running"
@@ -25,26 +25,26 @@ class AppState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HandlerHealth:
-    """What one handler has done, and has to do."""
+    """The counters and gauges of one handler."""
 
-    running: int  # items that are worked on now
-    in_flight: int  # records in hand, worked on or not yet
+    running: int  # items that are being processed
+    in_flight: int  # records waiting or being processed
     in_flight_bytes: int
-    finished: int  # items without a failure
-    failed: int  # attempts
+    finished: int  # items processed without a failure
+    failed: int  # attempts that failed
     retried: int
     dead_letters: int
     skipped: int
     parked: int  # written to the retry topic
 
     def with_that_of(self, other: "HandlerHealth") -> "HandlerHealth":
-        """Both together."""
+        """Return the sums of both."""
         return HandlerHealth(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """How an app stands; `reason` says why, if it failed."""
+    """The health of an app. `reason` is the error if it failed."""
 
     state: AppState
     reason: str | None
@@ -57,7 +57,7 @@ class AppHealth:
 def health_of(
     state: AppState, error: BaseException | None, handlers: Iterable[HandlerRuntime]
 ) -> AppHealth:
-    """It all in one value; a function that was declared more than once is one handler."""
+    """Return the health of an app. Handlers with the same name are summed."""
     each: dict[str, HandlerHealth] = {}
     for one in handlers:
         name, mine = one.handler.name, _of(one)
@@ -66,9 +66,13 @@ def health_of(
 
 
 def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
-    """Which handler was called and has come, or lately came, to no end for so long, if one has.
+    """Return why a handler is stuck; None if none is.
 
-    That dead letters cannot be written is told at once: it holds up all that fails.
+    A handler is stuck if a call runs and the time since the last completion is `timeout_ms` or
+    more. One of the last 3 intervals between completions that was so long counts as well.
+
+    Dead letters that cannot be written are reported at once, because every failed record waits for
+    them.
     """
     now = asyncio.get_running_loop().time()
     for one in handlers:
@@ -82,7 +86,7 @@ def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
 def with_in_hand(
     lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[HandlerRuntime]
 ) -> dict[str, dict[str, int | None]]:
-    """How far behind it is, if what is in hand and not finished is behind, too."""
+    """Return the lag with the records in flight added, which are read and not processed."""
     behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
     for one in handlers:
         for (topic, number), share in one.lanes.shares.items():
@@ -98,7 +102,10 @@ def with_in_hand(
 
 
 def status_of(app: AppHealth, reading: Status | None, stuck: str | None = None) -> Status:
-    """With what its consumer says of itself, as plain values; while all is well, that counts."""
+    """Combine the health of an app with the status of its consumer.
+
+    While the app runs, the state is that of the consumer. A stuck or busy handler may change it.
+    """
     if reading is None:
         return Status(live=True, ready=False, state=app.state, reason="it was not opened yet")
     handlers = {name: asdict(one) for name, one in app.handlers.items()}

@@ -1,4 +1,4 @@
-"""Calling a handler with a record or a batch: arguments, threads, timeouts."""
+"""The call of a handler with a record or a batch: arguments, threads and timeouts."""
 
 import asyncio
 import inspect
@@ -15,13 +15,13 @@ from asyncconsumer.records.decoding import Record
 
 Read: TypeAlias = Callable[[Record], Any]
 Call: TypeAlias = Callable[[Any], Awaitable[Any]]
-"""Begins with an item: what it returns is awaited."""
+"""Start a handler call for an item. The caller awaits the result."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine."""
+    """Return whether calling `function` returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - of an object, it may be `async`
+        getattr(function, "__call__", None)  # noqa: B004 - that of an object may be async
     )
 
 
@@ -34,7 +34,7 @@ def caller(
     timeout_ms: int | None,
     threads: HandlerThreads | None,
 ) -> Call:
-    """What to call with each item. Only what is needed is done for each."""
+    """Return the function to call with each item, without steps that this handler does not need."""
     run: Callable[..., Awaitable[Any]] = function
     if threads is not None:
         run = partial(threads.run, function)
@@ -50,7 +50,7 @@ def caller(
 
 
 def _with_record(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
-    """The commonest are written out: a call for each record is what a loop here would cost."""
+    """Return the call for single records, unrolled for one or two arguments for speed."""
     if len(reads) == 1:
         first = reads[0]
         return lambda record: run(first(record))
@@ -67,9 +67,9 @@ def _with_batch(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
 def _waiting(
     run: Callable[..., Awaitable[Any]], reads: list[Read], *, batch: bool
 ) -> Callable[[Any], Awaitable[Any]]:
-    """Where a deserializer may have to ask somebody first."""
+    """Return the call for deserializers that may await something, such as a schema registry."""
 
-    async def made(read: Read, record: Record) -> Any:  # noqa: ANN401 - whatever it makes
+    async def made(read: Read, record: Record) -> Any:  # noqa: ANN401 - any value
         found = read(record)
         return await found if isinstance(found, CoroutineType) else found
 
@@ -90,11 +90,11 @@ async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> None:
         if not timeout.expired():
             raise
         raise HandlerTimedOut(name, milliseconds) from error
-    if timeout.expired():  # it was told so, and returned: that does not mean that it is done
+    if timeout.expired():  # it was cancelled and still returned, so its work may be incomplete
         raise HandlerTimedOut(name, milliseconds)
 
 
 async def _with_room(call: Call, threads: HandlerThreads, item: Item) -> None:
-    """The time that it waits for a thread is not the handler's."""
+    """Wait for a free thread first, so that the wait does not count for the timeout."""
     await threads.room()
     await call(item)

@@ -1,4 +1,4 @@
-"""What of one partition is finished, though records are finished in any order."""
+"""The processed offsets of one partition, whose records are processed in any order."""
 
 from collections.abc import Iterator
 from itertools import chain, pairwise
@@ -8,33 +8,35 @@ from asyncconsumer.types import Offset
 
 
 class Ledger:
-    """The account of one partition, from where the group went on.
+    """The processed and unprocessed offsets of one partition, from the committed offset on.
 
-    It keeps what is not finished. All else below `position` is: also offsets that never had a
-    record, for compaction or a transaction took them, which so hold nothing up. A dict keeps its
-    order, so the first key is what a commit may say, and to finish a record is one deletion.
+    The ledger keeps the unprocessed offsets. All other offsets below `position` count as processed.
+    This includes offsets without a record, after compaction or in transactions.
+
+    A dict keeps insertion order, so its first key is the offset to commit. To mark a record as
+    processed is one deletion.
     """
 
     def __init__(self, start: int) -> None:
         kept = Offset.of(start)
-        self.position: int | None = int(kept) if start >= 0 else None  # nothing beyond was begun
+        self.position: int | None = int(kept) if start >= 0 else None  # the next offset to read
         self.leader_epoch = kept.leader_epoch
         self._unfinished: dict[int, None] = {}
-        self._before: Ranges = decode(kept, kept.metadata)  # finished by whoever had it last
-        self._before_epoch = kept.leader_epoch  # of the log in which it was
+        self._before: Ranges = decode(kept, kept.metadata)  # processed by the last owner
+        self._before_epoch = kept.leader_epoch  # the leader epoch of `_before`
 
     def meet(self, leader_epoch: int) -> None:
-        """What is read next was written under this leader, or earlier ones.
+        """Note the leader epoch of the records read next, and drop ranges that it makes uncertain.
 
-        A leader that came after the commit may have cut the log back and written other records at
-        the offsets that were finished. Better to repeat some than to lose these; so also where it
-        is not known who wrote them.
+        A leader elected after the commit may have truncated the log and written other records at
+        the processed offsets. Repeating records is better than losing those. An unknown leader
+        epoch is treated in the same way.
         """
         if not 0 <= leader_epoch <= self._before_epoch:
             self._before = []
 
     def reach(self, position: int, leader_epoch: int) -> None:
-        """All that was read below this offset was begun, or is not there."""
+        """Move the position: all records below it were begun, or do not exist."""
         self.position = position
         self.leader_epoch = leader_epoch
         gone = 0
@@ -46,7 +48,7 @@ class Ledger:
             self._before = self._before[gone:]
 
     def is_finished(self, offset: int) -> bool:
-        """Whether whoever had the partition last was done with this record."""
+        """Return whether the last owner of the partition processed this record."""
         for start, stop in self._before:
             if offset < stop:
                 return offset >= start
@@ -54,34 +56,34 @@ class Ledger:
 
     @property
     def knows_finished(self) -> bool:
-        """Whether `is_finished` need be asked at all."""
+        """Whether `is_finished` can return True for any record."""
         return bool(self._before)
 
     def begin(self, offset: int) -> None:
-        """This record is to be worked on. Records come in the order of their offsets."""
+        """Add a record to process. Records are added in the order of their offsets."""
         self._unfinished[offset] = None
 
     def finish(self, offset: int) -> None:
-        """It was."""
+        """Mark the record at `offset` as processed."""
         del self._unfinished[offset]
 
     def is_unfinished(self, offset: int) -> bool:
-        """Whether it was begun, and is not finished."""
+        """Return whether a record was added and is not processed."""
         return offset in self._unfinished
 
     @property
     def unfinished(self) -> list[int]:
-        """The offsets that were begun and are not finished."""
+        """The offsets that were added and are not processed."""
         return list(self._unfinished)
 
     @property
     def first(self) -> int:
-        """Up to where all is finished; only once something was read."""
+        """The first offset that is not processed. It needs a known position."""
         assert self.position is not None
         return next(iter(self._unfinished), self.position)
 
     def committable(self) -> Offset | None:
-        """What a commit may say: where all is finished up to, and beside it what is beyond."""
+        """Return the offset to commit, with the ranges processed after it in its metadata."""
         if self.position is None:
             return None
         first = self.first
@@ -90,7 +92,7 @@ class Ledger:
         return OffsetWithRanges(first, leader_epoch=epoch, metadata=metadata)
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
-        """Finished from the first unfinished record up to the position."""
+        """Yield the ranges processed between the first unprocessed record and the position."""
         if not self._unfinished:
             return
         assert self.position is not None
@@ -99,7 +101,7 @@ class Ledger:
                 yield one + 1, following
 
     def _before_position(self) -> Iterator[tuple[int, int]]:
-        """Finished by others, beyond what was read so far."""
+        """Yield the ranges at or after the position that the last owner processed."""
         assert self.position is not None
         for start, stop in self._before:
             if stop > self.position:

@@ -1,4 +1,4 @@
-"""Options of a consumer that are for who reads it in a loop: an app has other ways for them."""
+"""Consumer options for reading in a loop, which an app does not accept."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,11 +24,11 @@ _INSTEAD: Final[Mapping[str, tuple[object, str]]] = {
     "pattern": (None, "give it to the handler, with @app.handler(pattern=...)"),
     "partitions": (None, "an app is a member of a group: name topics with @app.handler(topic)"),
 }
-"""What is harmless, as it is the default; and what to do in place of anything else."""
+"""By option: its default, which is accepted, and what to use instead of another value."""
 
 
 def reject_loop_options(options: Mapping[str, Any]) -> None:
-    """Raise if one was given that an app would ignore, or that would stop it halfway."""
+    """Raise ConfigError for an option that an app would ignore or that would stop it early."""
     for name, (harmless, instead) in _INSTEAD.items():
         given = options.get(name, harmless)
         if given != harmless:

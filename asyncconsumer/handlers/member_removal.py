@@ -1,4 +1,4 @@
-"""Removes a member that died from its group, over connections of its own."""
+"""The removal of a dead member from its group, over separate connections."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _PATIENCE_MS: Final = 30_000
 async def remove_from(
     group_id: str, member_id: str, connection: ConnectionConfig, environment: Environment
 ) -> None:
-    """Have a group go on without a member. What is in the way is tried again for a while."""
+    """Remove a member from a group. Retry for up to 30 seconds."""
     async with KafkaClient(
         connection,
         patience_ms=_PATIENCE_MS,

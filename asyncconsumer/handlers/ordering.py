@@ -1,4 +1,4 @@
-"""Which records may be worked on side by side, and which wait for one another."""
+"""The orderings of handlers: which records may be processed concurrently."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,36 +8,36 @@ from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.records.decoding import Record
 
 Ready: TypeAlias = Callable[[tuple[PartitionWork, Item]], None]
-"""Where to put what may be begun."""
+"""Make an item ready to be started."""
 
 
 class Ordering(Protocol):
-    """Decides what may be begun. Nothing here waits."""
+    """A policy that decides which items may be started. Its methods do not block."""
 
     def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
-        """Take records in, each to be made ready when it is its turn."""
+        """Add records. Make each ready when its predecessors are processed."""
 
     def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
-        """Something was finished: make ready what waited for it."""
+        """Make the items ready that waited for a processed item."""
 
 
 class Unordered:
-    """No order."""
+    """The ordering "none": all records may be processed concurrently."""
 
     def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
-        """All may begin."""
+        """Make all records ready."""
         for record in records:
             ready((share, record))
 
     def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
-        """Nothing waited."""
+        """Do nothing, because no item waits for another."""
 
 
 class PartitionOrder:
-    """One record of a partition after the other."""
+    """The ordering "partition": one record of a partition after the other."""
 
     def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
-        """The first begins if nothing is being worked on."""
+        """Make the first record ready if no other is in flight."""
         waiting: deque[Record] | None = share.lanes.get(None)
         if waiting is not None:
             waiting.extend(records)
@@ -46,7 +46,7 @@ class PartitionOrder:
             ready((share, records[0]))
 
     def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
-        """The next."""
+        """Make the next record of the partition ready."""
         waiting = share.lanes.get(None)
         if waiting:
             ready((share, waiting.popleft()))
@@ -55,13 +55,14 @@ class PartitionOrder:
 
 
 class KeyOrder:
-    """One record of a key after the other; records without a key have no order.
+    """The ordering "key": one record of a key after the other.
 
-    A key that is being worked on is in `lanes`; it has a queue only once another record waits.
+    Records without a key have no order. A key in flight is in `lanes`. It has a queue only if
+    another record of the key waits.
     """
 
     def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
-        """Those begin of whose key nothing is being worked on."""
+        """Make those records ready whose key is not in flight."""
         lanes: dict[bytes, deque[Record] | None] = share.lanes
         for record in records:
             key = record.key
@@ -76,8 +77,8 @@ class KeyOrder:
                 waiting.append(record)
 
     def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
-        """The next of its key."""
-        key = item.key  # type: ignore[union-attr] # only records are given out here
+        """Make the next record of the same key ready."""
+        key = item.key  # type: ignore[union-attr] # items are single records here
         if key is not None:
             waiting = share.lanes[key]
             if waiting:

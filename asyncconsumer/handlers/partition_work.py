@@ -1,4 +1,4 @@
-"""One partition in a handler's hands, from when it is ours until it is not."""
+"""The records of one partition in a handler, from its assignment until it is revoked or lost."""
 
 import asyncio
 import enum
@@ -11,26 +11,26 @@ from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
 
 Item: TypeAlias = Record | list[Record]
-"""What a handler is called with: a record, or a batch of one partition."""
+"""The unit of a handler call: a record, or a batch of one partition."""
 
 
 class Attempts(NamedTuple):
-    """How often something was tried, here or before it came here."""
+    """The number of attempts at an item, including those before the retry topic."""
 
     times: int
-    item: Item | None  # that failed here; None if it waits in the retry topic
+    item: Item | None  # the failed item; None if it is in the retry topic
 
 
 class WorkState(enum.Enum):
-    """Whether something of it may be begun."""
+    """Whether items of a partition may be started."""
 
     OPEN = enum.auto()
-    HELD = enum.auto()  # paused, or about to be given up: what was begun goes on
-    OVER = enum.auto()  # not ours any more
+    HELD = enum.auto()  # paused or being revoked; running items continue
+    OVER = enum.auto()  # no longer assigned
 
 
 class PartitionWork:
-    """What is known of a partition while it is ours. `Lanes` and their order work on it."""
+    """The state of an assigned partition, changed by a `WorkQueue` and its `Ordering`."""
 
     def __init__(
         self,
@@ -43,39 +43,39 @@ class PartitionWork:
         self.fence = fence
         self.ledger = Ledger(start)
         self.state = WorkState.OPEN
-        self.count = 0  # records that were taken in and are not finished
+        self.count = 0  # records in flight
         self.size = 0  # their bytes
-        self.lanes: dict[Any, Any] = {}  # what waits for its turn, as the order likes to keep it
-        self.parked: deque[Item] = deque()  # whose turn came while it was held
-        self.attempts: dict[int, Attempts] = {}  # of what is to be tried again, by its first offset
+        self.lanes: dict[Any, Any] = {}  # waiting records, in the form that the `Ordering` keeps
+        self.parked: deque[Item] = deque()  # items that became ready while held
+        self.attempts: dict[int, Attempts] = {}  # by first offset of the item
         self.timers: set[asyncio.TimerHandle] = set()
-        self.bell = asyncio.Event()  # rung when there is room, or something was finished
-        self.former = former  # the same partition, when it was ours before, not at its end yet
+        self.bell = asyncio.Event()  # set when there is room or an item has ended
+        self.former = former  # of an earlier assignment, with items that still run
 
     @property
     def deadline_passed(self) -> bool:
-        """Whether it may be somebody else's by now, for all we know."""
+        """Whether the deadline has passed, so that another member may own the partition."""
         fence = self.fence
         return fence is not None and asyncio.get_running_loop().time() >= fence.deadline
 
     @property
     def pending_retries(self) -> list[int]:
-        """The offsets of what failed, and was not tried again yet."""
+        """The offsets of records that failed and wait for their next attempt."""
         items = [tried.item for tried in self.attempts.values() if tried.item is not None]
         offsets = [record.offset for item in items for record in records_of(item)]
         return [one for one in offsets if self.ledger.is_unfinished(one)]
 
     def alone(self) -> None:
-        """What was worked on before has come to its end."""
+        """Drop the reference to the earlier assignment, whose items have ended."""
         self.former = None
 
     def hold(self) -> None:
-        """Begin nothing more of it."""
+        """Start no more items."""
         if self.state is WorkState.OPEN:
             self.state = WorkState.HELD
 
     def release(self) -> list[Item]:
-        """Go on; what may be begun now."""
+        """Resume. Return the items that became ready meanwhile."""
         if self.state is not WorkState.HELD:
             return []
         self.state = WorkState.OPEN
@@ -85,7 +85,7 @@ class PartitionWork:
         return items
 
     def end(self) -> None:
-        """Forget what waits: it is somebody else's."""
+        """Drop all waiting items, because the partition is no longer assigned."""
         self.state = WorkState.OVER
         for timer in self.timers:
             timer.cancel()
@@ -96,17 +96,17 @@ class PartitionWork:
 
 
 def first_of(item: Item) -> Record:
-    """The record by which an item is known."""
+    """Return the first record of an item, which identifies the item."""
     return item[0] if isinstance(item, list) else item
 
 
 def records_of(item: Item) -> list[Record]:
-    """Its records."""
+    """Return the records of an item."""
     return item if isinstance(item, list) else [item]
 
 
 def size_of(record: Record) -> int:
-    """About how many bytes of memory a record takes."""
+    """Return the approximate size of a record in memory, in bytes."""
     key, value = record.key, record.value
     size = 200
     if value is not None:

@@ -1,4 +1,4 @@
-"""What one handler has to do: taken in from partitions, bounded, and handed to its workers."""
+"""The work queue of one handler: records of its partitions, bounded, taken by its workers."""
 
 import asyncio
 from collections import deque
@@ -20,13 +20,13 @@ from asyncconsumer.records.decoding import Record
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
 
-_WOKEN_AT_ONCE: Final = 2  # each wakes as many again, so all are awake soon, and never for nothing
+_WOKEN_AT_ONCE: Final = 2  # each of them wakes two more while items are ready
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
 @dataclass(slots=True)
 class Load:
-    """How much is in hand, and how much may be."""
+    """Number and bytes of the records in flight, with their limits."""
 
     max_count: int
     max_size: int
@@ -35,10 +35,12 @@ class Load:
 
 
 class WorkQueue:
-    """The work of one handler. All changes are synchronous; workers wait in `wait_for_work`.
+    """The records that one handler has to process.
 
-    A partition may have as much in hand as the limits leave free, so one that is stuck leaves half
-    to a second, a third to a third, and something to everyone.
+    All changes are synchronous. Workers wait in `wait_for_work`.
+
+    A partition may add records while it has less in flight than the limits leave free. With large
+    limits, one stuck partition therefore holds about half and leaves the rest to others.
     """
 
     def __init__(
@@ -47,20 +49,20 @@ class WorkQueue:
         self.load: Final = Load(max_count, max_size)
         self.ready: Final[deque[tuple[PartitionWork, Item]]] = deque()
         self.running: Final[dict[asyncio.Task[Any], tuple[PartitionWork, Item]]] = {}
-        self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled, for an item's sake
+        self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled to stop their item
         self.shares: Final[dict[TopicPartition, PartitionWork]] = {}
-        self.stopped = False  # nothing more is begun
+        self.stopped = False  # no more items are started
         self.pace: Final = CompletionTimer()
-        self.order: Final = order(self.wake)  # which may make something ready later
+        self.order: Final = order(self.wake)  # it may make items ready later, by a timer
         self._idle: list[asyncio.Future[None]] = []
-        self._waiting: set[PartitionWork] = set()  # for room
+        self._waiting: set[PartitionWork] = set()  # partitions that wait for room
         self._ringing = False
-        self._quiet = asyncio.Event()  # rung when something was finished after the end
+        self._quiet = asyncio.Event()  # set when an item ends after `stop`
 
     # --- partitions ------------------------------------------------------------------------------
 
     def open(self, partition: TopicPartition, start: int, fence: Fence | None) -> PartitionWork:
-        """A partition is ours, from there on."""
+        """Register an assigned partition that is read from offset `start`."""
         former = self.shares.get(partition)
         while former is not None and not self._is_running(former):
             former = former.former
@@ -68,16 +70,16 @@ class WorkQueue:
         return share
 
     def hold(self, share: PartitionWork) -> None:
-        """Begin nothing more of it."""
+        """Start no more items of a partition."""
         share.hold()
 
     def release(self, share: PartitionWork) -> None:
-        """Go on with it."""
+        """Resume a held partition."""
         self.ready.extend((share, item) for item in share.release())
         self.wake()
 
     def end(self, share: PartitionWork) -> None:
-        """It is not ours any more: forget what waits, cancel what runs."""
+        """Drop the waiting items of a partition and cancel the running ones."""
         _count(share, self.load, -share.count, -share.size)
         share.end()
         self.cancel(share)
@@ -85,7 +87,7 @@ class WorkQueue:
         self._ring_soon()
 
     def cancel(self, share: PartitionWork | None = None) -> dict[TopicPartition, list[int]]:
-        """Cancel what runs, of one partition or of all; what that was."""
+        """Cancel the running items of one partition or of all. Return their offsets."""
         cancelled: dict[TopicPartition, list[int]] = {}
         for task, (mine, item) in self.running.items():
             if share in (None, mine) and task not in self.cut:
@@ -96,12 +98,12 @@ class WorkQueue:
         return cancelled
 
     def pending_retries(self) -> dict[TopicPartition, list[int]]:
-        """What failed, and waits for its next try."""
+        """Return the offsets of the records that failed and wait for their next attempt."""
         ours = (share for share in self.shares.values() if share.state is not WorkState.OVER)
         return {share.partition: offsets for share in ours if (offsets := share.pending_retries)}
 
     async def settled(self, share: PartitionWork) -> None:
-        """Wait until nothing of it is being worked on."""
+        """Wait until no item of a partition is running."""
         while self._is_running(share):
             share.bell.clear()
             await share.bell.wait()
@@ -109,10 +111,10 @@ class WorkQueue:
     def _is_running(self, share: PartitionWork) -> bool:
         return any(mine is share for mine, _ in self.running.values())
 
-    # --- taking in -------------------------------------------------------------------------------
+    # --- adding records --------------------------------------------------------------------------
 
     def has_room(self, share: PartitionWork) -> bool:
-        """Whether a partition may bring more."""
+        """Return whether more records of a partition may be submitted."""
         load = self.load
         return (
             share.state is WorkState.OPEN
@@ -122,10 +124,10 @@ class WorkQueue:
         )
 
     async def room(self, share: PartitionWork) -> bool:
-        """Wait until a partition may bring more; False if it is not ours any more.
+        """Wait until more records of a partition may be submitted.
 
-        Not before what was worked on of it, when it was ours before, has come to its end: else a
-        key might be worked on twice at the same time.
+        Return False if the partition is no longer assigned. If it was assigned before, wait until
+        the items of that time have ended. Otherwise two records of a key might run at once.
         """
         if share.former is not None:
             await self.settled(share.former)
@@ -140,13 +142,16 @@ class WorkQueue:
         return False
 
     async def emptied(self, share: PartitionWork) -> bool:
-        """Wait until all that was taken in of it is finished; False if it is not ours any more."""
-        while share.count and share.state is not WorkState.OVER:  # noqa: ASYNC110 - it is rare
+        """Wait until all submitted records of a partition are processed.
+
+        Return False if the partition is no longer assigned.
+        """
+        while share.count and share.state is not WorkState.OVER:  # noqa: ASYNC110 - rare
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
         return share.state is not WorkState.OVER
 
     def submit(self, share: PartitionWork, records: Sequence[Record], size: int) -> None:
-        """Take records in; ask `room` before."""
+        """Add records of a partition. The caller awaits `room` first."""
         ledger = share.ledger
         if ledger.knows_finished:
             wanted = [record for record in records if not ledger.is_finished(record.offset)]
@@ -164,7 +169,7 @@ class WorkQueue:
     # --- for workers -----------------------------------------------------------------------------
 
     async def wait_for_work(self) -> None:
-        """Return when there may be something to do, and then wake others if there is more."""
+        """Wait until an item is ready, and wake more workers if there are several."""
         while not self.ready or self.stopped:
             waiting = asyncio.get_running_loop().create_future()
             self._idle.append(waiting)
@@ -178,7 +183,7 @@ class WorkQueue:
             self.wake()
 
     def wake(self) -> None:
-        """Let idle workers look at what is ready."""
+        """Wake idle workers to take ready items."""
         if not self.running:
             self.pace.begin(asyncio.get_running_loop().time())
         idle = self._idle
@@ -186,9 +191,10 @@ class WorkQueue:
             idle.pop().set_result(None)
 
     async def may_begin(self, share: PartitionWork, item: Item) -> bool:
-        """Whether an item may be begun now; if not, it is put aside, or forgotten.
+        """Return whether an item may be started; if not, park, requeue or drop it.
 
-        While it is not certain that a partition is still ours, nothing of it is begun.
+        No item is started after the deadline of its partition, because another member may own the
+        partition by then. Wait until the deadline is extended.
         """
         while True:
             if share.state is WorkState.HELD:
@@ -200,10 +206,10 @@ class WorkQueue:
                 return False
             if not share.deadline_passed:
                 return True
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and no event tells of an answer
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare; no event signals a new deadline
 
     def again(self, share: PartitionWork, item: Item, seconds: float) -> None:
-        """Have an item begun once more, after some time. It keeps its place in the order."""
+        """Make an item ready again after `seconds`. It keeps its place in the order."""
 
         def ready() -> None:
             share.timers.discard(timer)
@@ -214,7 +220,7 @@ class WorkQueue:
         share.timers.add(timer)
 
     def finish(self, share: PartitionWork, item: Item) -> None:
-        """It was worked on, and need not be again."""
+        """Mark the records of an item as processed and make its successors ready."""
         if share.state is WorkState.OVER:
             return
         if isinstance(item, list):
@@ -229,7 +235,7 @@ class WorkQueue:
             self._ring_soon()
 
     def finish_some(self, share: PartitionWork, records: Sequence[Record]) -> None:
-        """Some records of a batch need not be worked on again, whatever becomes of the others."""
+        """Mark some records of a batch as processed, independently of the others."""
         if share.state is WorkState.OVER:
             return
         for record in records:
@@ -237,7 +243,7 @@ class WorkQueue:
         _count(share, self.load, -len(records), -sum(map(size_of, records)))
 
     def stop_running(self, task: asyncio.Task[Any], share: PartitionWork) -> None:
-        """A worker is done with its item, whether that is finished or not."""
+        """Note that a worker has ended its item, processed or not."""
         del self.running[task]
         self.pace.end(asyncio.get_running_loop().time())
         if share.state is not WorkState.OPEN:
@@ -245,20 +251,20 @@ class WorkQueue:
         if self.stopped:
             self._quiet.set()
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- stopping --------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start no more items."""
         self.stopped = True
 
     async def quiet(self) -> None:
-        """Wait until nothing is being worked on."""
+        """Wait until no item is running."""
         while self.running:
             self._quiet.clear()
             await self._quiet.wait()
 
     def _ring_soon(self) -> None:
-        """Once a turn of the loop, however many were finished in it."""
+        """Notify partitions that wait for room, at most once per iteration of the event loop."""
         if self._waiting:
             self._ringing = True
             asyncio.get_running_loop().call_soon(self._ring)

@@ -1,4 +1,4 @@
-"""Dead letters, sent back to the topics that they came from."""
+"""The replay of dead letters to the topics that they came from."""
 
 import asyncio
 from collections import Counter
@@ -14,7 +14,7 @@ from asyncconsumer.net.producer import Producer
 from asyncconsumer.records.decoding import Record
 
 SUFFIX: Final = ".replay"
-"""Ends the name of the group that remembers up to where letters were sent back."""
+"""Appended to the group id of the app, for the group that commits replayed dead letters."""
 
 _AT_ONCE: Final = 500
 _TRIES: Final = 60
@@ -22,17 +22,17 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class ReplayOutcome(NamedTuple):
-    """Letters that are alike."""
+    """A class of dead letters with the same topic, handler and error."""
 
-    topic: str  # that they came from
+    topic: str  # the topic of the original records
     handler: str
     error: str
 
 
 class Replayed(NamedTuple):
-    """What was found, and sent back if it was to be.
+    """The number of dead letters found, by class, which were sent back if requested.
 
-    `others` are not of this group, or not of a partition that the app's handlers read.
+    `others` counts records of another group, or of a partition that no handler of the app reads.
     """
 
     found: Counter[ReplayOutcome]
@@ -40,10 +40,10 @@ class Replayed(NamedTuple):
 
 
 async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
-    """Send back the dead letters that were written since the last time, or only count them.
+    """Send back the dead letters written since the last replay, or only count them.
 
-    Each goes to the partition that it was in. If this is cut short, some are sent twice. All groups
-    that read the topic get what is sent back.
+    Each record goes to its original partition. If a replay is interrupted, the next one sends some
+    records again. All groups that read the topic get the replayed records.
     """
     topics = sorted(app.dead_letter_topics)
     if not topics:
@@ -67,7 +67,10 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
 
 
 class _Known:
-    """The partitions that an app's handlers read: who writes letters may name any others."""
+    """The partitions that the handlers of an app read.
+
+    They are checked because the headers of a dead letter can name any partition.
+    """
 
     def __init__(self, app: ConsumerApp, reader: Consumer) -> None:
         self._app = app
@@ -75,7 +78,7 @@ class _Known:
         self._partitions: dict[str, frozenset[int]] = {}
 
     async def has(self, letter: Record) -> bool:
-        """Whether a record is a letter of this app, and names a partition that it reads."""
+        """Return whether a record is a dead letter of this app, from a partition that it reads."""
         try:
             record = original(letter)
         except NotADeadLetter:
@@ -105,7 +108,7 @@ def _outgoing(letter: Record) -> ProducerRecord:
 
 
 async def _send(producer: Producer, records: Collection[ProducerRecord]) -> None:
-    """Return when all are written. What time may mend is tried again for a minute."""
+    """Send records until all are written. Retry retriable errors for about a minute."""
     for _ in range(_TRIES):
         outcomes = await producer.send(records)
         failed = _failed(outcomes)
@@ -117,7 +120,7 @@ async def _send(producer: Producer, records: Collection[ProducerRecord]) -> None
 
 
 def _failed(outcomes: Mapping[ProducerRecord, Outcome]) -> dict[ProducerRecord, ConsumerError]:
-    """What is to be sent again; raises what will not get better."""
+    """Return the records to send again. Raise an error that is not retriable."""
     failed = {one: error for one, error in outcomes.items() if isinstance(error, ConsumerError)}
     for error in failed.values():
         if not error.retriable:

@@ -1,4 +1,4 @@
-"""How often, and when, a record is tried again."""
+"""The retry policy of a handler."""
 
 from dataclasses import dataclass
 from random import Random
@@ -12,15 +12,15 @@ _MOST_DOUBLINGS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try a record `attempts` times in all, if what its handler raises is one of `on`.
+    """A retry policy: up to `attempts` attempts in total, for the exceptions in `on`.
 
-    The wait before the next try doubles from `backoff_ms` to `max_backoff_ms`; chance changes it by
-    the part `jitter`, so that what failed together does not come back together. The records of its
-    key, or partition, wait with it; those of others do not.
+    The wait before the next attempt doubles from `backoff_ms` to `max_backoff_ms`. A random factor
+    changes it by up to the fraction `jitter`, so that retries of records that failed together are
+    spread out. Later records of the same key, or partition, wait as well, according to `ordering`.
 
-    With a `topic` it waits there, for `delay_ms` at least before each try, and the partition goes
-    on and is committed meanwhile. That topic needs as many partitions as the one it is for; records
-    of a key that waits there wait behind it.
+    With a `topic`, failed records wait in that retry topic, at least `delay_ms` before each
+    attempt. The source partition continues and is committed meanwhile. The retry topic needs at
+    least as many partitions as the source topic. Later records of a waiting key wait there, too.
     """
 
     attempts: int = 3
@@ -49,7 +49,7 @@ class Retry:
                 raise ConfigError(f"on must name kinds of Exception, got {kind!r}")
 
     def wait(self, attempts: int, error: BaseException, randomness: Random) -> float | None:
-        """Seconds until the next try, after so many; None if there is none."""
+        """Return the seconds until the next attempt, after `attempts`; None if there is none."""
         if attempts >= self.attempts or not isinstance(error, self.on):
             return None
         most = self.backoff_ms << min(attempts - 1, _MOST_DOUBLINGS)

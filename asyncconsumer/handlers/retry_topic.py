@@ -1,9 +1,13 @@
-"""Records that wait in a retry topic, and those of their keys that must wait behind them.
+"""A retry topic, in which failed records wait for their next attempt, in the order of their keys.
 
-A record that failed is written to the partition of the same number, and is finished with where it
-was: nothing waits for it there. From then on records of its key are written behind it, unseen,
-until the last of them is finished. Whoever has a partition has the one of the retry topic, too, and
-reads that up to its end before it begins with the other: so it knows which keys wait.
+A failed record is written to the partition of the retry topic with the same number. It then counts
+as processed in the source partition, so nothing there waits for it.
+
+Until the last waiting record of a key is processed, later records of that key are appended to the
+retry topic without a handler call.
+
+Retry partitions are co-assigned: the owner of a source partition also owns its retry partition. It
+reads the retry partition to its end before it starts the source partition, to know the keys.
 """
 
 import asyncio
@@ -34,11 +38,11 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class BehindRetry(Exception):
-    """Another of its key waits in the retry topic: this one waits behind it."""
+    """A record whose key already has records in the retry topic, and which must follow them."""
 
 
 class NotDue(Exception):
-    """It is not its time yet."""
+    """A record of the retry topic whose delay has not passed."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -47,14 +51,14 @@ class NotDue(Exception):
 
 @dataclass(slots=True)
 class _Waiting:
-    """What waits of one key: offsets in the retry topic, and what is being written there."""
+    """The waiting records of one key: offsets in the retry topic, and writes in flight."""
 
     offsets: set[int] = field(default_factory=set)
     writing: int = 0
 
 
 class RetryTopic:
-    """The retry topic of one handler, as its lanes see it. `writer` writes to it."""
+    """The retry topic of one handler, with its work queue. `writer` writes to the topic."""
 
     def __init__(
         self,
@@ -74,9 +78,13 @@ class RetryTopic:
         self._keys: dict[int, tuple[PartitionWork | None, dict[bytes, _Waiting]]] = {}
 
     def call(self, handle: Call) -> Call:
-        """What a handler is called with: not if it must wait, and with the record that it was."""
+        """Wrap a handler call.
 
-        def begin(record: Any) -> Any:  # noqa: ANN401 - as Call
+        Records that must wait raise `NotDue` or `BehindRetry`. The handler gets a record of the
+        retry topic as it was in its source topic.
+        """
+
+        def begin(record: Any) -> Any:  # noqa: ANN401 - as `Call`
             if record.topic == self.topic:
                 if (wait := self._wait(record)) > 0:
                     raise NotDue(wait)
@@ -88,7 +96,11 @@ class RetryTopic:
         return begin
 
     def _wait(self, record: Record) -> float:
-        """Seconds until it may be tried. Once at most its delay: whoever wrote it has a clock."""
+        """Return the seconds until a record may be tried, at most the delay.
+
+        The bound matters because the timestamp comes from the clock of another machine. There is no
+        wait for a record that has waited once, nor for one that only follows others of its key.
+        """
         share = self._share(record.partition)
         if not attempts_of(record) or (share is not None and record.offset in share.attempts):
             return 0
@@ -96,7 +108,7 @@ class RetryTopic:
         return min(due - self._now_ms() / 1000, self.delay)
 
     async def park(self, record: Record, failure: Failure) -> None:
-        """Have it wait in the retry topic."""
+        """Write a record to the retry topic."""
         if record.key is None:
             await self._writer.write(record, failure, partition=record.partition)
             return
@@ -112,29 +124,30 @@ class RetryTopic:
             _tidy(keys, record.key)
 
     def came(self, records: list[Record]) -> None:
-        """Records of the retry topic were read."""
+        """Note records that were read from the retry topic."""
         for record in records:
             if record.key is not None:
                 keys = self._waiting(record.partition)
                 keys.setdefault(record.key, _Waiting()).offsets.add(record.offset)
 
     def went(self, record: Record) -> None:
-        """A record of the retry topic is finished."""
+        """Note that a record of the retry topic is processed."""
         keys = self._waiting(record.partition)
         if record.key is not None and record.key in keys:
             keys[record.key].offsets.discard(record.offset)
             _tidy(keys, record.key)
 
     async def caught_up(self, at: TopicPartition, consumer: Consumer) -> None:
-        """Return when it is known which keys wait, or a partition is not ours any more.
+        """Wait until the retry partition is read to its end, so that the waiting keys are known.
 
-        However long the retry topic is out of reach: any other topic would be waited for, too.
+        Return early if the partition is no longer assigned. Retry for as long as the retry topic is
+        unavailable.
         """
         companion = TopicPartition(self.topic, at.partition)
         while True:
             try:
                 end = (await consumer.end_offsets([companion]))[companion]
-                while await consumer.position(companion) < end:  # noqa: ASYNC110 - no event tells
+                while await consumer.position(companion) < end:  # noqa: ASYNC110 - no event
                     await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
             except (NotAssigned, ClosedError):
                 return
@@ -152,7 +165,7 @@ class RetryTopic:
         return self.lanes.shares.get(TopicPartition(self.topic, partition))
 
     def _waiting(self, partition: int) -> dict[bytes, _Waiting]:
-        """By key; what was known when the partition was ours before does not count."""
+        """Return the waiting records by key, starting empty with each new assignment."""
         share = self._share(partition)
         known, keys = self._keys.get(partition, (None, {}))
         if known is not share or partition not in self._keys:
@@ -161,7 +174,10 @@ class RetryTopic:
         return keys
 
     def _is_finished(self, partition: int, offset: int) -> bool:
-        """What was written may have been read, and finished, before we were told that it was."""
+        """Return whether a written record is already processed.
+
+        A record can be read and processed before the response to its write arrives.
+        """
         share = self._share(partition)
         position = None if share is None else share.ledger.position
         if share is None or position is None or offset >= position:
@@ -170,19 +186,19 @@ class RetryTopic:
 
 
 class KeyOrderWithRetries(KeyOrder):
-    """By key; and it is told to the parking what comes and goes in the retry topic."""
+    """Key order that reports records of the retry topic to its `RetryTopic`."""
 
     def __init__(self, parking: RetryTopic) -> None:
         self._parking = parking
 
     def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
-        """As by key."""
+        """Add records, noting those of the retry topic as waiting."""
         if share.partition.topic == self._parking.topic:
             self._parking.came(records)
         super().add(share, records, ready)
 
     def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
-        """As by key."""
+        """Make the next record ready, noting a record of the retry topic as processed."""
         if share.partition.topic == self._parking.topic:
             assert not isinstance(item, list)
             self._parking.went(item)
@@ -196,6 +212,6 @@ def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
 
 
 def attempts_of(record: Record) -> int:
-    """How often it was tried before it came to the retry topic."""
+    """Return how often a record was tried before it was written to the retry topic."""
     told = parse_failure_headers(record).get("attempts", b"")
     return int(told) if told.isdigit() else 0

@@ -1,4 +1,4 @@
-"""A handler at work: its lanes, its workers, and what it needs for them."""
+"""The runtime of a handler: its work queue, workers, threads and failure policy."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -19,11 +19,11 @@ from asyncconsumer.handlers.tracing import traced
 from asyncconsumer.handlers.workers import Workers
 
 Start = Callable[[Coroutine[Any, Any, None], str], object]
-"""Runs a coroutine in the background, until it is done or everything ends."""
+"""Run a coroutine in the background until it returns or the app is closed."""
 
 
 class AppContext(NamedTuple):
-    """What all handlers of an app have around them."""
+    """The context that all handlers of an app have in common."""
 
     environment: Environment
     events: EventBus
@@ -31,7 +31,7 @@ class AppContext(NamedTuple):
 
 
 class HandlerRuntime:
-    """What one handler has while its app is open."""
+    """The runtime of one handler while its app is open."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class HandlerRuntime:
 
     @property
     def trouble(self) -> str | None:
-        """What its records wait for, if that is known."""
+        """Why records cannot be written to the retry or dead letter topic; None if they can."""
         return next((told for one in self._writers if (told := one.trouble)), None)
 
     def start(self, start: Start) -> None:
-        """Begin to work."""
+        """Start the workers."""
         for number in range(self.handler.handling.concurrency):
             start(self.workers.work(), f"{self.handler.name}-{number}")
 
     async def close(self) -> None:
-        """Nothing is worked on any more."""
+        """Close the threads, after the last item has ended."""
         if self._threads is not None:
             await self._threads.close()
 

@@ -1,4 +1,4 @@
-"""What to do when the process is asked to end."""
+"""Handlers for the signals that stop a process, SIGTERM and SIGINT."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ _MEANT: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def signals(asked: Callable[[], None]) -> Iterator[None]:
-    """Call this for each signal that asks the process to end, for as long as the block lasts."""
+    """Call `asked` for each SIGTERM or SIGINT while the block lasts."""
     loop = asyncio.get_running_loop()
     ours = []
     try:

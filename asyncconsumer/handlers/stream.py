@@ -1,4 +1,4 @@
-"""A partition's stream as handlers read it: finished is what they are done with, in any order."""
+"""The stream of a partition that feeds handlers, which process records in any order."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -17,23 +17,23 @@ from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import TopicPartition
 
 LanesOf = Callable[[str], WorkQueue]
-"""The lanes of the handler that reads a topic."""
+"""Return the work queue of the handler that reads a topic."""
 
 OnConsume = Callable[[Record], Record]
-"""What interceptors make of a record."""
+"""Pass a record through the interceptors."""
 
 SkipCorrupt = Callable[[TopicPartition], bool]
-"""Whether to go on behind what is damaged."""
+"""Return whether to skip corrupt records of a partition."""
 Seek = Callable[[TopicPartition, int], None]
-"""Has a partition read from another offset."""
+"""Move the position of a partition."""
 
-_MOST_AT_ONCE: Final = 256  # records that are taken in before others have a turn
+_MOST_AT_ONCE: Final = 256  # records submitted before the event loop runs other tasks
 
 
 def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnConsume | None:
-    """What is done to each record that is taken in; None if that is nothing.
+    """Return the function applied to each record that is read; None if there are no interceptors.
 
-    A record in a retry topic is as interceptors left it before: they do not see it again.
+    Records of a retry topic are left alone, because interceptors saw them in their source topic.
     """
     if not interceptors:
         return None
@@ -42,9 +42,10 @@ def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnC
 
 
 class HandlerStream(Stream):
-    """The stream of one partition. The rebalancer asks it what it asks any stream; `pump` reads.
+    """The stream of one partition, whose records `pump` submits to a work queue.
 
-    A chunk is let go of as soon as its records were taken in: their bytes are counted by the lanes.
+    A chunk is released as soon as its records are submitted, because the work queue counts their
+    bytes.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class HandlerStream(Stream):
     # --- for the rebalancer ----------------------------------------------------------------------
 
     def begin(self, partition: TopicPartition, start: int) -> None:
-        """It is ours, from there on."""
+        """Start an assigned partition at offset `start`."""
         lanes = self._lanes_of(partition.topic)
         share = lanes.open(partition, start, self._fence)
         self._shares[partition] = lanes, share
@@ -72,34 +73,34 @@ class HandlerStream(Stream):
             lanes.hold(share)
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Of each partition, up to where all is finished; beside it, what is beyond."""
+        """Return the offset to commit of each partition; metadata lists later processed records."""
         done = {one: share.ledger.committable() for one, (_, share) in self._shares.items()}
         return {one: offset for one, offset in done.items() if offset is not None}
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset from which on nothing was taken in yet."""
+        """Return the offset of the next record to submit."""
         found = self._shares.get(partition)
         return None if found is None else found[1].ledger.position
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
-        """Begin nothing more of these; what was begun goes on."""
+        """Start no more items of these partitions; running items continue."""
         super().hold(partitions)
         for lanes, share in self._of(partitions):
             lanes.hold(share)
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Go on with them."""
+        """Resume held partitions."""
         super().release(partitions)
         for lanes, share in self._of(partitions):
             lanes.release(share)
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait until nothing of these is being worked on."""
+        """Wait until no item of these partitions is running."""
         for lanes, share in self._of(partitions):
             await lanes.settled(share)
 
     def forget(self, partition: TopicPartition) -> None:
-        """It is somebody else's now: what waits is forgotten, what runs is cancelled."""
+        """Drop the waiting items of a partition that is no longer assigned; cancel running ones."""
         super().forget(partition)
         if (found := self._shares.pop(partition, None)) is not None:
             lanes, share = found
@@ -111,7 +112,7 @@ class HandlerStream(Stream):
     # --- reading ---------------------------------------------------------------------------------
 
     async def pump(self, *, skip_corrupt: SkipCorrupt, seek: Seek) -> None:
-        """Take in what comes, as there is room for it, until the partition is not ours."""
+        """Submit records as there is room, until the partition is no longer assigned."""
         async for records in self.chunks():
             chunk = self._held
             if chunk is None or chunk.partition not in self._shares:
@@ -125,22 +126,22 @@ class HandlerStream(Stream):
                     more = self._take_in(lanes, share, records, chunk.leader_epoch)
                 except CorruptRecords as error:
                     if error.resume is None or not skip_corrupt(chunk.partition):
-                        if await lanes.emptied(share):  # what is before it is never withheld
+                        if await lanes.emptied(share):  # the records before it come first
                             raise
                         break
                     records.skip_corrupt()
                     continue
                 if not more:
-                    if self._held is chunk and self._let_go(chunk):  # not taken back meanwhile
+                    if self._held is chunk and self._let_go(chunk):  # not revoked meanwhile
                         share.ledger.reach(chunk.next_offset, chunk.leader_epoch)
                     break
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # run other tasks
 
     def _went_back(self, chunk: Chunk, seek: Seek) -> bool:
-        """Whether the log itself was cut back, and is to be read from an even earlier offset.
+        """Handle a truncated log. Return whether this chunk is dropped after a seek further back.
 
-        Then other records follow: what is worked on may be none of them, and is given up. Where
-        something before them is not finished either, it must be read again.
+        After a truncation, other records follow at the same offsets, so all items in flight are
+        dropped. If a record before the chunk is not processed either, seek back to that record.
         """
         lanes, share = self._shares[chunk.partition]
         position = share.ledger.position
@@ -157,14 +158,14 @@ class HandlerStream(Stream):
         return False
 
     async def _opened(self, records: Records) -> bool:
-        """Wait, off the event loop, for a body that takes long to decompress; True."""
+        """Wait until the next record is decompressed, off the event loop if it is large; True."""
         await open_next(records)
         return True
 
     def _take_in(
         self, lanes: WorkQueue, share: PartitionWork, records: Records, leader_epoch: int
     ) -> bool:
-        """Some records; False when there are no more."""
+        """Submit some records. Return whether there are more."""
         load = lanes.load
         count = min(_MOST_AT_ONCE, load.max_count - load.count - share.count)
         most = load.max_size - load.size - share.size

@@ -1,4 +1,4 @@
-"""What the handlers of an app read together."""
+"""The subscription of an app, combined from its handlers."""
 
 import re
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from asyncconsumer.handlers.handler import Handler
 
 
 def reads(handlers: Sequence[Handler], topic: str) -> bool:
-    """Whether a handler is for this topic. No pattern matches Kafka's own topics."""
+    """Return whether a handler reads this topic. Patterns do not match internal topics."""
     by_pattern = topic not in INTERNAL_TOPICS
     return any(topic in one.topics or (by_pattern and one.handles(topic)) for one in handlers)
 
 
 def companions(handlers: Sequence[Handler]) -> dict[str, str]:
-    """For each topic the one where its records wait before they are tried again."""
+    """Return the retry topic of each source topic that has one."""
     return {
         topic: one.handling.retry_topic
         for one in handlers
@@ -25,7 +25,10 @@ def companions(handlers: Sequence[Handler]) -> dict[str, str]:
 
 
 def subscription(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:
-    """What all of them read together; where one has a pattern, names are made part of one."""
+    """Return topics or a pattern that all handlers read together.
+
+    If a handler has a pattern, topic names become part of one combined pattern.
+    """
     topics = sorted({topic for one in handlers for topic in one.topics})
     patterns = [one.pattern for one in handlers if one.pattern is not None]
     if not patterns:

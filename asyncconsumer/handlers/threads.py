@@ -1,4 +1,4 @@
-"""Threads for handlers that are plain functions."""
+"""Threads for handlers that are not async."""
 
 import asyncio
 import contextvars
@@ -19,10 +19,11 @@ _LEAST_SPARE: Final = 16
 
 
 class HandlerThreads:
-    """As many as may work at once. A thread cannot be cancelled: it is given up, and told of.
+    """The threads of one handler: `count` of them, and spare ones.
 
-    Another takes its place, for else a few that hang would leave none for what comes after them.
-    There are so many spare ones; while all of these are used up, nothing more is begun.
+    A thread cannot be cancelled. If its call is cancelled, the thread is abandoned with a log
+    message and a spare thread replaces it. Otherwise a few hanging calls would block the handler.
+    With `handler_timeout_ms`, no more calls start while all spare threads are used up.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -30,12 +31,12 @@ class HandlerThreads:
         self._spare = max(_LEAST_SPARE, count)
         self._pool = DaemonThreads(count + self._spare, name)
         self._working: set[Future[Any]] = set()
-        self._given_up: set[Future[Any]] = set()  # of these, nobody waits for them
+        self._given_up: set[Future[Any]] = set()  # still running, but no longer awaited
         self._log = RateLimitedLogger(logging.getLogger(__name__))
         self._log_full = RateLimitedLogger(logging.getLogger(__name__))
 
     async def room(self) -> None:
-        """Return when `run` would begin at once."""
+        """Wait until a thread is free, so that `run` starts at once."""
         if len(self._given_up) < self._spare:
             return
         self._log_full.warning(
@@ -43,11 +44,14 @@ class HandlerThreads:
             self._name,
             len(self._given_up),
         )
-        while len(self._given_up) >= self._spare:  # noqa: ASYNC110 - as in `close`
+        while len(self._given_up) >= self._spare:  # noqa: ASYNC110 - as in `close`, no event
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
-        """What the function returns. An `async def` in a plain decorator returns a coroutine."""
+        """Call the function in a thread and return its result.
+
+        A result that is awaitable is awaited, because a plain decorator may hide an `async def`.
+        """
         returned = await self._called(function, *arguments)
         return await returned if inspect.isawaitable(returned) else returned
 
@@ -69,10 +73,10 @@ class HandlerThreads:
             raise
 
     async def close(self) -> None:
-        """End the threads. One that still works is not waited for long, as it may never end."""
+        """Close the threads. Wait at most 2 seconds for running calls, because one may hang."""
         try:
             async with asyncio.timeout(_SECONDS_TO_END):
-                while self._working:  # noqa: ASYNC110 - threads set no Event of ours
+                while self._working:  # noqa: ASYNC110 - threads set no asyncio event
                     await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
         except TimeoutError:
             count = len(self._working)

@@ -1,4 +1,4 @@
-"""Whether the topics that a handler writes to are there, and can take what it writes."""
+"""The check of the retry topic of a handler: it must exist and have enough partitions."""
 
 import asyncio
 from typing import Final
@@ -7,14 +7,14 @@ from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.handler import Handler
 
-_SECONDS_TO_APPEAR: Final = 5.0  # not every broker knows of a new topic at once
+_SECONDS_TO_APPEAR: Final = 5.0  # the metadata of a new topic takes time to reach all brokers
 _SECONDS_BETWEEN_LOOKS: Final = 0.2
 
 
 async def check_topics(handler: Handler, consumer: Consumer) -> None:
-    """Raise if records would wait for ever because of the retry topic.
+    """Raise ConfigError if the retry topic is missing or has too few partitions.
 
-    Whether a topic for dead letters is there is looked at by who writes them, in the background.
+    The `DeadLetterProducer` checks its topic itself, in the background.
     """
     how = handler.handling
     if how.retry_topic is not None:

@@ -1,6 +1,6 @@
-"""A span for each call of a handler, in the trace that its record brings along (OpenTelemetry).
+"""OpenTelemetry spans for handler calls, in the traces that record headers carry.
 
-Only its API is used: without an SDK, which is the application's to choose, nothing is recorded.
+Only the OpenTelemetry API is used. Spans are recorded only if the application sets up an SDK.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_tracing() -> None:
-    """Raise if the package is not there."""
+    """Raise ConfigError if OpenTelemetry is not installed."""
     try:
         import opentelemetry.propagate
         import opentelemetry.trace  # noqa: F401
@@ -27,7 +27,10 @@ def check_tracing() -> None:
 
 
 def traced(call: Call, group: str) -> Call:
-    """The same in a span: a record's is a child of its producer's, a batch has links to them."""
+    """Wrap a handler call in a span.
+
+    The span of a record is a child of its producer's span. The span of a batch has links to them.
+    """
     from opentelemetry import propagate, trace
 
     tracer = trace.get_tracer("asyncconsumer")
@@ -66,7 +69,7 @@ def traced(call: Call, group: str) -> Call:
 
 
 def _record(span: "Span", error: Exception) -> None:
-    """As OpenTelemetry does; but the traceback of a deserializer's error quotes the record."""
+    """Record an exception, without the traceback of a deserializer, which quotes the record."""
     from opentelemetry.trace import Status, StatusCode
 
     if isinstance(error, DeserializationFailed):
@@ -78,7 +81,7 @@ def _record(span: "Span", error: Exception) -> None:
 
 
 def _attributes(group: str, first: Record) -> dict[str, str | int]:
-    """By OpenTelemetry's names for what brokers bring."""
+    """Return the span attributes of the OpenTelemetry conventions for messaging."""
     return {
         "messaging.system": "kafka",
         "messaging.operation.name": "process",

@@ -1,4 +1,4 @@
-"""Those who do the work: a fixed number of coroutines that take what is ready."""
+"""The worker coroutines of a handler, which take ready items from its work queue."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ from asyncconsumer.records.decoding import Record
 
 _log: Final = logging.getLogger(__name__)
 _ITEMS_BETWEEN_BREATHS: Final = 64
-_THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # of more than a record
+_THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # these end more than one record
 
 
 class Workers:
-    """Run `work` as often as items may be worked on at once."""
+    """The workers of one handler. The caller runs `work` in `concurrency` tasks."""
 
     def __init__(self, handler: str, lanes: WorkQueue, call: Call, failures: Failures) -> None:
         self.finished = 0
@@ -27,7 +27,10 @@ class Workers:
         self._failures = failures
 
     async def work(self) -> None:
-        """Take what is ready, for ever. Handlers that never wait must not starve other tasks."""
+        """Process ready items until cancelled.
+
+        Yield to the event loop after 64 items, so that handlers that never wait do not starve it.
+        """
         lanes = self._lanes
         ready, running, call = lanes.ready, lanes.running, self._call
         task = asyncio.current_task()
@@ -54,10 +57,10 @@ class Workers:
                 await call(item)
             except _THE_END:
                 raise
-            except BaseException as error:  # noqa: BLE001 - told apart there; a panic is one, too
+            except BaseException as error:  # noqa: BLE001 - `_failed` sorts them; a Rust panic is one
                 await self._failed(task, share, item, error)
             else:
-                # a cancellation that came too late is met by us; what a handler met it answered
+                # The item counts unless the handler swallowed a cancellation and returned.
                 if task not in lanes.cut or await self._take_back(task):
                     lanes.finish(share, item)
                     self.finished += 1
@@ -66,9 +69,11 @@ class Workers:
     async def _failed(
         self, task: "asyncio.Task[object]", share: PartitionWork, item: Item, error: BaseException
     ) -> None:
-        """Deal with it, unless it was we who cancelled: then the item is somebody else's.
+        """Apply the failure policy, unless this framework cancelled the call.
 
-        Whatever a handler makes of that: what it cleans up may fail, and libraries may translate.
+        A cancelled handler may raise any exception: its cleanup may fail, or a library may convert
+        the cancellation. The item is then dropped, because its partition was revoked or the app
+        ends.
         """
         lanes = self._lanes
         try:
@@ -91,10 +96,10 @@ class Workers:
             lanes.stop_running(task, share)
 
     def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
-        """Whether a cancellation that a handler met was meant for us: nothing is begun any more.
+        """Return whether a cancellation is meant for the worker, because the queue is stopped.
 
-        Else it is the handler's own, which some libraries leave behind when a time of theirs is up:
-        it is taken back, for the worker would be gone, and nobody would know.
+        Otherwise the cancellation comes from the handler, as some libraries leave one after a
+        timeout. It is undone, because the worker would end unnoticed.
         """
         if not self._lanes.stopped:
             while task.cancelling():
@@ -108,7 +113,7 @@ class Workers:
     async def _go_on_without(
         self, bad: Record, share: PartitionWork, batch: list[Record], error: BaseException
     ) -> None:
-        """One of a batch cannot be read: the others are none the worse for it."""
+        """Give up a record that cannot be deserialized and retry the rest of its batch."""
         await self._failures.give_up(bad, error, 1)
         self._lanes.finish_some(share, [bad])
         if len(batch) == 1:
@@ -118,23 +123,24 @@ class Workers:
             self._lanes.again(share, batch, 0)
 
     async def _take_back(self, task: "asyncio.Task[object]") -> bool:
-        """The cancellation was for the item's sake; the worker goes on. Whether it was met here.
+        """Undo a cancellation of the item. Return whether it had not reached the handler.
 
-        A handler that had its own partition taken away, by a seek, may not have met it yet: it must
-        not be met by the next record. One that did and returned all the same may have done nothing.
+        A handler that seeks its own partition cancels itself, and may return before the
+        `CancelledError` is raised. The error must not be raised in the call for the next record. A
+        handler that did get the error and returned may not have processed its record.
         """
         self._lanes.cut.discard(task)
         met_here = False
         try:
             await asyncio.sleep(0)
-        except asyncio.CancelledError:  # if there was another, `cancelling` says so
+        except asyncio.CancelledError:  # a second one still shows in `cancelling`
             met_here = True
         task.uncancel()
         return met_here
 
 
 def _bad_one(batch: list[Record], error: BaseException) -> Record | None:
-    """The record of a batch that cannot be deserialized, if that is what is wrong, for good."""
+    """Return the record that cannot be deserialized, if that is why the batch failed for good."""
     if not isinstance(error, DeserializationFailed) or error.retriable:
         return None
     return next((record for record in batch if record is error.record), None)

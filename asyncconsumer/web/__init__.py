@@ -1,1 +1,1 @@
-"""Life inside a web app: opened and closed with it, and pages that tell how it stands."""
+"""Integration with web apps: lifespan, health pages and metrics."""

@@ -1,4 +1,4 @@
-"""For aiohttp.
+"""Health pages for aiohttp.
 
 web_app.cleanup_ctx.append(app.cleanup_ctx)
 web_app.add_subapp("/kafka", health_pages(app))
@@ -11,7 +11,7 @@ from asyncconsumer.web.pages import PATHS, page
 
 
 def health_pages(embedded: WebMixin) -> web.Application:
-    """The pages of `WebMixin.asgi`, as a web app of aiohttp's."""
+    """Return the pages of `WebMixin.asgi` as an aiohttp application."""
 
     async def answer(request: web.Request) -> web.Response:
         name = "/" + request.path.rpartition("/")[2]

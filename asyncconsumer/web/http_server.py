@@ -1,4 +1,4 @@
-"""An HTTP server for the pages, for who has no web app: as small as probes need it."""
+"""A minimal HTTP server for the health pages of processes without a web app."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,13 +9,13 @@ from typing import Final
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.web.pages import Look, Page, page
 
-_SECONDS: Final = 5.0  # for a request to come, and for its answer to be taken
+_SECONDS: Final = 5.0  # to receive a request and to send its response
 _LONGEST: Final = 2**14
 
 
 @asynccontextmanager
 async def serving(look: Look, host: str, port: int) -> AsyncIterator[int]:
-    """Answer for as long as the block lasts; the port."""
+    """Serve the pages while the block lasts. Yield the port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(

@@ -1,4 +1,4 @@
-"""Metrics in the text format of Prometheus, written by hand: a few lines, and no dependency."""
+"""Metrics in the Prometheus text format, written without a client library."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from asyncconsumer.web.status import Status
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_GAUGES_OF_A_HANDLER: Final = {"running", "in_flight", "in_flight_bytes"}  # the rest only grows
+_GAUGES_OF_A_HANDLER: Final = {"running", "in_flight", "in_flight_bytes"}  # all others are counters
 STATES: Final = (
     "new",
     "starting",
@@ -23,7 +23,7 @@ STATES: Final = (
     "ended",
     "closed",
 )
-"""All that `Status.state` may be: each is a series, 1 for the state that it is in."""
+"""All values of `Status.state`. Each is a series, which is 1 for the current state."""
 _HELP: Final = {
     "live": "1 unless it does not get well by itself.",
     "ready": "1 if it knows its share and that moves.",
@@ -53,7 +53,7 @@ class _Sample(NamedTuple):
 
 
 def metrics(parts: Mapping[str, Status]) -> str:
-    """Of several workers by name; one that has no name has no such label."""
+    """Return the metrics of workers by name. An empty name gives no `worker` label."""
     families: dict[str, list[_Sample]] = {}
     for worker, status in parts.items():
         labels_of = {"worker": worker, "group": status.group}

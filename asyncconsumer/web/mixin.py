@@ -1,4 +1,4 @@
-"""What a consumer and an app of handlers have for web apps: FastAPI, Starlette, aiohttp, any ASGI.
+"""Web app support of consumers and apps, for FastAPI, Starlette, aiohttp and any ASGI.
 
 api = FastAPI(lifespan=app.lifespan)
 api.mount("/kafka", app.asgi())
@@ -21,22 +21,26 @@ from asyncconsumer.web.pages import Asgi, asgi
 from asyncconsumer.web.status import Status
 
 _log: Final = logging.getLogger(__name__)
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds, as workers wait that are started again
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds, as for restarts of workers
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
-"""What FastAPI and Starlette take: given the web app, a block around all that it does."""
+"""A lifespan of FastAPI or Starlette, which returns a context manager for a web app."""
 
 
 class WebMixin(abc.ABC):
-    """Lives as long as a web app does: opened before its first request, drained after the last.
+    """A mixin for objects that are opened and closed with a web app.
 
-    While Kafka cannot be reached the web app starts without it: it is opened in the background once
-    that is possible, and until then ``/live`` answers 200 and ``/ready`` 503. With `require_kafka`
-    the web app does not start then, as it does not with wrong options or credentials. What dies
-    later is logged and told by ``/live``, and the web app goes on: whoever looks there decides.
+    They are opened before the first request and closed after the last one.
+
+    While Kafka is unavailable, the web app starts without it. The object is opened in the
+    background once that is possible. Until then ``/live`` answers 200 and ``/ready`` answers 503.
+
+    With `require_kafka`, the web app does not start while Kafka is unavailable. An error at the
+    first attempt that is not retriable, such as wrong credentials, always prevents the start. A
+    later failure is logged and makes ``/live`` answer 503, and the web app continues.
     """
 
-    _scope: Scope  # of its block
+    _scope: Scope  # open while the block is
     _life: "_Lifespan | None" = None
 
     @abc.abstractmethod
@@ -52,15 +56,15 @@ class WebMixin(abc.ABC):
 
     @abc.abstractmethod
     def status(self) -> Status:
-        """How it stands, as plain values: this is what the pages show."""
+        """Return the status as plain values, as the pages show it."""
 
     @asynccontextmanager
     async def lifespan(
         self, web_app: object = None, *, require_kafka: bool = False
     ) -> AsyncIterator[None]:
-        """For ``FastAPI(lifespan=...)`` and ``Starlette(lifespan=...)``.
+        """Open and close with a web app: ``FastAPI(lifespan=...)``, ``Starlette(lifespan=...)``.
 
-        With an option: ``FastAPI(lifespan=partial(app.lifespan, require_kafka=True))``.
+        To pass an option: ``FastAPI(lifespan=partial(app.lifespan, require_kafka=True))``.
         """
         life = self._life = _Lifespan(self, patient=not require_kafka)
         async with Scope("its web app") as scope:
@@ -75,7 +79,7 @@ class WebMixin(abc.ABC):
             raise life.failed_at_the_end
 
     def lifespan_with(self, existing: Lifespan, *, require_kafka: bool = False) -> Lifespan:
-        """The same within a lifespan that there is already: handlers may use what that opens."""
+        """Return a lifespan nested in an existing one, whose resources handlers may use."""
 
         @asynccontextmanager
         async def both(web_app: object) -> AsyncIterator[Any]:
@@ -88,21 +92,21 @@ class WebMixin(abc.ABC):
     async def cleanup_ctx(
         self, web_app: object = None, *, require_kafka: bool = False
     ) -> AsyncIterator[None]:
-        """For aiohttp: ``web_app.cleanup_ctx.append(app.cleanup_ctx)``."""
+        """Open and close with aiohttp: ``web_app.cleanup_ctx.append(app.cleanup_ctx)``."""
         async with self.lifespan(web_app, require_kafka=require_kafka):
             yield
 
     async def current(self) -> Self:
-        """Itself, while it is open: for endpoints that need it, as ``Depends(app.current)``."""
+        """Return this object if it is open, for endpoints with ``Depends(app.current)``."""
         self._scope.check_open()
         return self
 
     def asgi(self) -> Asgi:
-        """Pages to mount: ``/live``, ``/ready``, ``/lag``, ``/status`` and ``/metrics``."""
+        """Return an ASGI app with ``/live``, ``/ready``, ``/lag``, ``/status`` and ``/metrics``."""
         return asgi(self.look)
 
     def look(self) -> Mapping[str, Status]:
-        """How it stands, for pages; also when it has died."""
+        """Return the status for pages, also after a failure."""
         status, life = self.status(), self._life
         if life is None or life.error is None:
             return {"": status}
@@ -112,10 +116,10 @@ class WebMixin(abc.ABC):
 
 
 class _Lifespan:
-    """A block in a task of its own.
+    """A block that is opened in a separate task.
 
-    What fails inside cancels the task that is in the block. That must not be the web server's: it
-    would take the failure for its own end.
+    A failure inside cancels the task in the block. That must not be a task of the web server, which
+    would stop.
     """
 
     def __init__(self, block: AbstractAsyncContextManager[object], *, patient: bool) -> None:
@@ -125,12 +129,12 @@ class _Lifespan:
         self._opened = self._failed_for_good = False
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
-        self.error: Exception | None = None  # why it is not open
+        self.error: Exception | None = None  # why the block is not open
         self.failed_at_the_end: Exception | None = None
 
     @property
     def starting(self) -> bool:
-        """Whether it was not open yet, and is tried again."""
+        """Whether the block was never open and opening is retried."""
         tried = self.begun.done() and not self.over.is_set()
         return tried and not self._opened and not self._failed_for_good
 
@@ -141,7 +145,7 @@ class _Lifespan:
                     self._opened, self.error = True, None
                     self._begin()
                     await self.over.wait()
-            except Exception as error:  # noqa: BLE001 - it is raised, or told, where it matters
+            except Exception as error:  # noqa: BLE001 - raised or logged by `_failed`
                 self.error = error
                 if not self._may_try_again(error):
                     self._failed(error)
@@ -150,7 +154,7 @@ class _Lifespan:
                 await self._wait(error)
 
     def _begin(self) -> None:
-        """The web app may start."""
+        """Let the web app start."""
         if not self.begun.done():
             self.begun.set_result(None)
 

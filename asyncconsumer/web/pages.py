@@ -1,4 +1,4 @@
-"""Pages for probes, dashboards and people: what is asked for by path, answered at once."""
+"""Health pages for probes and dashboards, chosen by path."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -11,7 +11,7 @@ from asyncconsumer.web.status import Status, together
 _JSON: Final = "application/json"
 
 Look = Callable[[], Mapping[str, Status]]
-"""How all workers stand now, by name; one that stands for itself has the name ``""``."""
+"""Return the current status of all workers by name; without workers, the name is ``""``."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -20,7 +20,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Page(NamedTuple):
-    """An answer to a request."""
+    """The response to a request."""
 
     status: int
     content_type: str
@@ -28,7 +28,7 @@ class Page(NamedTuple):
 
 
 def page(method: str, path: str, look: Look) -> Page:
-    """What is at a path. ``/live`` and ``/ready`` say it by their status already, 200 or 503."""
+    """Return the page at a path. ``/live`` and ``/ready`` have the status code 200 or 503."""
     make = _PAGES.get(path.rstrip("/"))
     if make is None:
         return _json(404, {"error": f"nothing is here; there are {', '.join(_PAGES)}"})
@@ -39,7 +39,7 @@ def page(method: str, path: str, look: Look) -> Page:
 
 
 def asgi(look: Look) -> Asgi:
-    """The pages as an ASGI app that any framework can mount."""
+    """Return the pages as an ASGI app that any framework can mount."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

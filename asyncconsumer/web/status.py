@@ -1,4 +1,4 @@
-"""How a consumer or an app stands, as plain values: for pages, for metrics, for another process."""
+"""The status of a consumer or app as plain values, for pages, metrics and other processes."""
 
 import dataclasses
 import json
@@ -9,14 +9,14 @@ from typing import Any, Self
 from asyncconsumer.types import TopicPartition
 
 Lag = Mapping[str, Mapping[str, int | None]]
-"""Records that are still to be read, by topic and partition; None where that is not known."""
+"""The number of records still to be read, by topic and partition; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What those outside need to know. `reason` says why it is not as it should be."""
+    """The status of a consumer or app. `reason` says why it is not live or not ready."""
 
-    live: bool  # false: it does not get well by itself
+    live: bool  # false if only a restart can help
     ready: bool
     state: str
     reason: str | None = None
@@ -28,29 +28,29 @@ class Status:
 
     @property
     def total_lag(self) -> int | None:
-        """Of all partitions, unless one is not known."""
+        """The lag of all partitions; None if that of any is unknown."""
         each = [one for partitions in self.lag.values() for one in partitions.values()]
         known = [one for one in each if one is not None]
         return sum(known) if len(known) == len(each) else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the status as a dict that JSON can represent."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """What another process has told of itself."""
+        """Parse the status of another process."""
         return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Self:
-        """The same, read already. One of a newer version may tell more than is known here."""
+        """Create a status from a dict. Ignore unknown fields, which a newer version may send."""
         names = {known.name for known in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in told.items() if name in names})
 
 
 def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:
-    """The same, with names that JSON can have."""
+    """Return the lag by topic name and partition number as text, for JSON."""
     named: dict[str, dict[str, int | None]] = {}
     for one in sorted(lag):
         named.setdefault(one.topic, {})[str(one.partition)] = lag[one]
@@ -58,7 +58,7 @@ def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:
 
 
 def together(parts: Mapping[str, Status]) -> Status:
-    """Many as one: all must be well, and the first that is not says why."""
+    """Combine many statuses. All must be live and ready; the first that is not gives the reason."""
     return Status(
         live=all(one.live for one in parts.values()),
         ready=bool(parts) and all(one.ready for one in parts.values()),

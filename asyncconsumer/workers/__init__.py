@@ -1,1 +1,1 @@
-"""Web apps and worker processes."""
+"""Worker processes that run an app, and their supervisor."""

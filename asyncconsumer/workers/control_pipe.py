@@ -1,6 +1,7 @@
-"""What a worker and its supervisor tell each other: JSON, a line each, through a pair of sockets.
+"""The control pipe between a worker and its supervisor: lines of JSON over a socket pair.
 
-When one of them dies the other one sees the end of the stream, whatever it died of.
+When either process dies, for any reason, the other one gets the end of the stream. The exception is
+a dead process whose forked child keeps the socket open.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ _MOST_UNSENT: Final = 2**20
 
 
 class ControlPipe:
-    """One end of it. Nothing here waits for the other end to listen."""
+    """One end of a control pipe. Sending never waits for the other end to read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -23,29 +24,29 @@ class ControlPipe:
 
     @classmethod
     async def on(cls, end: socket.socket) -> Self:
-        """The end that this process has."""
+        """Open a control pipe on the socket of this process."""
         return cls(*await asyncio.open_connection(sock=end, limit=_LONGEST))
 
-    def tell(self, **what: Any) -> None:  # noqa: ANN401 - whatever JSON takes
-        """Have it sent, unless the other end is gone, or has not listened for long."""
+    def tell(self, **what: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Send a message. Drop it if the other end is closed or 1 MiB is unsent."""
         transport = self._writer.transport
         if not transport.is_closing() and transport.get_write_buffer_size() < _MOST_UNSENT:
             self._writer.write(json.dumps(what).encode() + b"\n")
 
     async def heard(self) -> AsyncIterator[dict[str, Any]]:
-        """What the other end tells, until it is gone."""
+        """Yield the messages of the other end until it is closed."""
         with suppress(ConnectionError):
             async for line in self._reader:
                 yield json.loads(line)
 
     async def close(self) -> None:
-        """After what was told is sent."""
+        """Close the pipe after all messages are sent."""
         self._writer.close()
         with suppress(ConnectionError):
             await self._writer.wait_closed()
 
 
-def tell_at_once(end: socket.socket, **what: Any) -> None:  # noqa: ANN401 - whatever JSON takes
-    """For those who have no event loop yet, and will have none."""
+def tell_at_once(end: socket.socket, **what: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Send a message synchronously, from a process without an event loop."""
     with suppress(ConnectionError):
         end.sendall(json.dumps(what).encode() + b"\n")

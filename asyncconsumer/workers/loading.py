@@ -1,4 +1,4 @@
-"""Finding an app by its name, ``module:attribute``."""
+"""The import of an app by its name, ``module:attribute``."""
 
 import importlib
 import traceback
@@ -11,7 +11,7 @@ _EXAMPLE: Final = "name it as in `asyncconsumer run shop.orders:app`"
 
 
 def check_name(target: str) -> tuple[str, str]:
-    """Module and attribute."""
+    """Return module and attribute of a target. Raise ConfigError if it is malformed."""
     module, colon, attribute = target.partition(":")
     parts = [*module.split("."), *attribute.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
@@ -20,7 +20,7 @@ def check_name(target: str) -> tuple[str, str]:
 
 
 def load(target: str) -> ConsumerApp:
-    """The app; whatever is wrong with it is told in one sentence."""
+    """Import and return an app. Raise ConfigError, with one sentence, if that fails."""
     module, attribute = check_name(target)
     try:
         found: object = importlib.import_module(module)
@@ -39,7 +39,7 @@ def load(target: str) -> ConsumerApp:
 
 
 def _told(error: BaseException) -> str:
-    """In one line, with the place in the module that it comes from."""
+    """Return an error as one line, with the file and line that raised it."""
     what = " ".join(f"{type(error).__name__}: {error}".split())
     frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_theirs(one)]
     return f"{what} ({frames[-1].filename}:{frames[-1].lineno})" if frames else what

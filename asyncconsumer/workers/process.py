@@ -1,4 +1,4 @@
-"""A worker process as its supervisor sees it."""
+"""A worker process, as seen by its supervisor."""
 
 import asyncio
 import signal
@@ -13,24 +13,24 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.web.status import Status
 from asyncconsumer.workers.control_pipe import ControlPipe
 
-ENDED_WELL: Final = "exit code 0"  # as a reason
-GRACE_OF_APP: Final = "app"  # in place of milliseconds
+ENDED_WELL: Final = "exit code 0"  # a value of `reason`
+GRACE_OF_APP: Final = "app"  # passed instead of milliseconds
 _SECONDS_FOR_LAST_WORDS: Final = 1.0
-_USUAL_GRACE: Final = 20.0  # seconds, as an app has it that says nothing else
+_USUAL_GRACE: Final = 20.0  # seconds, the default of `shutdown_grace_ms`
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What every worker is to do."""
+    """The settings of every worker: app, grace period and event loop."""
 
     target: str
-    grace: float | None  # seconds for what is being worked on at the end; None: its app knows
+    grace: float | None  # seconds for running handlers at the end; None if the app decides
     uvloop: bool
 
     def command(self, number: int, descriptor: int) -> list[str]:
-        """A fresh interpreter, so that a reload sees the code as it is then."""
+        """Return the command line, with a new interpreter so that a reload sees new code."""
         loop = "uvloop" if self.uvloop else "asyncio"
         grace = GRACE_OF_APP if self.grace is None else int(self.grace * 1000)
         words = (self.target, number, descriptor, grace, loop)
@@ -38,13 +38,13 @@ class WorkerSpec:
 
 
 class StartupFailure(str):
-    """The reason of a worker that could not even begin."""
+    """The reason of a worker that failed because its app is unusable."""
 
     __slots__ = ()
 
 
 class WorkerProcess:
-    """It runs until `ended` is set; what it tells meanwhile is kept."""
+    """A worker process that runs until `ended` is set, with its last reports."""
 
     def __init__(
         self, number: int, process: asyncio.subprocess.Process, line: ControlPipe, say: Say
@@ -53,19 +53,19 @@ class WorkerProcess:
         self.started: Final = asyncio.get_running_loop().time()
         self.up_or_ended = asyncio.Event()
         self.ended = asyncio.Event()
-        self._told: dict[str, Any] = {}  # what it said of itself, apart from how it stands
+        self._told: dict[str, Any] = {}  # the last reports, except the status
         self.status: Status | None = None
-        self.silent = 0  # seconds, as counted by who waits for it
-        self.reason: str | None = None  # for its end
+        self.silent = 0  # seconds without a report, counted by the `Slot`
+        self.reason: str | None = None  # why it ended
         self._process = process
         self._line = line
         self._say = say
 
     @classmethod
     async def start(cls, number: int, job: WorkerSpec, say: Say) -> Self:
-        """Start a worker in a session of its own: a terminal's signals reach only the supervisor.
+        """Start a worker in a new session, so that signals of a terminal reach only the supervisor.
 
-        uvloop cannot start a process in a process group of its own.
+        A new process group would be enough, but uvloop cannot start a process in one.
         """
         ours, theirs = socket.socketpair()
         with ExitStack() as unless_started, theirs:
@@ -78,7 +78,7 @@ class WorkerProcess:
             )
             try:
                 line = await ControlPipe.on(ours)
-            except BaseException:  # nobody would know of it
+            except BaseException:  # no caller would know of the process
                 process.kill()
                 await process.wait()
                 raise
@@ -86,9 +86,10 @@ class WorkerProcess:
         return cls(number, process, line, say)
 
     async def watch(self) -> None:
-        """Listen to it until it is gone.
+        """Receive reports until the process has exited.
 
-        The line does not tell: what the worker has forked may hold the other end, and outlive it.
+        The end of the control pipe is no sign of that. Processes forked by the worker may hold the
+        other end open and outlive the worker.
         """
         try:
             async with Scope(f"worker {self.number}") as scope:
@@ -107,7 +108,7 @@ class WorkerProcess:
         try:
             async for told in self._line.heard():
                 self._hear(told)
-        except (TypeError, ValueError) as error:  # it is no worker of ours, or has lost its mind
+        except (TypeError, ValueError) as error:  # not a report of a worker
             self.kill(f"what it tells is not understood, it was killed: {error}")
 
     def _hear(self, told: dict[str, Any]) -> None:
@@ -128,63 +129,63 @@ class WorkerProcess:
 
     @property
     def up(self) -> bool:
-        """Whether it has come as far as to read something."""
+        """Whether the worker has joined the group."""
         return "up" in self._told
 
     @property
     def member_id(self) -> str | None:
-        """How its group knows it, as last told."""
+        """The last reported member id."""
         return self._told.get("member")
 
     @property
     def cut_short(self) -> str | None:
-        """What it did not finish, if something."""
+        """The records that were not processed when it ended, as text; None if all were."""
         return self._told.get("cut_short")
 
     @property
     def static(self) -> bool:
-        """Whether its name in the group is its own: there cannot be two of it at the same time."""
+        """Whether the worker is a static member, of which two cannot exist at the same time."""
         return bool(self._told.get("static"))
 
     @property
     def grace(self) -> float:
-        """Seconds that it takes for what it works on at the end."""
+        """The grace period of the worker in seconds."""
         told = self._told.get("grace")
         return told if isinstance(told, int | float) else _USUAL_GRACE
 
     @property
     def unusable(self) -> bool:
-        """Whether what it was to run is no app."""
+        """Whether the worker failed because its app is unusable."""
         return isinstance(self.reason, StartupFailure)
 
     @property
     def drained(self) -> bool:
-        """Whether it ended as it should, after it was up."""
+        """Whether the worker exited with code 0, or was never up."""
         return not self.up or self.reason == ENDED_WELL
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The process id of the worker."""
         return self._process.pid
 
     async def let_go(self) -> None:
-        """Hear no more of it: it ends as if its supervisor had died."""
+        """Close the control pipe. The worker then drains as if its supervisor had died."""
         await self._line.close()
 
     def remove(self, member_id: str) -> None:
-        """Have it remove a member of its group whose process is gone."""
+        """Ask the worker to remove a member of the group whose process has died."""
         self._line.tell(departed=member_id)
 
     def drain(self) -> None:
-        """Ask it to end, with all the time that it may take."""
+        """Ask the worker to drain within its grace period."""
         self._line.tell(drain=True)
 
     def hurry(self) -> None:
-        """Ask it to end without waiting for what it works on."""
+        """Ask the worker to end without waiting for running handlers."""
         self._line.tell(hurry=True)
 
     def kill(self, reason: str | None = None) -> None:
-        """End it."""
+        """Kill the process."""
         self.reason = self.reason or reason
         with suppress(ProcessLookupError):
             self._process.kill()
@@ -193,5 +194,5 @@ class WorkerProcess:
 def _name_of_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # most of those for real time have none
+    except ValueError:  # most real-time signals have no name
         return f"signal {number}"

@@ -1,4 +1,4 @@
-"""When a worker that has ended is started again."""
+"""The delays before a worker that has ended is restarted."""
 
 from random import Random
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from asyncconsumer.aio.backoff import backoff
 
 _FIRST, _MOST = 0.5, 30.0  # seconds to wait
-_LONG_ENOUGH: Final = 30.0  # seconds of life, after which its end is no part of what was before
+_LONG_ENOUGH: Final = 30.0  # seconds; a worker that ran longer resets the backoff
 _IN_A_ROW: Final = 5
 
 
 class Restarts:
-    """Waits grow while one end follows the other: a worker that cannot live must not cost much."""
+    """A backoff for restarts, so that a worker that always fails uses few resources."""
 
     def __init__(self, randomness: Random) -> None:
         self._randomness = randomness
@@ -20,11 +20,11 @@ class Restarts:
 
     @property
     def hopeless(self) -> bool:
-        """It is tried again and again, and that is all."""
+        """Whether the worker ended at least 5 times in a row."""
         return self.in_a_row >= _IN_A_ROW
 
     def after(self, lived: float) -> float:
-        """Seconds to wait, after it has lived for so many."""
+        """Return the seconds to wait before a restart, after a worker ran for `lived` seconds."""
         if lived >= _LONG_ENOUGH:
             self.in_a_row = 0
             self._delays = backoff(_FIRST, _MOST, self._randomness)

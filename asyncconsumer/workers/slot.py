@@ -1,4 +1,4 @@
-"""The place of a worker among others: whoever dies in it is replaced."""
+"""A slot for one worker, which is restarted after it ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,16 +11,16 @@ from asyncconsumer.web.status import Status
 from asyncconsumer.workers.process import Say, WorkerProcess
 from asyncconsumer.workers.restarts import Restarts
 
-# Seconds without a report: its event loop is blocked, or it is frozen.
+# Seconds without a report, which mean that the event loop is blocked or the process is frozen.
 _SILENT: Final = 10
-_FROZEN: Final = 60  # by now others in the group have its partitions, and it does not get well
+_FROZEN: Final = 60  # other members own its partitions by then, and it is killed
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 Start = Callable[[int], Awaitable[WorkerProcess]]
 
 
 class Slot:
-    """Has one worker at a time, or waits until it is time for the next."""
+    """A slot that has one worker at a time, or waits to start the next one."""
 
     def __init__(self, number: int, start: Start, say: Say, randomness: Random) -> None:
         self.number: Final = number
@@ -29,10 +29,10 @@ class Slot:
         self._say = say
         self._restarts = Restarts(randomness)
         self._trouble = "it has not said anything yet"
-        self._group: str | None = None  # as a worker told, also when it is gone
+        self._group: str | None = None  # last reported group id, also after the worker has ended
 
     async def keep(self) -> None:
-        """See to it that there is a worker."""
+        """Start a worker whenever the slot has none, and watch it."""
         while True:
             here = self.worker
             if here is None:
@@ -41,29 +41,32 @@ class Slot:
                 await self._wait_a_second(here)
             else:
                 await asyncio.sleep(self._wait_after(here))
-                if self.worker is here:  # and was not replaced
+                if self.worker is here:  # not replaced by a reload
                     self.worker = None
 
     async def _have_one_started(self) -> None:
         try:
             made = await self._start(self.number)
-        except OSError as error:  # too many processes, no memory, no such file for a while
+        except OSError as error:  # such as too many processes or no memory
             wait, self._trouble = self._restarts.after(0), f"it cannot be started: {error}"
             self._say(f"worker {self.number}: {self._trouble}; next try in {wait:.1f} s")
             await asyncio.sleep(wait)
             return
         if self.worker is None:
             self.worker = made
-        else:  # a reload was quicker
+        else:  # a reload was faster
             made.drain()
 
     async def _wait_a_second(self, worker: WorkerProcess) -> None:
-        """For its end. Seconds are counted: who was stopped along with it must not blame it."""
+        """Wait up to a second for the end of a worker, and count seconds without a report.
+
+        The count does not advance while the supervisor itself is suspended, unlike a clock.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await worker.ended.wait()
             return
-        if worker.status is not None:  # before that it may be importing for long
+        if worker.status is not None:  # before the first report, imports may take long
             worker.silent += 1
         if worker.silent >= _FROZEN:
             worker.kill(f"no word for {worker.silent} s, it was killed")
@@ -76,18 +79,18 @@ class Slot:
         return wait
 
     async def after(self, worker: WorkerProcess) -> WorkerProcess:
-        """Whoever comes after one that has ended."""
-        while self.worker is None or self.worker is worker:  # noqa: ASYNC110 - it is rare
+        """Wait for the worker that follows `worker` in this slot, and return it."""
+        while self.worker is None or self.worker is worker:  # noqa: ASYNC110 - rare
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
         return self.worker
 
     def replace(self, worker: WorkerProcess) -> WorkerProcess | None:
-        """Have another one, that is up; who was there before."""
+        """Put another worker into the slot. Return the previous one."""
         before, self.worker = self.worker, worker
         return before
 
     def status(self) -> Status:
-        """How its worker stands, as last told."""
+        """Return the last reported status of the worker, or why there is none."""
         worker = self.worker
         if worker is None or worker.status is None:
             why = self._trouble if worker is None else worker.reason

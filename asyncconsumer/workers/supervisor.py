@@ -1,6 +1,7 @@
-"""Worker processes, each a member of the group: kept alive, replaced on reload, drained at the end.
+"""The supervisor of worker processes, each of which is a member of the group.
 
-The supervisor itself imports nothing of the app and reads nothing; it can hardly die.
+The supervisor restarts workers that end, replaces them on reload and drains them at the end. It
+imports nothing of the app and reads no records, so an error in the app cannot crash it.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from asyncconsumer.workers.worker import DRAINED, FAILED, UNUSABLE
 
 _SECONDS_TO_COME_UP: Final = 60.0
 _ENOUGH_TO_REMOVE: Final = 2
-_SECONDS_TO_LEAVE: Final = 10.0  # after the grace: to commit, to leave the group, to end
+_SECONDS_TO_LEAVE: Final = 10.0  # after the grace period, to commit, leave the group and exit
 
 
 class Supervisor:
-    """``await run()``; `stop` and `reload` are for signals."""
+    """A supervisor. The caller awaits `run`; signal handlers call `stop` and `reload`."""
 
     def __init__(self, job: WorkerSpec, workers: int, say: Say, randomness: Random) -> None:
         self._job = job
@@ -31,15 +32,15 @@ class Supervisor:
         ]
         self._alive: set[WorkerProcess] = set()
         self._watching = Scope("supervisor")
-        self._asked = 0  # times, to end
-        self._over = asyncio.Event()  # nobody is to be started any more
+        self._asked = 0  # calls of `stop`
+        self._over = asyncio.Event()  # no more workers are started
         self._reload = asyncio.Event()
-        self._ever_up = False  # one of them: then they can run, as they are
+        self._ever_up = False  # a worker came up once, so the app can run
         self._code = DRAINED
-        self._departed: list[str] = []  # members of dead workers, for the next worker to remove
+        self._departed: list[str] = []  # member ids of dead workers, for the next worker to remove
 
     async def run(self) -> int:
-        """Until it is asked to end, or nothing can ever run; the exit code."""
+        """Run until `stop`, or until the app turns out to be unusable. Return the exit code."""
         async with self._watching:
             async with Scope("slots") as keeping:
                 for slot in self._slots:
@@ -50,7 +51,7 @@ class Supervisor:
         return self._code
 
     def stop(self) -> None:
-        """Have all of them drain; the second time, at once; the third time, by force."""
+        """Drain all workers. The second call skips the grace period; the third kills them."""
         self._asked += 1
         if self._asked == 1:
             self._say(f"draining, within {self._grace(self._alive):g} s; once more: at once")
@@ -65,7 +66,7 @@ class Supervisor:
             self._kill()
 
     def _grace(self, workers: Collection[WorkerProcess]) -> float:
-        """Seconds: as it was asked for, or what the workers take."""
+        """Return the grace period in seconds: as configured, or the longest of the workers."""
         if self._job.grace is not None:
             return self._job.grace
         return max((one.grace for one in workers), default=0.0)
@@ -75,16 +76,16 @@ class Supervisor:
             one.kill()
 
     def reload(self) -> None:
-        """Have new ones come up, and then the old ones drain."""
+        """Start new workers, then drain the old ones."""
         self._reload.set()
 
     def _mention(self, sentence: str) -> None:
-        """What is of no interest at the end."""
+        """Print a message, unless the supervisor is stopping."""
         if not self._over.is_set():
             self._say(sentence)
 
     def look(self) -> Mapping[str, Status]:
-        """How each of them stands."""
+        """Return the status of each worker, by its number."""
         each = {str(slot.number): slot.status() for slot in self._slots}
         if self._over.is_set():
             return {k: replace(v, ready=False, reason="it is to end") for k, v in each.items()}
@@ -109,7 +110,7 @@ class Supervisor:
         if worker.cut_short is not None:
             self._say(f"worker {worker.number} did not finish, and not commit, {worker.cut_short}")
             self._code = self._code or FAILED
-        elif self._over.is_set() and not worker.drained:  # nobody comes after it to make up for it
+        elif self._over.is_set() and not worker.drained:  # no other worker replaces it
             self._say(f"worker {worker.number} died while it drained: {worker.reason}")
             self._code = self._code or FAILED
         self._ever_up |= any(one.up for one in (worker, *self._alive))
@@ -119,9 +120,10 @@ class Supervisor:
             self._over.set()
 
     def _remove(self, member_id: str) -> None:
-        """Have a worker remove the member that one has left behind: the supervisor knows no broker.
+        """Ask workers to remove a dead member, because the supervisor has no broker connection.
 
-        Those that are up can do it at once; a few of them, for one may be dying as well.
+        Workers that are up come first, because they can do so at once. Two are asked, because one
+        may be dying as well.
         """
         able = sorted(self._alive, key=lambda one: not one.up)[:_ENOUGH_TO_REMOVE]
         for one in able:
@@ -158,7 +160,7 @@ class Supervisor:
         fresh: list[WorkerProcess] = []
         try:
             for slot in self._slots:
-                fresh.append(await self._start(slot.number))  # noqa: PERF401 - to have those before
+                fresh.append(await self._start(slot.number))  # noqa: PERF401 - keeps those before an error
             reason = await self._why_not_up(fresh)
         except OSError as error:
             reason = f"they cannot be started: {error}"
@@ -172,7 +174,10 @@ class Supervisor:
         self._say("reload: done")
 
     async def _replace_each(self) -> None:
-        """New static members would fence the old ones, which could then not commit any more."""
+        """Replace static members one by one, because a new one fences the old one.
+
+        A fenced member can no longer commit.
+        """
         self._say("reload: static members are replaced one by one, each drains first")
         for slot in self._slots:
             if (old := slot.worker) is None:

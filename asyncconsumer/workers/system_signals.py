@@ -1,4 +1,4 @@
-"""Signals for an event loop, on systems that lack some of them or their handlers."""
+"""Signal handling for event loops, also on systems without SIGHUP or loop signal handlers."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def hangup() -> signal.Signals | None:
-    """SIGHUP; None where there is none, as on Windows, or where it is ignored, as nohup does."""
+    """Return SIGHUP; None if it does not exist, as on Windows, or is ignored, as under nohup."""
     number: signal.Signals | None = getattr(signal, "SIGHUP", None)
     if number is None or signal.getsignal(number) is signal.SIG_IGN:
         return None
@@ -15,22 +15,22 @@ def hangup() -> signal.Signals | None:
 
 
 def ignore_hangup() -> None:
-    """Ignore SIGHUP where there is one."""
+    """Ignore SIGHUP on systems that have it."""
     if (number := getattr(signal, "SIGHUP", None)) is not None:
         signal.signal(number, signal.SIG_IGN)
 
 
 def handle(number: signal.Signals, callback: Callable[[], object]) -> None:
-    """Call back in the running loop when the signal comes."""
+    """Call `callback` in the running loop when the signal arrives."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(number, callback)
-    except NotImplementedError:  # the loops of Windows have no handlers
+    except NotImplementedError:  # loops on Windows
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback))
 
 
 def restore(number: signal.Signals) -> None:
-    """Handle the signal by default again: it ends the program."""
+    """Restore the default action of the signal, which ends the process."""
     with contextlib.suppress(NotImplementedError):
         asyncio.get_running_loop().remove_signal_handler(number)
     signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,8 @@
-"""A worker process: runs an app, tells its supervisor how it stands, and ends when asked.
+"""The main module of a worker process, which runs an app and reports to its supervisor.
 
-It is asked by its supervisor, by the end of it, or by a signal; again and again is asked once. A
-service manager may signal all processes at once, and to each of them that must not mean "hurry".
+A worker drains when its supervisor asks, when its supervisor dies, or on a signal. Further requests
+to drain change nothing. A service manager may signal all processes at once, and a signal must not
+mean "hurry".
 """
 
 import asyncio
@@ -27,19 +28,22 @@ DRAINED, FAILED, UNUSABLE = range(3)  # exit codes
 
 
 class WorkerRuntime:
-    """An app, and the line to who supervises it."""
+    """An app and the control pipe to its supervisor."""
 
     def __init__(self, app: ConsumerApp, line: ControlPipe, grace_ms: int | None) -> None:
         self._app = app
         self._line = line
         self._grace_ms = app.shutdown_grace_ms if grace_ms is None else grace_ms
         self._asked = asyncio.Event()
-        self._opening: asyncio.Task[object] | None = None  # to be given up when asked to end
+        self._opening: asyncio.Task[object] | None = None  # cancelled by a request to end
         self._opened = asyncio.Event()
         self._scope = Scope("worker")
 
     async def run(self) -> int:
-        """Until asked to end; the exit code. Who asks while it is being opened cancels it."""
+        """Run until asked to end. Return the exit code.
+
+        A request to end before the app has joined its group cancels this task.
+        """
         self._opening = asyncio.current_task()
         with signals(self._stop):
             async with self._scope as scope:
@@ -71,12 +75,12 @@ class WorkerRuntime:
                 continue
             self._stop()
             if "hurry" in told:
-                with suppress(ConsumerError):  # it is over already
+                with suppress(ConsumerError):  # the app is closed already
                     await self._app.drain(0)
         self._stop()
 
     async def _remove(self, member_id: str) -> None:
-        """Another worker has died: its partitions are not to wait for the end of its session."""
+        """Remove the member of a dead worker, instead of waiting for its session timeout."""
         await self._opened.wait()
         try:
             await self._app.remove_member(member_id)
@@ -98,8 +102,8 @@ async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> i
     except ConfigError as error:
         line.tell(unusable=str(error))
         return UNUSABLE
-    except Exception as error:  # noqa: BLE001 - it is told, and this is the end
-        if not isinstance(error, ConsumerError):  # those say it all in their words
+    except Exception as error:  # noqa: BLE001 - reported, and the worker exits
+        if not isinstance(error, ConsumerError):  # their message is enough
             _log.exception("the worker ends")
         line.tell(failed=brief(error))
         return FAILED
@@ -118,8 +122,8 @@ def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None
 
 
 def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) -> int:
-    """The exit code; why it is not 0 was told to the supervisor."""
-    ignore_hangup()  # to reload is the supervisor's business
+    """Run a worker. Return the exit code; the reason for a failure is sent to the supervisor."""
+    ignore_hangup()  # only the supervisor reloads
     end = socket.socket(fileno=int(descriptor))
     try:
         app = load(target)
@@ -128,7 +132,7 @@ def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) ->
         tell_at_once(end, unusable=str(error))
         return UNUSABLE
     words = f"%(asctime)s worker {number} %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=logging.INFO, format=words)  # unless the module has done so
+    logging.basicConfig(level=logging.INFO, format=words)  # unless the app did so
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
         try:
             grace = None if grace_ms == GRACE_OF_APP else int(grace_ms)
