@@ -1,1 +1,1 @@
-"""What a background task needs: a block to live in, waits between tries, a log it cannot flood."""
+"""Asyncio helpers: task scopes, retries with backoff, threads and rate-limited logging."""

@@ -1,13 +1,14 @@
-"""How long to wait before the next try."""
+"""Exponential backoff with jitter."""
 
 from collections.abc import Iterator
 from random import Random
 
 
 def backoff(first: float, most: float, randomness: Random) -> Iterator[float]:
-    """Waits that double from `first` to `most`, each shortened by chance, by a fifth at most.
+    """Yield waits that double from `first` to `most`, each shortened randomly by up to 20%.
 
-    Chance keeps clients that lost the same broker at the same moment from coming back together.
+    The jitter keeps clients that lost the same broker at the same moment from reconnecting
+    together.
     """
     wait = first
     while True:

@@ -1,4 +1,4 @@
-"""Work that is given up when there is something better to do."""
+"""A context manager that cancels its block when a condition becomes true."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,9 +9,10 @@ from asyncconsumer.aio.interruptible import interruptible
 
 @asynccontextmanager
 async def unless(better: Callable[[], bool], *, every: float) -> AsyncIterator[None]:
-    """Run the block, which simply ends where `better` is true: it is asked every so many seconds.
+    """Run the block, and end it without an error as soon as `better` returns true.
 
-    The first time after as many: what is done by then is not given up.
+    `better` is called every `every` seconds, for the first time after `every` seconds. A block that
+    is done by then is not interrupted.
     """
     loop = asyncio.get_running_loop()
     async with interruptible() as running:

@@ -1,4 +1,4 @@
-"""The same for many things, side by side."""
+"""Concurrent work on many items."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,9 +14,10 @@ T = TypeVar("T")
 async def each(
     things: Iterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int = 500
 ) -> None:
-    """Do it for each of them, so many at once. All are tried; then the first error is raised.
+    """Call `work` for each item, concurrently in groups of `at_once`, and raise the first error.
 
-    A TaskGroup alone would end the others when one fails, and wrap the error in a group.
+    All items are tried before the error is raised. A `TaskGroup` alone would cancel the others when
+    one fails, and wrap the error in a group.
     """
     errors: list[ConsumerError] = []
 

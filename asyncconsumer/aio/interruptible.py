@@ -1,4 +1,4 @@
-"""A block that others can end."""
+"""A block that other code can end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def interruptible() -> AsyncIterator[asyncio.Timeout]:
-    """Run the block, which simply ends when what it is given is rescheduled to now."""
+    """Run the block, and end it without an error when the yielded timeout is rescheduled to now."""
     running = asyncio.timeout(None)
     try:
         async with running:

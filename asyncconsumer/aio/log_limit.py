@@ -1,4 +1,4 @@
-"""Logging that cannot flood: a few lines a minute about any one thing."""
+"""A rate-limited logger."""
 
 import asyncio
 import logging
@@ -10,19 +10,19 @@ _SECONDS: Final = 60.0
 
 
 class RateLimitedLogger:
-    """At most ten lines in any minute; those left out are counted on the next one."""
+    """A logger of at most ten lines per minute. The next line counts those left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._written: deque[float] = deque(maxlen=_LINES)  # when, the last ten
+        self._written: deque[float] = deque(maxlen=_LINES)  # times of the last ten lines
         self._left_out = 0
 
     def warning(self, message: str, *args: object, error: BaseException | None = None) -> None:
-        """Log a warning, or count it; with an error, where that was raised."""
+        """Log a warning, with the traceback of `error` if given, or count it."""
         self._log(logging.WARNING, message, args, error)
 
     def info(self, message: str, *args: object) -> None:
-        """The same for what is as it should be."""
+        """Log an info message, or count it."""
         self._log(logging.INFO, message, args, None)
 
     def _log(

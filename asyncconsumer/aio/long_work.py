@@ -7,13 +7,13 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-_A_PIECE: Final = 1_000  # steps of some microseconds each
+_A_PIECE: Final = 1_000  # items, which take some microseconds each
 
 
 async def in_pieces(steps: Iterable[T], *, size: int = _A_PIECE) -> AsyncIterator[T]:
-    """Yield the same items. Other tasks run after each `size` of them.
+    """Yield the same items, and let other tasks run after each `size` of them.
 
-    Give it a generator whose every step is short, and iterate over all of it.
+    Each step of `steps` should be short, and the caller should iterate to the end.
     """
     remaining = iter(steps)
     while piece := list(islice(remaining, size)):

@@ -1,7 +1,7 @@
-"""Connections to hosts by name. Names are resolved in daemon threads of our own.
+"""Connections to hosts by name. Names are resolved in separate daemon threads.
 
 The event loop's default executor belongs to the application, and `asyncio.run` waits for its
-threads: a slow name server would hold up both.
+threads. A slow name server would block both.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from asyncconsumer.aio.threads import DaemonThreads
 from asyncconsumer.types import Address
 
-_MOST_THREADS: Final = 8  # names that are resolved at the same time, in the whole process
+_MOST_THREADS: Final = 8  # names resolved concurrently, in the whole process
 
 
 class Endpoint(NamedTuple):
@@ -29,22 +29,23 @@ class Endpoint(NamedTuple):
 
 
 class Resolver:
-    """Resolves host names. Whoever asks for a name in flight shares its answer.
+    """A resolver of host names. Concurrent requests for one name share the result.
 
-    Every thread and event loop of a process may ask. Threads exist only while a question is open.
+    Any thread and event loop of the process may use it. Threads exist only while a request is in
+    flight.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all questions. A forked child calls this, because it has none of the threads."""
+        """Drop all requests. A forked child calls this, because it has none of the threads."""
         self._lock = threading.Lock()
         self._in_flight: dict[str, Future[list[Endpoint]]] = {}
         self._threads: DaemonThreads | None = None
 
     def ask(self, host: str) -> Future[list[Endpoint]]:
-        """The addresses of a host, or the OSError of the name server."""
+        """Return a future of the addresses of a host, or of the resolver's `OSError`."""
         with self._lock:
             if (there := self._in_flight.get(host)) is not None:
                 return there
@@ -72,9 +73,9 @@ async def connect(
     address: Address,
     tls: ssl.SSLContext | None,
 ) -> None:
-    """Open a TCP connection, and TLS over it, to the first address of a host that accepts one.
+    """Open a TCP connection, with TLS if given, to the first address of a host that accepts one.
 
-    Raises the OSError of the name server, of the addresses that were tried, or of TLS.
+    Raise the `OSError` of the name resolution, of the addresses that were tried, or of TLS.
     """
     loop = asyncio.get_running_loop()
     sock = await _first_open(await resolve(address.host), address.port)
@@ -83,7 +84,7 @@ async def connect(
 
 
 async def resolve(host: str) -> list[Endpoint]:
-    """The addresses of a host, in the order of preference of the system."""
+    """Return the addresses of a host, in the system's order of preference."""
     if (literal := _literal(host)) is not None:
         return [literal]
     loop = asyncio.get_running_loop()
@@ -94,7 +95,7 @@ async def resolve(host: str) -> list[Endpoint]:
             answered.set_result(None)
 
     def tell(_: object) -> None:
-        with suppress(RuntimeError):  # the loop may be closed by now
+        with suppress(RuntimeError):  # the loop may be closed already
             loop.call_soon_threadsafe(wake)
 
     question = RESOLVER.ask(host)
@@ -129,14 +130,14 @@ async def _open(endpoint: Endpoint, port: int) -> socket.socket:
 
 
 def _literal(host: str) -> Endpoint | None:
-    """The endpoint of an IP address, which needs no name server; None for a name."""
+    """Return the endpoint of a literal IP address, or None for a name."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:
         return None
     if version == 4:
         return Endpoint(socket.AF_INET, (host, 0))
-    # a scope, as in fe80::1%eth0, is looked up by the system
+    # a scope, as in fe80::1%eth0, is resolved by the system
     return None if "%" in host else Endpoint(socket.AF_INET6, (host, 0, 0, 0))
 
 

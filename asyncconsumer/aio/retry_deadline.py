@@ -1,4 +1,4 @@
-"""How long one thing may go wrong before its error is raised."""
+"""A time limit for retries."""
 
 import asyncio
 from random import Random
@@ -8,7 +8,7 @@ from asyncconsumer.errors import ConsumerError
 
 
 class RetryDeadline:
-    """Waits between tries that grow, for so many milliseconds in all. Make one for each thing."""
+    """The waits between attempts, with backoff, up to a total time. Use one per operation."""
 
     def __init__(self, milliseconds: float, randomness: Random) -> None:
         self._seconds = milliseconds / 1000
@@ -16,9 +16,9 @@ class RetryDeadline:
         self._deadline: float | None = None
 
     async def bear(self, error: ConsumerError, *, hopeful: bool = False) -> None:
-        """Wait before the next try, or raise the error: it is final, or the time is over.
+        """Wait before the next attempt, or raise the error if it is final or time is up.
 
-        Who is `hopeful` knows better than the error that trying again may help.
+        With `hopeful`, the error counts as retriable.
         """
         now = asyncio.get_running_loop().time()
         if self._deadline is None:

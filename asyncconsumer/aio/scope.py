@@ -1,4 +1,4 @@
-"""Tasks of an object that has an ``async with`` block of its own."""
+"""The background tasks of an object with an ``async with`` block."""
 
 import asyncio
 import copy
@@ -20,10 +20,10 @@ class _ScopeState(enum.Enum):
 
 
 class Scope:
-    """A TaskGroup that cancels its tasks at the end, and leaves the errors of the block alone.
+    """A task group that cancels its tasks at the end, and does not wrap errors of the block.
 
-    A task returns its ConsumerError, for `outcome` to raise where somebody waits; any other error
-    is a mistake, and ends the block.
+    A task returns its `ConsumerError`, and `outcome` raises it in the caller that waits. Any other
+    error is a bug, and ends the block.
     """
 
     def __init__(self, owner: str) -> None:
@@ -48,40 +48,40 @@ class Scope:
         self._state = _ScopeState.CLOSED
         for task in self._tasks:
             task.cancel()
-        # the group would wrap the block's own error; only a cancellation is its business
+        # the group would wrap the block's own error, so it gets cancellations only
         cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
         await self._group.__aexit__(*((kind, error, where) if cancelled else (None, None, None)))
 
     @property
     def is_open(self) -> bool:
-        """Whether the block is running."""
+        """Return whether the block is running."""
         return self._state is _ScopeState.OPEN
 
     @property
     def is_over(self) -> bool:
-        """Whether the block has come to its end."""
+        """Return whether the block has ended."""
         return self._state is _ScopeState.CLOSED
 
     def check_open(self) -> None:
-        """Raise ClosedError outside of the block."""
+        """Raise `ClosedError` outside of the block."""
         if self._state is not _ScopeState.OPEN:
             raise ClosedError(f"{self._owner}: {self._state.value}")
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Run it until it is done or the block ends. It begins after this call has returned."""
+        """Run a coroutine until it is done or the block ends. It starts after this call returns."""
         try:
             task = start_task(self._group, work, name)
-        except RuntimeError as error:  # another task has failed, and the block is about to end
+        except RuntimeError as error:  # another task has failed and the block is about to end
             raise ClosedError(f"{self._owner}: it is ending: {error}") from error
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def outcome(self, task: asyncio.Task[T | ConsumerError]) -> T:
-        """What a task returned. Who gives up waiting does not end it for others."""
+        """Return the result of a task. Cancelling the wait does not cancel the task."""
         await asyncio.wait({task})
         if task.cancelled():
             raise ClosedError(f"{self._owner}: closed meanwhile")
         if isinstance(result := task.result(), ConsumerError):
-            raise copy.copy(result) from result  # tracebacks grow where an exception is raised
+            raise copy.copy(result) from result  # raising an exception extends its traceback
         return result

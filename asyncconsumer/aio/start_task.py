@@ -1,4 +1,4 @@
-"""Starts tasks in the same order on every event loop."""
+"""Task creation with the same order of execution on every event loop."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -17,11 +17,11 @@ def start_task(
     The caller can store the task before `work` reads or clears what was stored. An eager task
     factory would run `work`, possibly to its end, within `create_task`.
 
-    If the task cannot be created, `work` is closed and the RuntimeError is raised.
+    If the task cannot be created, `work` is closed and the `RuntimeError` is raised.
     """
     returned: asyncio.Event | None = None
     coroutine = work
-    if asyncio.get_running_loop().get_task_factory() is not None:  # it may be an eager one
+    if asyncio.get_running_loop().get_task_factory() is not None:  # the factory may be eager
         returned = asyncio.Event()
         coroutine = _after(returned, work)
     try:
@@ -38,5 +38,6 @@ def start_task(
 
 
 async def _after(returned: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    await returned.wait()  # without an eager factory it is set by now, and this does not suspend
+    # without an eager factory the event is set already, and this does not suspend
+    await returned.wait()
     return await work

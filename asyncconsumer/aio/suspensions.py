@@ -1,7 +1,7 @@
-"""Time that passed while the loop's clock stood still: the machine was suspended, or paused.
+"""Time that the loop's clock does not count, because the machine was suspended or paused.
 
 Coordinators count that time, and CLOCK_MONOTONIC does not. CLOCK_BOOTTIME counts a suspension
-(Linux). A virtual machine that is paused from outside only sees its wall clock corrected later.
+(Linux). A virtual machine that is paused by its host only sees its wall clock corrected later.
 """
 
 import asyncio
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-_LEAST: Final = 0.1  # seconds; less is how clocks are slowly corrected
+_LEAST: Final = 0.1  # seconds; smaller jumps are normal clock corrections
 _MOST_KEPT: Final = 64
 
 
 class ClockOffsets(NamedTuple):
-    """How far two clocks are ahead of the monotonic one, in seconds."""
+    """The offsets of two clocks against the monotonic clock, in seconds."""
 
     boottime: float
     wall: float
 
 
 def system_offsets() -> ClockOffsets:
-    """Those of the system's clocks now."""
+    """Return the current offsets of the system's clocks."""
     monotonic = time.monotonic()
     wall = datetime.now(UTC).timestamp() - monotonic
     if (clock := getattr(time, "CLOCK_BOOTTIME", None)) is None:
@@ -32,16 +32,17 @@ def system_offsets() -> ClockOffsets:
 
 
 class _ClockJump(NamedTuple):
-    at: float  # when it was noticed, by the loop's clock
+    at: float  # loop time of the detection
     boottime: float
     most: float
 
 
 class Suspensions:
-    """Notices jumps of other clocks against the loop's clock.
+    """A detector of jumps of other clocks against the loop's clock.
 
-    A correction of the wall clock looks like a pause. So what follows from a jump of that clock
-    alone must be harmless: delivery waits for the next heartbeat, and nothing is given up.
+    A correction of the wall clock looks like a pause. The reaction to a jump of the wall clock
+    alone must therefore be harmless. Delivery waits for the next heartbeat, and no partition is
+    dropped.
     """
 
     def __init__(self, offsets: Callable[[], ClockOffsets] = system_offsets) -> None:
@@ -50,7 +51,7 @@ class Suspensions:
         self._jumps: deque[_ClockJump] = deque(maxlen=_MOST_KEPT)
 
     def look(self) -> None:
-        """Compare the clocks. Whoever begins to count time looks first."""
+        """Compare the clocks. Call this before a time measurement begins."""
         before, self._last = self._last, self._offsets()
         boottime = self._last.boottime - before.boottime
         most = max(boottime, self._last.wall - before.wall)
@@ -59,9 +60,9 @@ class Suspensions:
             self._jumps.append(_ClockJump(now, max(boottime, 0.0), most))
 
     def since(self, when: float, *, certain: bool = False) -> float:
-        """Seconds that passed unseen by the loop's clock since that moment of it.
+        """Return the seconds since `when` that the loop's clock did not count.
 
-        With `certain` a jump of the wall clock alone does not count.
+        With `certain`, a jump of the wall clock alone does not count.
         """
         self.look()
         jumps = (jump for jump in self._jumps if jump.at >= when)

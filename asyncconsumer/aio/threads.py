@@ -1,4 +1,4 @@
-"""Threads that do not keep a process from ending."""
+"""Threads that do not keep the process from exiting."""
 
 import threading
 from collections.abc import Callable
@@ -20,19 +20,20 @@ class _ThreadJob(NamedTuple):
             return
         try:
             result = self.work()
-        except StopIteration as error:  # asyncio cannot raise it: who waits would do so for ever
+        # a future cannot raise `StopIteration`, and its caller would wait for ever
+        except StopIteration as error:
             self.future.set_exception(_told_of(error))
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting caller
             self.future.set_exception(error)
         else:
             self.future.set_result(result)
 
 
 class DaemonThreads:
-    """At most so many, each started when it is needed. One thread at a time may use it.
+    """A pool of daemon threads, started on demand. One thread at a time may use it.
 
-    Those of `concurrent.futures` are all waited for when the process ends: one that hangs would
-    keep it for ever, after everybody gave that one up.
+    The interpreter waits for all threads of `concurrent.futures` when it exits. A thread that hangs
+    would keep the process alive, although no caller waits for it.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -46,7 +47,7 @@ class DaemonThreads:
     def submit(
         self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs
     ) -> Future[T]:
-        """Have it called; what it returns is in the future."""
+        """Call a function in a thread, and return a future of its result."""
         if self._closed:
             raise RuntimeError(f"the threads {self._name} are closed")
         job = _ThreadJob(Future(), lambda: function(*arguments, **named))
@@ -61,11 +62,14 @@ class DaemonThreads:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.do()
-            del job  # what it holds is not needed while we wait
+            del job  # releases the job's objects during the wait
             self._idle.release()
 
     def close(self, *, wait: bool) -> None:
-        """Cancel what has not begun, and end the threads; `wait` for them if they surely end."""
+        """Cancel jobs that have not started, and end the threads.
+
+        Set `wait` to join them, if they are certain to end.
+        """
         self._closed = True
         with suppress(Empty):
             while True:
@@ -79,7 +83,7 @@ class DaemonThreads:
 
 
 def _told_of(error: StopIteration) -> RuntimeError:
-    """The same as coroutines make of it."""
+    """Return the `RuntimeError` for a `StopIteration`, as coroutines raise it."""
     raised = RuntimeError("a function in a thread raised StopIteration")
     raised.__cause__ = error
     return raised

@@ -1,4 +1,4 @@
-"""Methods that do not keep their object alive: background tasks hold on to what they call."""
+"""Bound methods with a weak reference to their object, for background tasks."""
 
 import weakref
 from collections.abc import Callable
@@ -11,7 +11,10 @@ R = TypeVar("R")
 
 
 def weakly(method: Callable[P, R]) -> Callable[P, R]:
-    """The same method; it raises ClosedError once its object was garbage-collected."""
+    """Return a method that does not keep its object alive.
+
+    It raises `ClosedError` once the object was garbage-collected.
+    """
     found = weakref.WeakMethod(method)
 
     def call(*args: P.args, **options: P.kwargs) -> R:

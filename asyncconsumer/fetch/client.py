@@ -1,4 +1,4 @@
-"""What every reader without a group stands on: connections, metadata, leaders; opened together."""
+"""A Kafka client for readers without a group: connections, metadata and leaders."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -16,11 +16,11 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.pool import BrokerOpener, BrokerPool
 
-_MAX_BODY_BYTES: Final = 32 * 2**20  # of all streams together, but for one larger body
+_MAX_BODY_BYTES: Final = 32 * 2**20  # of all streams together, unless one body is larger
 
 
 class KafkaClient:
-    """The way to one cluster, for as long as its `async with` block lasts."""
+    """A client of one cluster, open for its `async with` block."""
 
     def __init__(
         self,
@@ -37,11 +37,14 @@ class KafkaClient:
         self.leaders = LeaderClient(
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
         )
-        self.bodies = BodyCache(max_body_bytes)  # what its streams decompress
+        self.bodies = BodyCache(max_body_bytes)  # decompressed bodies of its streams
         self._stack = AsyncExitStack()
 
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
-        """A stream with connections of its own, closed when it ends or nobody has it any more."""
+        """Return a stream with its own connections.
+
+        They are closed when the stream ends or is garbage-collected.
+        """
         lane = self.brokers.new_lane()
         close = functools.partial(self.brokers.close_lane, lane)
         return PartitionStream(functools.partial(open_reader, lane), close)

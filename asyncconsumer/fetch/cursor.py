@@ -1,4 +1,4 @@
-"""Where one partition is read, as far as it was fetched."""
+"""The cursor: the fetch position of one partition."""
 
 import enum
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class FetchTarget(NamedTuple):
-    """That a partition is to be read, from where, and into which channel.
+    """A partition to fetch: channel, start offset and optional end.
 
-    Who wants it from another place, or anew, tells another `epoch`: as long as channel and epoch
-    stay the same, the partition is read on undisturbed, whatever else is said here.
+    A changed `epoch` or `channel` makes the manager start again from `offset`. As long as both stay
+    the same, reading continues undisturbed, even if `offset` or `end` differ.
     """
 
     channel: Channel
-    offset: int  # or EARLIEST, or LATEST
+    offset: int  # an offset, EARLIEST or LATEST
     epoch: int = 0
-    end: int | None = None  # stop before it
-    paused: bool = False  # keep what was fetched and not yet begun with; fetch nothing
-    leader_epoch: int = -1  # of the record before `offset`, if known: tells of a truncation
+    end: int | None = None  # exclusive
+    paused: bool = False  # hold buffered chunks and fetch nothing
+    leader_epoch: int = -1  # of the record before `offset`, or -1; detects a truncation
 
 
 class ReplicaPlacement(NamedTuple):
-    """A broker to read a partition from."""
+    """The broker that a partition is read from."""
 
     node_id: int
     address: Address
@@ -39,7 +39,7 @@ class ReplicaPlacement(NamedTuple):
 
 
 class OffsetState(enum.Enum):
-    """How much is known of the offset of a cursor."""
+    """The certainty of a cursor's offset."""
 
     SYMBOLIC = "it is EARLIEST or LATEST, and must be looked up"
     REFUSED = "the broker says that the log does not have it: to be looked into"
@@ -48,10 +48,10 @@ class OffsetState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """One partition that is wanted. The manager owns it; a fetcher that has it moves it on.
+    """The fetch state of one partition. The manager owns it; its fetcher advances it.
 
-    `version` changes whenever the cursor is taken from where it is, so whoever asked a broker on
-    its behalf can tell whether the answer still matters.
+    `version` changes whenever the cursor is removed from a fetcher or a lookup. The sender of a
+    request compares versions to detect that the response is stale.
     """
 
     partition: TopicPartition
@@ -63,22 +63,24 @@ class Cursor:
     offset_state: OffsetState
     paused: bool = False
     version: int = 0
-    place: ReplicaPlacement | None = None  # where it is, or was last
-    refused_at: ReplicaPlacement | None = None  # by a broker which we then do not ask again at once
-    trouble: ConsumerError | None = None  # the last one, until a broker answers well
+    place: ReplicaPlacement | None = None  # current or last broker
+    # the broker that refused it, which is not retried at once
+    refused_at: ReplicaPlacement | None = None
+    trouble: ConsumerError | None = None  # the last error, until a broker answers successfully
     troubled_since: float | None = None
-    strikes: int = 0  # damage found by the broker itself
+    strikes: int = 0  # corrupt records in a row at this offset
     topic_id: UUID | None = None
     former_ids: frozenset[UUID] = frozenset()
-    replica: tuple[int, float] | None = None  # node to read from in place of the leader, till when
+    # preferred replica (KIP-392) and the time when it expires
+    replica: tuple[int, float] | None = None
     shuns_replicas_until: float = -inf
-    ends: tuple[int, int] = (-1, -1)  # high watermark, last stable offset; as they were last told
-    begun: int | None = None  # where reading began, or went on after a jump; once that is known
-    fetcher: "Fetcher | None" = None  # that has it now
+    ends: tuple[int, int] = (-1, -1)  # last known high watermark and last stable offset
+    begun: int | None = None  # first offset read since the start or the last jump, if known
+    fetcher: "Fetcher | None" = None  # the current fetcher
 
     @classmethod
     def of(cls, partition: TopicPartition, wanted: FetchTarget) -> "Cursor":
-        """A cursor for what is wanted, not paused yet."""
+        """Return a cursor for a fetch target, not paused yet."""
         return cls(
             partition,
             wanted.channel,
@@ -92,63 +94,63 @@ class Cursor:
 
     @property
     def finished(self) -> bool:
-        """Whether everything up to its end was fetched."""
+        """Return whether everything up to `end` was fetched."""
         return self.end is not None and 0 <= self.end <= self.offset
 
     def ask(self, max_bytes: int) -> PartitionFetch:
-        """What to ask its broker for."""
+        """Return the entry of this partition in a fetch request."""
         epoch = self.place.leader_epoch if self.place is not None else -1
         return PartitionFetch(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
 
     def leader_is_due(self, now: float) -> bool:
-        """Whether to ask the leader again which replica is near."""
+        """Return whether to ask the leader again for a preferred replica."""
         return self.replica is not None and now >= self.replica[1]
 
     def take_away(self) -> None:
-        """From where it is: answers that are on their way do not matter any more."""
+        """Invalidate responses in flight by changing the version."""
         self.version += 1
 
     def set_log_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
-        """Its broker told where the log ends, and where the first open transaction begins."""
+        """Store the high watermark and the last stable offset that the broker sent."""
         self.ends = high_watermark, last_stable_offset
 
     @property
     def high_watermark(self) -> int:
-        """The end of the log, or -1."""
+        """Return the last known high watermark, or -1."""
         return self.ends[0]
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of an open transaction, or the end of the log; or -1."""
+        """Return the last known last stable offset, or -1."""
         return self.ends[1]
 
     def advance(self, offset: int, read_epoch: int) -> None:
-        """Records up to there, of that leader epoch, were fetched."""
+        """Move to `offset` after records up to it, of that leader epoch, were fetched."""
         self.offset, self.read_epoch, self.strikes = offset, read_epoch, 0
 
     def jump(self, offset: int, read_epoch: int = -1) -> None:
-        """Go on somewhere else; EARLIEST and LATEST must be looked up before."""
+        """Continue at another offset. EARLIEST and LATEST have to be looked up first."""
         self.offset, self.read_epoch = offset, read_epoch
         self.begun = offset if offset >= 0 else None
         self.offset_state = OffsetState.SURE if offset >= 0 else OffsetState.SYMBOLIC
 
     def doubt(self) -> None:
-        """The broker says that its log does not have the offset."""
+        """Mark the offset as out of range, as the broker reported."""
         self.offset_state = OffsetState.REFUSED
 
     def become(self, topic_id: UUID | None) -> None:
-        """Belong to the new topic of the same name."""
+        """Switch to the id of a re-created topic."""
         if self.topic_id is not None:
             self.former_ids |= {self.topic_id}
         self.topic_id, self.refused_at, self.replica = topic_id, None, None
 
     def note_error(self, error: ConsumerError, now: float) -> float:
-        """Keep the trouble in mind; for how many seconds there has been some."""
+        """Store an error, and return for how many seconds errors have lasted."""
         self.trouble = error
         if self.troubled_since is None:
             self.troubled_since = now
         return now - self.troubled_since
 
     def clear_error(self) -> None:
-        """Its broker answers: whatever was wrong is over."""
+        """Clear the error after a successful response."""
         self.trouble = self.troubled_since = self.refused_at = None

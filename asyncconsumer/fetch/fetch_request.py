@@ -1,4 +1,4 @@
-"""One fetch: what to ask one broker of several partitions, and what its answer says of each."""
+"""Fetch requests to one broker for several partitions, and the parsing of their responses."""
 
 from collections.abc import Mapping, Sequence
 from struct import Struct
@@ -21,54 +21,57 @@ from asyncconsumer.records import decoding
 from asyncconsumer.types import TopicPartition
 
 _NO_END: Final = 2**63 - 1
-_LARGE_BATCH: Final = 128 * 2**20  # bytes: a batch that claims more, and has not come, is damaged
-_ORDINARY_BATCH: Final = 2**20  # bytes: message.max.bytes as Kafka has it by default
-_ENTRY_HEAD: Final = Struct(">qi")  # offset and length, in every format
-MOST_THROTTLE: Final = 30.0  # seconds that a broker is believed to want to be left alone
+_LARGE_BATCH: Final = 128 * 2**20  # bytes; an incomplete batch that claims more is corrupt
+_ORDINARY_BATCH: Final = 2**20  # bytes; Kafka's default `message.max.bytes`
+_ENTRY_HEAD: Final = Struct(">qi")  # offset and length, in every message format
+MOST_THROTTLE: Final = 30.0  # seconds; longer throttle times are cut to this
 
 
 class PartitionFetch(NamedTuple):
-    """Where to read a partition, and how much of it at the most."""
+    """The entry of one partition in a fetch request."""
 
     offset: int
     max_bytes: int
-    leader_epoch: int = -1  # what we believe it to be; -1 when we do not know
+    leader_epoch: int = -1  # the known leader epoch, or -1
     topic_id: UUID | None = None
-    read_epoch: int = -1  # of the last record read: the broker tells if its log parts from it
+    read_epoch: int = -1  # of the last record read; lets the broker detect divergence
 
 
 class PartitionResponse(NamedTuple):
-    """What one fetch brought of one partition. The records are still in the answer's buffer."""
+    """The response for one partition. Its records are still in the response buffer."""
 
     partition: TopicPartition
-    offset: int  # that was asked for
+    offset: int  # the requested offset
     error: BrokerError | None
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]] | None
-    preferred_replica: int  # the node to read from instead, or -1
+    preferred_replica: int  # preferred read replica (KIP-392), or -1
     data: memoryview
-    current_leader: tuple[int, int] | None = None  # node id and epoch, where the broker tells
-    diverging: tuple[int, int] | None = None  # epoch and offset where its log parts from ours
-    throttle: float = 0.0  # seconds for which the broker will not answer again
+    current_leader: tuple[int, int] | None = None  # node id and epoch, if the broker sends them
+    diverging: tuple[int, int] | None = None  # epoch and offset where the logs diverge
+    throttle: float = 0.0  # seconds for which the broker throttles this client
 
     @property
     def end_offset(self) -> int:
-        """Where to read on; the offset that was asked for when no whole batch came."""
+        """Return the next offset to fetch.
+
+        Without a complete batch this is the requested offset.
+        """
         return self.end[0]
 
     @property
     def end(self) -> tuple[int, int]:
-        """Where to read on, and the leader epoch of the last batch; -1 when none came."""
+        """Return the next offset to fetch, and the leader epoch of the last batch or -1."""
         return decoding.record_set_end(self.data, self.offset)
 
     def records(
         self, config: FetchConfig, end: int | None = None, bodies: BodyCache | None = None
     ) -> decoding.Records:
-        """The records, up to an end if there is one, decoded as they are iterated over.
+        """Return the records up to `end`, decoded during iteration.
 
-        What they decompress is charged to `bodies`.
+        Decompressed bodies are charged to `bodies`.
         """
         return decoding.Records(
             self.data,
@@ -79,12 +82,13 @@ class PartitionResponse(NamedTuple):
             aborted=(self.aborted or ()) if config.committed_only else None,
             check_crc=config.check_crcs,
             max_inflated=config.max_decompressed_bytes,
-            max_batch=max(len(self.data), _LARGE_BATCH),  # what came whole, max_frame_bytes allows
+            # a complete batch was already accepted by `max_frame_bytes`
+            max_batch=max(len(self.data), _LARGE_BATCH),
             bodies=bodies,
         )
 
     def fault(self, config: FetchConfig) -> ConsumerError:
-        """What is wrong with bytes that have not one whole batch at the offset asked for."""
+        """Return the error for data without a complete batch at the requested offset."""
         records = self.records(config)
         try:
             for _ in records:
@@ -108,14 +112,14 @@ def request(
     forgotten: Mapping[FetchTopic, Sequence[int]] | None = None,
     rack: str = "",
 ) -> FetchRequest:
-    """The request for these partitions, all led by one broker.
+    """Return the fetch request for partitions that one broker serves.
 
-    Who tells a `rack` must be ready to be sent to a replica there, with no records.
+    If `rack` is set, the leader may answer with a preferred replica and no records.
     """
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     last, rows = FetchTopic(""), list[FetchPartition]()
     for (topic, partition), (offset, size, epoch, topic_id, read_epoch) in wanted.items():
-        # neighbours are mostly of one topic, and the hash of an id takes long
+        # Neighbours mostly belong to one topic, and hashing a UUID is slow.
         if topic != last.name or topic_id is not last.topic_id:
             last = FetchTopic(topic, topic_id)
             rows = topics.setdefault(last, [])
@@ -133,11 +137,11 @@ def request(
 
 
 def check_size(raw: RawResponse, answer: decoding.FetchAnswer, asked: int) -> None:
-    """Raise MalformedResponse for far more than the `asked` bytes of records.
+    """Raise `MalformedResponse` for far more than the `asked` bytes of records.
 
-    A broker may go beyond them by a batch that it sends whole. What is larger than that fills
-    memory that nobody reserved. Some brokers stop behind the limit, not before: they get as much
-    again, or an ordinary batch.
+    A broker may exceed them by one batch, which it always sends completely. A larger response would
+    use memory that is not reserved. Some brokers stop only after the limit is exceeded. They are
+    allowed twice the limit, or the limit plus an ordinary batch.
     """
     sizes = [part.end - part.start for part in answer.partitions]
     if sum(sizes) <= asked:
@@ -151,7 +155,7 @@ def check_size(raw: RawResponse, answer: decoding.FetchAnswer, asked: int) -> No
 
 
 def _first_batch(data: memoryview) -> int:
-    """How many bytes the first batch says that it has."""
+    """Return the size that the first batch claims, in bytes."""
     if len(data) < _ENTRY_HEAD.size:
         return len(data)
     return _ENTRY_HEAD.size + max(0, int(_ENTRY_HEAD.unpack_from(data)[1]))
@@ -160,10 +164,11 @@ def _first_batch(data: memoryview) -> int:
 def understand(
     raw: RawResponse, wanted: Mapping[TopicPartition, PartitionFetch], max_bytes: int = 2**31 - 1
 ) -> list[PartitionResponse]:
-    """What the answer says of each partition asked for; raises if the broker refused it all.
+    """Return the response for each requested partition.
 
-    Of one that it does not name nothing came: a broker that throttles us names none at all.
-    `max_bytes` is what was asked for, of all of them together.
+    Raise an error if the broker refused the whole request. A partition that the response does not
+    name has no records. A broker that throttles the client names none at all. `max_bytes` is the
+    requested limit for all partitions together.
     """
     answer = decoding.fetch_answer(raw.body, raw.version)
     if answer.error_code:
@@ -193,7 +198,7 @@ def understand_part(
     wanted: Mapping[TopicPartition, PartitionFetch],
     names: Mapping[bytes, str],
 ) -> PartitionResponse:
-    """What the answer says of one partition. `names` has the topics by the bytes of their ids."""
+    """Return the response for one partition. `names` has the topics by the bytes of their ids."""
     topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
     partition = TopicPartition(topic or "", part.partition)
     ask = wanted.get(partition)

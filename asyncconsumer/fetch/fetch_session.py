@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): of thousands of partitions only what changed goes over the wire."""
+"""Fetch sessions (KIP-227): requests and responses contain only the partitions that changed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -20,48 +20,49 @@ from asyncconsumer.types import Address, TopicPartition
 
 _FIRST_WITH_SESSIONS: Final = 7
 _MOST: Final = 2**31 - 1
-_FIRST_WAIT: Final = 0.05  # seconds, after the second session in a row that was refused
+_FIRST_WAIT: Final = 0.05  # seconds, after the second refusal in a row
 _LONGEST_WAIT: Final = 1.0
 
 
 class FetchResponse(NamedTuple):
-    """What came of one fetch."""
+    """The response to one fetch request."""
 
     parts: list[PartitionResponse]
-    throttle: float  # seconds that the broker wants to be left alone
-    nodes: Mapping[int, Address]  # of the leaders that `parts` name
+    throttle: float  # seconds for which the broker throttles this client
+    nodes: Mapping[int, Address]  # addresses of the leaders that `parts` name
 
 
 class FetchSession:
-    """What we want of a broker, and what it remembers of that, so that it need not be repeated.
+    """The partitions to fetch from a broker, and those that the broker remembers.
 
-    Who is given no session (the broker is too old, or has no more of them) sends everything each
-    time, and asks again for one.
+    A broker may grant no session, because it is too old or has no free slots. Then each request
+    contains all partitions and asks for a session again.
     """
 
     def __init__(self) -> None:
         self._id = 0
-        self._number = 0  # of the next fetch within the session; 0 starts a new one
+        self._number = 0  # epoch of the next fetch within the session; 0 starts a new session
         self._wanted: dict[TopicPartition, PartitionFetch] = {}  # in the order of the next request
         self._known: dict[
             TopicPartition, PartitionFetch
-        ] = {}  # to the broker, since the last request
-        self._changed: dict[TopicPartition, None] = {}  # where those two may differ
+        ] = {}  # what the broker remembers since the last request
+        self._changed: dict[TopicPartition, None] = {}  # partitions in which those two may differ
         self._names: dict[bytes, str] = {}
-        self._refused = 0  # sessions in a row
+        self._refused = 0  # refused sessions in a row
         self._max_bytes = 0  # of the last request
 
     def want(self, partition: TopicPartition, ask: PartitionFetch) -> None:
-        """Have it in the next request and all that follow.
+        """Include a partition in the next request and all later ones.
 
-        It goes to the end of the line: a broker that keeps no session fills its answer in order.
+        It moves to the end of the order, because a broker without a session fills its response in
+        order.
         """
         self._wanted.pop(partition, None)
         self._wanted[partition] = ask
         self._changed[partition] = None
 
     def drop(self, partition: TopicPartition) -> None:
-        """Have it no more, if it was wanted at all."""
+        """Exclude a partition from later requests, if it was included."""
         if self._wanted.pop(partition, None) is not None:
             self._changed[partition] = None
 
@@ -74,7 +75,7 @@ class FetchSession:
         max_bytes: int,
         rack: str,
     ) -> FetchRequest:
-        """The next fetch, of exactly what is wanted. Send it, or `reset`."""
+        """Return the next fetch request. The caller must send it, or call `reset`."""
         told: Mapping[TopicPartition, PartitionFetch]
         forgotten: Mapping[FetchTopic, Sequence[int]] = {}
         if self._number == 0:
@@ -85,7 +86,8 @@ class FetchSession:
         self._max_bytes = max_bytes
         last = None
         for one, ask in told.items():
-            if ask.topic_id is not last and ask.topic_id is not None:  # thousands have the same
+            # thousands of partitions share one id object
+            if ask.topic_id is not last and ask.topic_id is not None:
                 last = ask.topic_id
                 self._names[last.bytes] = one.topic
         speaks = versions.get(FETCH.key, (0, 0))[1] >= _FIRST_WITH_SESSIONS
@@ -100,7 +102,10 @@ class FetchSession:
         )
 
     def _news(self) -> tuple[dict[TopicPartition, PartitionFetch], dict[FetchTopic, list[int]]]:
-        """What the broker does not know yet, and what it is to forget; it knows both then."""
+        """Return the partitions to send and those to forget.
+
+        Afterwards `_known` has what the broker remembers after this request.
+        """
         told: dict[TopicPartition, PartitionFetch] = {}
         forgotten: dict[FetchTopic, list[int]] = {}
         for one in self._changed:
@@ -117,10 +122,10 @@ class FetchSession:
         return told, forgotten
 
     def understand(self, raw: RawResponse) -> FetchResponse:
-        """What the broker answered to the last request.
+        """Parse the response to the last request.
 
-        Raises if it refused it all, also because it does not know the session any more: `reset`
-        and ask again.
+        Raise an error if the broker refused the whole request, for example because the session is
+        unknown. Then call `reset` and send a full request.
         """
         answer = decoding.fetch_answer(raw.body, raw.version)
         if answer.error_code:
@@ -135,10 +140,10 @@ class FetchSession:
         return FetchResponse(parts, min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE), nodes)
 
     def refused(self) -> float:
-        """The broker does not know the session: start over, after so many seconds.
+        """Start a new session after a refusal, and return the seconds to wait before it.
 
-        One refusal is usual after a broker restarted. More of them in a row are a fault, of a
-        broker or of a proxy, that must not be answered by a storm of fetches.
+        One refusal is usual after a broker restart. Several in a row are a fault of a broker or a
+        proxy, and must not cause a storm of fetches.
         """
         self.reset()
         self._refused += 1
@@ -147,7 +152,7 @@ class FetchSession:
         return float(min(_FIRST_WAIT * 2 ** min(self._refused - 2, 10), _LONGEST_WAIT))
 
     def reset(self) -> None:
-        """Start over: the next request tells everything, and ends the session that we had."""
+        """Start over: the next request contains all partitions and replaces the session."""
         self._number = 0
         self._known.clear()
         self._names.clear()

@@ -1,4 +1,4 @@
-"""One fetcher: one broker, one request at a time, for all of its partitions that have room."""
+"""The fetcher: sends one fetch request at a time to one broker, for partitions with room."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,14 +24,14 @@ from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.records import decoding
 from asyncconsumer.types import Address
 
-_SHORT_WAIT_MS: Final = 20  # at the broker, while somebody may want to be asked for at any moment
-_LONG: Final = 0.1  # seconds that a new connection surely takes less than
-_SMALL: Final = 16 * 2**10  # bytes of an answer
+_SHORT_WAIT_MS: Final = 20  # wait at the broker while partitions may be added soon
+_LONG: Final = 0.1  # seconds; opening a connection takes less
+_SMALL: Final = 16 * 2**10  # bytes; smaller responses are parsed as soon as they arrive
 _SESSION_IS_OVER: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 
 class Refusal(NamedTuple):
-    """A partition that could not be fetched, and the leader if the broker named one."""
+    """A partition that could not be fetched, and the leader if the broker named one (KIP-951)."""
 
     cursor: Cursor
     version: int
@@ -40,7 +40,7 @@ class Refusal(NamedTuple):
 
 
 class Redirect(NamedTuple):
-    """A partition that a nearer replica has."""
+    """A partition that the leader redirects to a preferred read replica (KIP-392)."""
 
     cursor: Cursor
     version: int
@@ -48,7 +48,10 @@ class Redirect(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """A partition whose log parts from what was read, at an offset of an epoch."""
+    """A partition whose log diverges from the records that were read.
+
+    `epoch` and `offset` say where the common part of the log ends.
+    """
 
     cursor: Cursor
     version: int
@@ -57,7 +60,7 @@ class Divergence(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """A partition that was fetched to its end."""
+    """A partition that was fetched up to its end offset."""
 
     cursor: Cursor
     version: int
@@ -68,114 +71,130 @@ Report: TypeAlias = Refusal | Redirect | Divergence | Finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherContext:
-    """What all fetchers of a manager share."""
+    """The common context of all fetchers of a manager."""
 
     brokers: BrokerPool
     budget: Budget
     config: FetchConfig
     reports: "asyncio.Queue[Report]"
     expecting: Callable[[], bool]  # whether partitions may be added at any moment
-    fetchers: Callable[[], int]  # how many there are
-    take_back: Callable[["Fetcher"], None]  # give it cursors that an express fetcher has for it
+    fetchers: Callable[[], int]  # number of fetchers
+    # move the cursors of its express fetcher to this fetcher
+    take_back: Callable[["Fetcher"], None]
 
     @property
     def share(self) -> int:
-        """What one request may reserve: so much that all fetchers can have one on its way."""
+        """Return the bytes that one request may reserve.
+
+        The limit leaves enough for all fetchers to have a request in flight.
+        """
         return self.budget.limit // max(8, 2 * self.fetchers())
 
     @property
     def unit(self) -> int:
-        """Bytes below which it is not worth to ask: smaller and smaller fetches would follow."""
+        """Return the bytes of free budget below which no request is sent.
+
+        Without this minimum, fetches would become smaller and smaller.
+        """
         return min(self.config.max_partition_fetch_bytes, self.share)
 
 
 class _InFlightFetch(NamedTuple):
-    """A request: the bytes of the budget for its answer, which comes by then, if only to say no."""
+    """A fetch request in flight.
+
+    `reserved` is the part of the budget that is reserved for the response. `due` is the time when
+    the broker answers at the latest, if only with an empty response.
+    """
 
     reserved: int
     due: float
 
 
 class _FetchPause(NamedTuple):
-    """A wait before the next request, and why."""
+    """A wait before the next request, and its reason."""
 
     seconds: float
     reason: str
 
 
 class Fetcher:
-    """Fetches for the cursors that it is given, into their channels, until it is cancelled.
+    """A task that fetches for its cursors into their channels until it is cancelled.
 
-    It never waits for a reader: a partition whose channel has no room is left out of the request.
-    What goes wrong with a partition, or with all of them, is reported; the cursor is gone then.
+    A fetcher never waits for a reader. A partition whose channel has no room is left out of the
+    request. An error of one partition, or of all of them, is reported and removes the cursor.
     """
 
-    most_wait_ms: ClassVar[int | None] = None  # at the broker, if it is less than configured
+    # limit of the wait at the broker, if below the configured one
+    most_wait_ms: ClassVar[int | None] = None
 
     def __init__(self, node_id: int, address: Address, lane: int, around: FetcherContext) -> None:
         self.node_id = node_id
         self.address = address
         self.lane = lane
-        self.waiting_since: float | None = None  # for a sign of the broker, over all tries
+        # when the fetcher began to wait for the broker, over all attempts
+        self.waiting_since: float | None = None
         self.connection: BrokerConnection | None = None
         self._around = around
         self._plan = FetchPlan(around.budget)
-        self._untried: dict[Cursor, None] = {}  # of whose broker nothing good was heard since
+        self._untried: dict[Cursor, None] = {}  # added since the last successful response
         self._session = FetchSession()
         self._under_way: _InFlightFetch | None = None
-        self._rest: _FetchPause | None = None  # while the broker is to be left alone
-        self._bell = asyncio.Event()  # there may be something to do
+        self._rest: _FetchPause | None = None  # set while no request may be sent to the broker
+        self._bell = asyncio.Event()  # set when there may be something to do
 
     @property
     def cursors(self) -> list[Cursor]:
-        """Those that it has now."""
+        """Return the cursors of this fetcher."""
         return self._plan.cursors
 
     @property
     def idle_poll(self) -> bool:
-        """Whether its request may wait at the broker for long, and nobody wants the answer."""
+        """Return whether a long poll is in flight although the fetcher has no cursors."""
         return not self._plan and self.polls_for_long
 
     @property
     def polls_for_long(self) -> bool:
-        """Whether its request may wait at the broker for longer than a new connection takes."""
+        """Return whether the request in flight may outlast opening a connection."""
         if self._under_way is None:
             return False
         return self._under_way.due - asyncio.get_running_loop().time() > _LONG
 
     @property
     def hindrance(self) -> str | None:
-        """Why it does not ask its broker at the moment, if there is a reason."""
+        """Return why no request is sent to the broker at the moment, or None."""
         if self._rest is None:
             return None
         return f"the broker {self.node_id} at {self.address} {self._rest.reason}"
 
     def add(self, cursor: Cursor) -> None:
-        """Fetch for it from now on."""
+        """Add a cursor to the next requests."""
         cursor.fetcher = self
         self._plan.add(cursor)
         self._untried[cursor] = None
         self._bell.set()
 
     def last_answer(self, cursor: Cursor) -> float | None:
-        """When the broker last answered, by the loop's clock; None if never since the cursor."""
+        """Return the loop time of the broker's last response.
+
+        None means that there was no response since the cursor was added.
+        """
         if self.connection is None or cursor in self._untried:
             return None
         return self.connection.last_heard
 
     def remove(self, cursor: Cursor) -> None:
-        """Fetch no more for it, and leave it alone if an answer comes."""
+        """Stop fetching for a cursor, and ignore responses for it that are in flight."""
         self._plan.remove(cursor)
         cursor.fetcher = None
         cursor.take_away()
 
     def refresh(self, cursor: Cursor) -> None:
-        """It was paused, or may be fetched again."""
+        """Re-evaluate a cursor that was paused or resumed."""
         self._plan.changed(cursor)
         self._bell.set()
 
     async def run(self) -> None:
-        """Fetch, for ever."""
+        """Fetch until cancelled."""
         try:
             while True:
                 try:
@@ -188,7 +207,8 @@ class Fetcher:
                         await self._leave_alone(_FetchPause(seconds, reason))
                 except ConsumerError as error:
                     if isinstance(error, MalformedResponse) and self.connection is not None:
-                        self.connection.close(error)  # nothing behind it can be trusted
+                        # the rest of the byte stream cannot be parsed reliably
+                        self.connection.close(error)
                     self._session.reset()
                     self._refuse_all(error)
                 if not self._plan:
@@ -196,10 +216,10 @@ class Fetcher:
         finally:
             self._around.budget.silence(self._bell)
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     async def _round(self) -> bool:
-        """One request and its answer; False if there is nobody to ask for."""
+        """Send one request and process its response. Return False if nothing can be fetched."""
         if self.waiting_since is None:
             self.waiting_since = asyncio.get_running_loop().time()
         answer = self._send(await self._connect())
@@ -209,7 +229,7 @@ class Fetcher:
         try:
             raw = await answer
             if len(raw.body) > _SMALL:
-                self._land(raw)  # and ask for more: of so much readers have enough to do meanwhile
+                self._land(raw)  # before the next request: readers are busy with this much data
         finally:
             self._give_back()
         if self._rest is not None:
@@ -219,7 +239,7 @@ class Fetcher:
     async def _leave_alone(self, rest: _FetchPause) -> None:
         """Wait until the broker may be asked again."""
         self._rest = rest
-        self.waiting_since = None  # it is not the broker that is silent
+        self.waiting_since = None  # the broker is not late: this fetcher pauses
         try:
             await asyncio.sleep(rest.seconds)
         finally:
@@ -234,7 +254,10 @@ class Fetcher:
         return connection
 
     def _send(self, connection: BrokerConnection) -> asyncio.Future[RawResponse] | None:
-        """Ask for all that have room; None if there are none, the bell then tells of a change."""
+        """Send a request for all cursors that have room.
+
+        Return None if there are none. The wakeup event is then set when that may have changed.
+        """
         self._bell.clear()
         around, config, plan = self._around, self._around.config, self._plan
         somebody = plan.tell(self._session, around.unit, config.max_partition_fetch_bytes)
@@ -262,7 +285,10 @@ class Fetcher:
         return answer
 
     def _rack(self) -> str:
-        """Who tells its rack may be sent to the replica there: not if that has failed somebody."""
+        """Return the client rack, or "" while a cursor avoids replicas after a failure.
+
+        A leader redirects only clients that send a rack.
+        """
         rack = self._around.config.client_rack
         if rack:
             now = asyncio.get_running_loop().time()
@@ -270,15 +296,18 @@ class Fetcher:
                 return ""
         return rack
 
-    # --- answers ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def _land_if_small(self, raw: RawResponse) -> None:
-        """Who waited for so little has it in hand before the next request takes its time."""
+        """Process a small response as soon as it arrives, before the next request."""
         if len(raw.body) <= _SMALL:
             self._land(raw)
 
     def _land(self, raw: RawResponse) -> None:
-        """Take an answer, and await nothing: what came is in its channel, the budget balances."""
+        """Process a response without awaiting.
+
+        Afterwards the data is in its channels and the budget is balanced.
+        """
         self._give_back()
         self.waiting_since = None
         self._around.brokers.trust(self.address)
@@ -293,7 +322,10 @@ class Fetcher:
             self._under_way = None
 
     def _take(self, answer: FetchResponse) -> None:
-        """Hand out what came. Nothing is awaited here: what was taken is in its channel."""
+        """Deliver the partitions of a response to their channels, or report their errors.
+
+        Nothing is awaited here, so that no data is lost by a cancellation.
+        """
         asked = self._plan.asked
         untried, self._untried = (
             self._untried,
@@ -303,7 +335,7 @@ class Fetcher:
         for part in answer.parts:
             cursor = self._plan.asks_for(part.partition)
             if cursor is None or cursor.channel.closed:
-                continue  # it was taken away since: somebody else may be reading it by now
+                continue  # removed since the request; another fetcher may read it
             if part.error is not None:
                 self._report(Refusal(cursor, 0, part.error, _leader(part, answer)))
             elif part.diverging is not None:
@@ -325,13 +357,14 @@ class Fetcher:
             self._report(Refusal(cursor, 0, part.fault(self._around.config)))
             return
         if not alone:
-            # its bytes would keep all of the frame in memory, with those of others: copied out, it
-            # keeps what it is charged for; into memory that is still warm, or that would cost more
+            # A view would keep the whole response frame in memory, with the data of other
+            # partitions. A copy keeps only the bytes that are charged to the budget. `room_for`
+            # recycles memory, because new memory would cost more.
             room = memoryview(decoding.room_for(len(part.data)))
             room[:] = part.data
             part = part._replace(data=room)
         records = part.records(self._around.config, cursor.end, self._around.budget.bodies)
-        if cursor.end is not None:  # what came from there on is not handed out, nor done with
+        if cursor.end is not None:  # records from `cursor.end` on are not delivered
             end = min(end, cursor.end)
         size = len(part.data)
         chunk = Chunk(cursor.partition, part.offset, end, cursor.epoch, epoch, size, records)
@@ -342,10 +375,10 @@ class Fetcher:
         if cursor.finished:
             self._report(Finish(cursor, 0))
 
-    # --- trouble ---------------------------------------------------------------------------------
+    # --- errors ----------------------------------------------------------------------------------
 
     def _report(self, report: Report) -> None:
-        """Let go of a cursor, and say why."""
+        """Remove a cursor and report the reason."""
         self.remove(report.cursor)
         self._around.reports.put_nowait(report._replace(version=report.cursor.version))
 
@@ -355,17 +388,17 @@ class Fetcher:
 
 
 class ExpressFetcher(Fetcher):
-    """Fetches for cursors that came while the usual fetcher waits at the broker for others.
+    """A fetcher for cursors that were added during a long poll of the usual fetcher.
 
-    A broker answers the requests of one connection in order: after a seek nobody should wait for
-    the end of a poll. The usual fetcher takes them back when its poll is over.
+    A broker answers the requests of one connection in order. Without an express fetcher, a seek
+    would wait for the end of the poll. The usual fetcher takes the cursors back when its poll ends.
     """
 
     most_wait_ms = _SHORT_WAIT_MS
 
 
 def _leader(part: PartitionResponse, answer: FetchResponse) -> ReplicaPlacement | None:
-    """The leader that a refusal names (KIP-951)."""
+    """Return the leader that a refusal names (KIP-951), or None."""
     if part.current_leader is None:
         return None
     node_id, epoch = part.current_leader

@@ -1,4 +1,4 @@
-"""Access to a partition's leader, wherever it is now."""
+"""Requests to the current leader of a partition."""
 
 from collections.abc import Collection, Iterable, Iterator
 from math import inf
@@ -18,7 +18,7 @@ from asyncconsumer.types import Address, TopicPartition
 
 
 class LeaderInfo(NamedTuple):
-    """Where a partition is led."""
+    """The leader of a partition, its address, its epoch and the topic id."""
 
     node_id: int
     address: Address
@@ -27,10 +27,10 @@ class LeaderInfo(NamedTuple):
 
 
 class LeaderClient:
-    """Finds leaders, connects to them, and tries again while that may help.
+    """A client that finds leaders, connects to them, and retries.
 
-    A leader in doubt is asked for again. Whoever asks it waits between tries for 50 ms to 1 s, and
-    tries nothing for longer than `patience_ms` without success: see `patience`.
+    A leader marked as stale is looked up again before its next use. Retries wait 50 ms to 1 s, and
+    stop after `patience_ms` without success; see `patience`.
     """
 
     def __init__(
@@ -44,37 +44,43 @@ class LeaderClient:
 
     @property
     def brokers(self) -> BrokerPool:
-        """The connections to brokers."""
+        """Return the connections to brokers."""
         return self._brokers
 
     @property
     def metadata(self) -> Metadata:
-        """What is known of the cluster now."""
+        """Return the cached cluster metadata."""
         return self._cluster.metadata
 
     @property
     def connection(self) -> ConnectionConfig:
-        """How brokers are reached."""
+        """Return the connection settings."""
         return self._brokers.config
 
     async def connect(
         self, partition: TopicPartition, traffic: Traffic, *, lane: int = 0
     ) -> tuple[BrokerConnection, LeaderInfo]:
-        """A connection to the leader; one try. For `lane` see `BrokerPool.connection`."""
+        """Return a connection to the leader, without retries.
+
+        For `lane` see `BrokerPool.connection`.
+        """
         place = await self.place(partition)
         return await self._brokers.connection(place.address, traffic, lane=lane), place
 
     async def connect_to(
         self, node_id: int, traffic: Traffic, *, lane: int
     ) -> BrokerConnection | None:
-        """A connection to a broker by its id; None if it is not known."""
+        """Return a connection to a broker by its id, or None if the id is unknown."""
         broker = self._cluster.metadata.brokers.get(node_id)
         if broker is None:
             return None
         return await self._brokers.connection(broker.address, traffic, lane=lane)
 
     async def place(self, partition: TopicPartition) -> LeaderInfo:
-        """Where it is led; asked of the cluster if that is not known, or in doubt. One try."""
+        """Return the leader of a partition, without retries.
+
+        The cluster is asked if the leader is unknown or marked as stale.
+        """
         place = (await self.places([partition]))[partition]
         if isinstance(place, BrokerError):
             raise place
@@ -83,7 +89,10 @@ class LeaderClient:
     async def places(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, LeaderInfo | BrokerError]:
-        """Where each is led, or why that is not known. One question for all that are in doubt."""
+        """Return the leader of each partition, or the error.
+
+        One metadata request covers all unknown or stale partitions.
+        """
         metadata = self._cluster.metadata
         in_doubt = {
             one.topic
@@ -113,20 +122,23 @@ class LeaderClient:
                 yield one, LeaderInfo(node_id, address, leader.epoch, topic_id)
 
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
-        """All that a topic has, asked of the cluster now; none if there is none, or not yet."""
+        """Return all partitions of a topic from fresh metadata.
+
+        The result is empty if the topic does not exist, or not yet.
+        """
         found = (await self._cluster.refresh([topic])).topics[topic]
         if found.error is not None and not found.error.retriable:
             raise found.error
         return frozenset(TopicPartition(topic, number) for number in found.partitions)
 
     def doubt(self, partition: TopicPartition) -> None:
-        """Have the leader asked for anew next time: what we believed did not work."""
+        """Mark a leader as stale, so that it is looked up again before its next use."""
         self._stale.add(partition)
 
     def suspect(self, address: Address) -> None:
-        """It owes an answer: others are asked first, for a while."""
+        """Mark a broker as suspect, so that other brokers are preferred for a while."""
         self._brokers.suspect(address)
 
     def patience(self, most_ms: float = inf) -> RetryDeadline:
-        """For one thing that must not go wrong for ever; at most for `most_ms`."""
+        """Return a new retry deadline, at most `most_ms`."""
         return RetryDeadline(min(self._patience_ms, most_ms), self._randomness)

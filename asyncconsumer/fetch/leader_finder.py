@@ -1,4 +1,4 @@
-"""The leader finder: sleeps while every partition has a leader, asks while one has not."""
+"""The leader finder: requests metadata while a partition has no known leader."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -14,13 +14,13 @@ from asyncconsumer.net.metadata import Metadata
 if TYPE_CHECKING:
     from asyncconsumer.types import TopicPartition
 
-_MOST_BETWEEN: Final = 2.5  # times the first wait: how long a new leader may stay unnoticed
+_MOST_BETWEEN: Final = 2.5  # times the first wait; limits how long a new leader stays unnoticed
 
 
 class LeaderFinder:
-    """Knows which cursors have no broker to be read from, and asks until they have one.
+    """The cursors without a broker, and the metadata requests for them.
 
-    It only learns: who is placed where is decided by whoever iterates over its answers.
+    The finder does not place cursors. The consumer of `answers` does.
     """
 
     def __init__(self, cluster: Cluster, backoff_ms: int, randomness: Random) -> None:
@@ -33,26 +33,26 @@ class LeaderFinder:
 
     @property
     def known(self) -> Metadata:
-        """What was learned last, perhaps long ago."""
+        """Return the cached metadata, which may be old."""
         return self._cluster.metadata
 
     def add(self, cursor: Cursor) -> None:
-        """It needs a place."""
+        """Add a cursor that needs a broker."""
         self.unplaced[cursor.partition] = cursor
         self._missing.set()
 
     def discard(self, cursor: Cursor) -> None:
-        """It has a place, or needs none."""
+        """Remove a cursor that has a broker, or needs none."""
         self.unplaced.pop(cursor.partition, None)
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Their leaders may have moved without telling us: ask once."""
+        """Request metadata once for topics whose leaders may have moved."""
         self._doubted.update(topics)
         if self._doubted:
             self._missing.set()
 
     async def answers(self) -> AsyncIterator[Metadata | ConsumerError]:
-        """What brokers say of the topics in question, or why none did, as often as needed."""
+        """Yield metadata of the topics in question, or the error, as often as needed."""
         while True:
             await self._missing.wait()
             waits = backoff(self._backoff, self._backoff * _MOST_BETWEEN, self._randomness)
@@ -70,7 +70,7 @@ class LeaderFinder:
             self._missing.clear()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before asking again, unless somebody new needs an answer."""
+        """Wait before the next request, unless a cursor or topic is added."""
         try:
             async with asyncio.timeout(seconds):
                 await self._missing.wait()

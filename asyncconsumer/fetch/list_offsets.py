@@ -1,4 +1,4 @@
-"""Offsets by place or time, asked of one broker for many partitions at once."""
+"""ListOffsets requests to one broker for many partitions."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from asyncconsumer.types import Address, OffsetAndTimestamp, TopicPartition, par
 
 
 class LogEnds(NamedTuple):
-    """The first offset of a log, and the one behind the last; -1 for what was not asked."""
+    """The first offset of a log and the offset after the last one; -1 if not requested."""
 
     earliest: int
     latest: int
@@ -34,7 +34,7 @@ async def list_offsets_at(
     *,
     committed_only: bool,
 ) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
-    """What one broker says of the partitions that it leads. Sends one request."""
+    """Return the offsets of partitions that one broker leads. Send one request."""
     rows: dict[str, list[ListedOffset]] = {}
     for partition, row in asked.items():
         rows.setdefault(partition.topic, []).append(row)
@@ -54,9 +54,10 @@ async def ends(
     *,
     committed_only: bool,
 ) -> dict[TopicPartition, LogEnds | BrokerError]:
-    """The ends of partitions that this broker leads, each with the leader epoch that we know.
+    """Return the log ends of partitions that one broker leads.
 
-    `moments` has EARLIEST, or LATEST, or both: each is a request.
+    `partitions` has the known leader epochs. `moments` has EARLIEST, LATEST or both, and each takes
+    one request.
     """
     found: dict[TopicPartition, LogEnds | BrokerError] = dict.fromkeys(partitions, _NOT_ASKED)
     for moment in sorted(moments):
@@ -71,9 +72,9 @@ async def ends(
 
 
 def _read(answer: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
-    """The rows of an answer. Its first four columns are the same in every version.
+    """Return the rows of a response. The first four columns are the same in every version.
 
-    An answer may have a row for each of 100,000 partitions, so no row becomes a dict.
+    A response may have 100,000 rows, so rows are not converted to dicts.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | BrokerError] = {}
     for topic, rows, *_ in answer.topics or ():
@@ -90,7 +91,7 @@ def _read(answer: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerE
 def _with(
     ends: LogEnds, moment: int, told: OffsetAndTimestamp | BrokerError
 ) -> LogEnds | BrokerError:
-    """The ends with one more of them."""
+    """Return `ends` with the offset of one more moment, or the error."""
     if isinstance(told, BrokerError):
         return told
     return (

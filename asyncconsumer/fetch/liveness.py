@@ -1,4 +1,4 @@
-"""Signs of life of a fetch manager, taken when it looks around."""
+"""Activity of a fetch manager, sampled by its periodic check."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +11,15 @@ from asyncconsumer.types import Address
 
 @dataclass(slots=True)
 class Liveness:
-    """When something last moved, and who is silent; by the loop's clock, half a second at worst."""
+    """The time of the last read, and the brokers that are overdue.
+
+    Times are by the loop's clock and up to half a second late.
+    """
 
     stalls: Stalls
-    last_moved: float = -inf  # when a reader last took something
-    asked: frozenset[Address] = frozenset()  # brokers that are read from
-    silent: frozenset[Address] = frozenset()  # those of them that should have answered by now
+    last_moved: float = -inf  # when a reader last took records
+    asked: frozenset[Address] = frozenset()  # brokers that partitions are fetched from
+    silent: frozenset[Address] = frozenset()  # brokers that are overdue
     _motion: tuple[int, ...] = ()
 
     def look(
@@ -26,7 +29,7 @@ class Liveness:
         silent: Iterable[Address],
         now: float,
     ) -> None:
-        """See what has changed since the last look."""
+        """Update from the current state."""
         motion = tuple(sorted(sum(channel.motion) for channel in channels))
         if motion != self._motion:
             self._motion, self.last_moved = motion, now

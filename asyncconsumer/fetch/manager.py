@@ -1,4 +1,4 @@
-"""The fetcher manager: says which partitions are read, from where, into which channel."""
+"""The fetch manager: reads the requested partitions into their channels."""
 
 import asyncio
 import weakref
@@ -30,23 +30,23 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.5
 
 
 class Progress(NamedTuple):
-    """How far a partition is."""
+    """The fetch progress of a partition."""
 
-    fetched: int  # the next offset to ask for; EARLIEST or LATEST until it was looked up
-    high_watermark: int  # the end of the log as it was last told, or -1
-    node_id: int | None  # of the broker it is read from; None while there is none
-    trouble: ConsumerError | None  # why, if it is known
-    begun: int | None  # where reading began, or went on after a jump; None until that is known
+    fetched: int  # next offset to fetch; EARLIEST or LATEST until it is looked up
+    high_watermark: int  # last known high watermark, or -1
+    node_id: int | None  # the broker that it is read from; None while there is none
+    trouble: ConsumerError | None  # the last error, if any
+    begun: int | None  # first offset read since the start or the last jump, if known
     topic_id: UUID | None  # None until it is known, and always before Kafka 2.8
-    last_stable_offset: int = -1  # the first offset of an open transaction, or the end; or -1
-    last_fetch: float | None = None  # seconds since its broker last answered a fetch; None if never
+    last_stable_offset: int = -1  # last known last stable offset, or -1
+    last_fetch: float | None = None  # seconds since the broker's last fetch response, or None
 
 
 class FetchManager:
-    """Reads the partitions that are wanted, within its ``async with`` block.
+    """The manager of all fetches of one consumer, within its ``async with`` block.
 
-    There is one verb: `reconcile`. All state is decided on synchronously, in here and in
-    `PartitionPlacer`; coroutines only carry questions to brokers and answers back.
+    `reconcile` sets the partitions to read. All decisions are made synchronously, here and in
+    `PartitionPlacer`. Coroutines only send requests to brokers and bring back responses.
     """
 
     def __init__(
@@ -61,9 +61,10 @@ class FetchManager:
         self.events = EventBus()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
-        # by channel, without those that were fetched to their end; a scan of all would be too slow
+        # Partitions by channel, without those that reached their end. A scan of all cursors would
+        # be too slow.
         self._unfinished: defaultdict[Channel, set[TopicPartition]] = defaultdict(set)
-        self._last_ends: dict[TopicPartition, int] = {}  # of those that are not read any more
+        self._last_ends: dict[TopicPartition, int] = {}  # of partitions that are no longer read
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._scope = Scope("fetch manager")
         self._finder = LeaderFinder(cluster, config.refresh_leader_backoff_ms, randomness)
@@ -83,7 +84,10 @@ class FetchManager:
         self.vitals = Liveness(Stalls(config.stall_timeout_ms / 1000))
 
     def _expecting(self) -> bool:
-        """Whether a partition may get a place at any moment; not if it has had none for long."""
+        """Return whether a partition may be placed at any moment.
+
+        Partitions that have had errors for 5 s do not count.
+        """
         now = asyncio.get_running_loop().time()
         return any(
             one.troubled_since is None or now - one.troubled_since < 5
@@ -107,21 +111,21 @@ class FetchManager:
             self.reconcile({})
         self._pool.close()
         for channel in self._channels:
-            channel.close()  # nothing more will come: whoever waits there finds the end
+            channel.close()  # readers that wait reach the end
         self.events.end()
         await self._scope.__aexit__(kind, error, where)
 
     def channel(self) -> Channel:
-        """A new channel that shares the budget."""
+        """Return a new channel that shares the budget."""
         channel = Channel(self.budget)
         self._channels.add(channel)
         return channel
 
     def reconcile(self, wanted: Mapping[TopicPartition, FetchTarget]) -> None:
-        """From now on read exactly these.
+        """Read exactly the given partitions from now on.
 
-        A partition that is read already, into the same channel and in the same epoch, is not
-        disturbed. Of one that is not wanted any more nothing is handed out after this call.
+        A partition that is already read into the same channel and in the same epoch is not
+        disturbed. After this call nothing is delivered of partitions that are not in `wanted`.
         """
         self._scope.check_open()
         for cursor in [one for tp, one in self._cursors.items() if tp not in wanted]:
@@ -129,7 +133,7 @@ class FetchManager:
         self.change(wanted)
 
     def change(self, wanted: Mapping[TopicPartition, FetchTarget]) -> None:
-        """The same for some partitions; all others are read as before."""
+        """Add or change the given partitions; all others are read as before."""
         self._scope.check_open()
         new: list[Cursor] = []
         for partition, want in wanted.items():
@@ -141,7 +145,7 @@ class FetchManager:
                 there = None
             if there is None:
                 there = self._cursors[partition] = Cursor.of(partition, want)
-                # a broker does not repeat what it told in the same fetch session
+                # a broker does not resend an unchanged high watermark within a fetch session
                 there.set_log_end(self._last_ends.pop(partition, -1))
                 if not there.finished:
                     self._unfinished[want.channel].add(partition)
@@ -153,7 +157,7 @@ class FetchManager:
             channel.reopen()
         self._placing.place_known(new)
         for channel in {want.channel for want in wanted.values() if want.end is not None}:
-            self._close_finished(channel)  # those that were finished before they began
+            self._close_finished(channel)  # some may be finished from the start
 
     def _drop(self, cursor: Cursor) -> None:
         partition = cursor.partition
@@ -162,17 +166,17 @@ class FetchManager:
         self._last_ends[partition] = cursor.high_watermark
         self._placing.take_away(cursor)
         cursor.channel.drop(partition)
-        cursor.channel.reopen()  # what was dropped may come back
+        cursor.channel.reopen()  # the partition may be added again
 
     def _mark_finished(self, cursor: Cursor) -> None:
-        """Nothing more will be fetched for it."""
+        """Note that nothing more will be fetched for a cursor."""
         unfinished = self._unfinished[cursor.channel]
         unfinished.discard(cursor.partition)
         if not unfinished:
             del self._unfinished[cursor.channel]
 
     def progress(self) -> dict[TopicPartition, Progress]:
-        """How far each partition is that is wanted."""
+        """Return the progress of each partition that is read."""
         return {one: self._progress(cursor) for one, cursor in self._cursors.items()}
 
     def _progress(self, cursor: Cursor) -> Progress:
@@ -190,23 +194,26 @@ class FetchManager:
         )
 
     def begun(self) -> dict[TopicPartition, int]:
-        """Where the reading of each partition began, or went on after a jump, if that is known."""
+        """Return the first offset read of each partition, if known.
+
+        After a jump, this is the offset that reading continued at.
+        """
         return {
             one: cursor.begun for one, cursor in self._cursors.items() if cursor.begun is not None
         }
 
     def begun_at(self, partition: TopicPartition) -> int | None:
-        """The same of one, without a look at all of them."""
+        """Return the first offset read of one partition, as in `begun`, or None."""
         cursor = self._cursors.get(partition)
         return None if cursor is None else cursor.begun
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
-        """Partitions that have something to read, or may have, and do not move; and why."""
+        """Return the partitions that should make progress and do not, with the reason."""
         return self.vitals.stalls.now
 
     @property
     def last_heard(self) -> float:
-        """When a broker last sent something that was asked for, by the loop's clock."""
+        """Return the loop time at which a broker last sent response data."""
         return self._pool.last_heard
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
@@ -216,7 +223,7 @@ class FetchManager:
             cursor.channel.release(cursor.partition)
         self._pool.pause(cursor, paused=paused)
 
-    # --- what runs in the background -------------------------------------------------------------
+    # --- background tasks ------------------------------------------------------------------------
 
     async def _place(self) -> None:
         async for answer in self._finder.answers():
@@ -235,9 +242,10 @@ class FetchManager:
                 self._close_finished(cursor.channel)
 
     def _close_finished(self, channel: Channel) -> None:
-        """A channel of which everything wanted has an end ends when all have come to it.
+        """Finish a channel when all its partitions have reached their ends.
 
-        When everything has, all channels end, those of which nothing is wanted as well.
+        When all partitions of the manager have, all channels finish, including those without
+        partitions.
         """
         if channel not in self._unfinished:
             channel.finish()
@@ -246,7 +254,7 @@ class FetchManager:
                 each.finish()
 
     async def _keep_watch(self) -> None:
-        """Look at everything now and then, for what happens when nothing happens."""
+        """Check periodically for late brokers, idle fetchers and stalled partitions."""
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
             late = list(self._pool.late())

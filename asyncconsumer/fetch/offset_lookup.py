@@ -1,4 +1,4 @@
-"""Offsets by earliest, latest or time, asked of the leaders of many partitions."""
+"""Offset lookups by earliest, latest or timestamp, sent to the leaders of many partitions."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,14 +13,14 @@ from asyncconsumer.protocol.messages import MAX_TIMESTAMP, ListedOffset
 from asyncconsumer.types import Address, OffsetAndTimestamp, TopicPartition
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNKNOWN_TOPIC_MS: Final = 2_000  # brokers hear of a new topic within this time
+_UNKNOWN_TOPIC_MS: Final = 2_000  # a new topic reaches all brokers within this time
 
 
 class OffsetLookup:
-    """Asks for offsets of many partitions, with one request to each leader.
+    """An offset lookup for many partitions, with one request to each leader.
 
-    A partition whose leader moved, or does not answer, is asked for again. `found` has what was
-    answered so far, also after an error.
+    A partition whose leader moved or does not answer is retried. `found` has the offsets found so
+    far, also after an error.
     """
 
     def __init__(
@@ -36,17 +36,17 @@ class OffsetLookup:
         self._committed_only = committed_only
 
     async def run(self) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """The first offset at or after each timestamp (ms), or at a constant of ListOffsets.
+        """Return the first offset at or after each timestamp (ms) or ListOffsets constant.
 
-        Raises what will not pass at once: a partition that its topic does not have, for example.
-        Retries an unknown topic for 2 s, and other errors as `LeaderClient` does.
+        Permanent errors are raised at once, for example for a partition that its topic does not
+        have. An unknown topic is retried for 2 s, other errors as in `LeaderClient`.
         """
         patience = self._leaders.patience()
         with_topics = self._leaders.patience(_UNKNOWN_TOPIC_MS)
         while self._remaining:
             try:
                 refused = await self._ask_leaders()
-            except ConsumerError as error:  # nobody says where the leaders are
+            except ConsumerError as error:  # no metadata
                 await patience.bear(error)
                 continue
             if refused:
@@ -55,9 +55,9 @@ class OffsetLookup:
         return self.found
 
     def _judge(self, refused: Mapping[TopicPartition, ConsumerError]) -> tuple[ConsumerError, bool]:
-        """The error to wait out, and whether it is a topic that no broker knows.
+        """Return the error to wait out, and whether a topic is unknown to all brokers.
 
-        Raises an error that waiting will not mend.
+        Raise an error that waiting does not resolve.
         """
         unknown: ConsumerError | None = None
         for one, error in refused.items():
@@ -73,7 +73,7 @@ class OffsetLookup:
         return unknown or next(iter(refused.values())), unknown is not None
 
     async def _ask_leaders(self) -> dict[TopicPartition, ConsumerError]:
-        """Ask each leader once. Returns why partitions have no answer yet."""
+        """Send one request to each leader. Return the errors of partitions without a result."""
         refused: dict[TopicPartition, ConsumerError] = {}
         at_leaders: dict[Address, dict[TopicPartition, ListedOffset]] = {}
         places = await self._leaders.places(self._remaining)
@@ -107,7 +107,7 @@ class OffsetLookup:
 async def list_offsets(
     leaders: LeaderClient, moments: Mapping[TopicPartition, int], *, committed_only: bool = False
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """The offsets of many partitions; see `OffsetLookup.run`."""
+    """Return the offsets of many partitions; see `OffsetLookup.run`."""
     return await OffsetLookup(leaders, moments, committed_only=committed_only).run()
 
 
@@ -118,13 +118,13 @@ async def list_offset(
     *,
     committed_only: bool = False,
 ) -> OffsetAndTimestamp:
-    """The same for one partition."""
+    """Return the offset of one partition; see `OffsetLookup.run`."""
     found = await list_offsets(leaders, {partition: timestamp}, committed_only=committed_only)
     return found[partition]
 
 
 def milliseconds(moment: int | datetime) -> int:
-    """A moment as ListOffsets has it; what is a number is taken as it is."""
+    """Return a moment as a ListOffsets timestamp. Numbers are returned unchanged."""
     if isinstance(moment, int) and MAX_TIMESTAMP <= moment < 2**63:
         return moment
     if not isinstance(moment, datetime):
@@ -134,5 +134,6 @@ def milliseconds(moment: int | datetime) -> int:
         )
     if moment.tzinfo is None:
         raise ConfigError(f"{moment} has no time zone: give one, e.g. datetime.now(UTC)")
-    # exactly: seconds as a float are not; and no record is older, while -1 means something else
+    # Integer division is exact, float seconds are not. Times before 1970 become 0, because -1 means
+    # LATEST.
     return max(0, (moment - _EPOCH) // timedelta(milliseconds=1))

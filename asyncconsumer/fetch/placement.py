@@ -1,4 +1,4 @@
-"""What becomes of each partition: where it is read, from which offset, or why it is not."""
+"""Decisions for each partition: which broker it is read from, and at which offset."""
 
 import asyncio
 from collections import defaultdict
@@ -36,17 +36,18 @@ from asyncconsumer.net.metadata import Broker, Metadata
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import Address, TopicPartition
 
-_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
-_SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
+_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again for a preferred replica
+_SHUN_SECONDS: Final = 30.0  # reading from the leader after a replica failed
 _LOOKUP_SECONDS: Final = 5.0
 _MOST_STRIKES: Final = 3
-_MOST_PLACES: Final = 1_000  # that are shared
+_MOST_PLACES: Final = 1_000  # shared `ReplicaPlacement` objects
 
 
 class PartitionPlacer:
-    """Decides, cursor by cursor. A cursor is with the finder, at a fetcher, or being looked up.
+    """The component that decides from which broker each cursor is fetched.
 
-    One that can never be read (`_fail`) is nowhere: its reader has been given the error.
+    A cursor is with the finder, at a fetcher, or waits for an offset lookup. A cursor that can
+    never be read (`_fail`) is in none of these; its reader gets the error.
     """
 
     def __init__(
@@ -67,25 +68,26 @@ class PartitionPlacer:
         self._places: dict[tuple[int, int], ReplicaPlacement] = {}  # by broker and leader epoch
 
     def take_away(self, cursor: Cursor) -> None:
-        """Nobody wants it any more, wherever it is."""
+        """Remove a cursor from its fetcher or from the finder."""
         if (fetcher := cursor.fetcher) is not None:
             fetcher.remove(cursor)
         else:
             self._finder.discard(cursor)
             cursor.take_away()
 
-    # --- what the finder learns ------------------------------------------------------------------
+    # --- metadata --------------------------------------------------------------------------------
 
     def place_known(self, cursors: Iterable[Cursor]) -> None:
-        """Give new ones a place at once, if it is known: after a rebalance each answer counts.
+        """Place new cursors at once if the cached metadata has their leader.
 
-        If it is not right any more, the broker refuses, and the finder asks.
+        This saves a metadata request after a rebalance. If the leader has changed, the broker
+        refuses the fetch and the finder asks for metadata.
         """
         known = self._finder.known
         self.on_metadata(known, [one for one in cursors if known.find_leader(one.partition)])
 
     def on_metadata_error(self, error: ConsumerError) -> None:
-        """No broker told where anything is."""
+        """Note a failed metadata request for all cursors without a broker."""
         for cursor in list(self._finder.unplaced.values()):
             if error.retriable:
                 self._note_error(cursor, error)
@@ -93,7 +95,7 @@ class PartitionPlacer:
                 self._fail(cursor, error)
 
     def on_metadata(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
-        """Give those a place that have none, and those another whose leader is another."""
+        """Place cursors that have no broker, and move those whose leader changed."""
         unknown: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
             if cursor.partition in self._finder.unplaced:
@@ -110,7 +112,11 @@ class PartitionPlacer:
             self._scope.start(self._look_up(address, lost), f"ask {address} for offsets")
 
     def _has_moved(self, cursor: Cursor, metadata: Metadata) -> bool:
-        """Whether its leader is known to be another than the one it is read from."""
+        """Return whether a cursor must leave its broker.
+
+        The reasons are another leader, a new address, or that the preferred replica has to be
+        confirmed.
+        """
         if not metadata.has_leader(cursor.partition):
             return False
         leader = metadata.leader(cursor.partition)
@@ -123,7 +129,7 @@ class PartitionPlacer:
         return broker is None or broker.address != cursor.place.address
 
     def _settle(self, cursor: Cursor, metadata: Metadata) -> bool:
-        """Put a homeless cursor where metadata say, if they do; whether it has a place now."""
+        """Place an unplaced cursor by the metadata. Return whether it has a broker."""
         try:
             place = self._place(cursor, metadata)
         except TopicRecreated as error:
@@ -137,10 +143,10 @@ class PartitionPlacer:
                 self._fail(cursor, error)
             return False
         if place == cursor.refused_at:
-            cursor.refused_at = None  # but not before the finder has asked again
+            cursor.refused_at = None  # retry this broker only after the next metadata response
             return False
         if self._around.brokers.wait_before(place.address) > 0:
-            return False  # perhaps there is another leader before it may be tried again
+            return False  # the leader may change before the broker may be retried
         self._put(cursor, place)
         return True
 
@@ -149,7 +155,7 @@ class PartitionPlacer:
         broker, epoch = found
         topic_id = metadata.topics[cursor.partition.topic].topic_id
         cursor.topic_id = cursor.topic_id or topic_id
-        # thousands have the very same id, and to compare two takes long
+        # Thousands of partitions have the same id object, and comparing two UUIDs is slow.
         if topic_id is not cursor.topic_id and topic_id != cursor.topic_id:
             if topic_id is None or topic_id in cursor.former_ids:
                 about = f"{cursor.partition}, of which a broker told that has not heard the news"
@@ -166,7 +172,7 @@ class PartitionPlacer:
         return self._shared_place(broker, epoch)
 
     def _shared_place(self, broker: Broker, epoch: int) -> ReplicaPlacement:
-        """The same object for all partitions of a broker and an epoch: there may be thousands."""
+        """Return one shared object for all partitions of a broker and an epoch."""
         place = self._places.get((broker.node_id, epoch))
         if place is None or place.address != broker.address:
             if len(self._places) >= _MOST_PLACES:
@@ -176,11 +182,15 @@ class PartitionPlacer:
         return place
 
     def _start_anew(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:
-        """It is another topic of the same name: go where the policy says, or give up."""
+        """Apply `auto_offset_reset` to a re-created topic.
+
+        Return False if the cursor failed with `error` instead.
+        """
         if self._config.auto_offset_reset == "none" or cursor.end is not None:
             self._fail(cursor, error)
             return False
-        cursor.channel.drop(cursor.partition)  # of the old one: it would count for the new one
+        # records of the old topic have offsets of the old log
+        cursor.channel.drop(cursor.partition)
         if cursor.paused:
             cursor.channel.hold(cursor.partition)
         self._events.publish(Recreated(cursor.partition, cursor.offset))
@@ -189,25 +199,31 @@ class PartitionPlacer:
         return True
 
     def _put(self, cursor: Cursor, place: ReplicaPlacement) -> None:
-        """Where it is read from now on; or looked up first, by the caller."""
+        """Set the broker of a cursor, and start fetching if its offset is known.
+
+        Otherwise the caller has to look up the offset.
+        """
         self._finder.discard(cursor)
         cursor.place = place
         if cursor.offset_state is OffsetState.SURE:
             self._start(cursor, place)
 
     def _start(self, cursor: Cursor, place: ReplicaPlacement) -> None:
-        if cursor.finished:  # its end is before the beginning of the log
+        if cursor.finished:  # the end offset is at or before the current offset
             self._around.reports.put_nowait(Finish(cursor, cursor.version))
             return
         fetcher, left = self._pool.at(cursor, place)
-        for other in left:  # of a fetcher whose broker has another address now
+        for other in left:  # of a replaced fetcher, whose broker has a new address
             self._finder.add(other)
         fetcher.add(cursor)
 
-    # --- offsets that must be looked up ----------------------------------------------------------
+    # --- offset lookup ---------------------------------------------------------------------------
 
     async def _look_up(self, address: Address, asked: list[tuple[Cursor, int]]) -> None:
-        """Ask for those that are not taken away, be it before this task had its first turn."""
+        """Look up the offsets of cursors that have not been removed meanwhile.
+
+        A cursor may be removed even before this task runs for the first time.
+        """
         epochs: dict[TopicPartition, int] = {}
         moments: set[int] = set()
         for cursor, version in asked:
@@ -228,7 +244,7 @@ class PartitionPlacer:
         except ConsumerError as error:
             trouble = error
         for cursor, version in asked:
-            if cursor.version == version:  # else it was taken away since
+            if cursor.version == version:  # otherwise it was removed meanwhile
                 self._found(cursor, found.get(cursor.partition, trouble))
 
     def _found(self, cursor: Cursor, found: LogEnds | ConsumerError) -> None:
@@ -241,7 +257,7 @@ class PartitionPlacer:
             cursor.jump(found.earliest if cursor.offset == EARLIEST else found.latest)
             self._start(cursor, cursor.place)
         elif found.earliest <= cursor.offset <= found.latest:
-            # brokers disagree about where the log ends, or have forgotten the epoch we read last
+            # Brokers disagree about the log end, or no longer know the epoch that was read last.
             cursor.jump(cursor.offset)
             self._requeue(cursor, LeaderNotAvailable(f"{cursor.partition} at {cursor.offset}"))
         elif self._config.auto_offset_reset == "none" or cursor.end is not None:
@@ -253,13 +269,13 @@ class PartitionPlacer:
             cursor.jump(target)
             self._start(cursor, cursor.place)
 
-    # --- what fetchers report --------------------------------------------------------------------
+    # --- reports of fetchers ---------------------------------------------------------------------
 
     def on_report(self, report: Report) -> None:
-        """A fetcher let go of a cursor."""
+        """Process the report of a fetcher that removed a cursor."""
         cursor = report.cursor
         if cursor.version != report.version:
-            return  # it was taken away since
+            return  # it was removed or moved since
         match report:
             case Refusal():
                 self._refused(cursor, report)
@@ -295,9 +311,9 @@ class PartitionPlacer:
             self._requeue(cursor, error)
 
     def _leave_replica(self, cursor: Cursor) -> bool:
-        """Go back to the leader for a while, whatever is wrong; whether it was read elsewhere.
+        """Read from the leader for a while. Return whether a replica was used.
 
-        The leader finds nothing wrong with the replica, and would send us there again.
+        The leader does not notice that the replica fails, and would redirect to it again.
         """
         if cursor.replica is None:
             return False
@@ -305,9 +321,9 @@ class PartitionPlacer:
         return True
 
     def _diverged(self, cursor: Cursor, report: Divergence) -> None:
-        """The log was cut back, and went on in another way, below what was read."""
+        """Continue at the divergence after the log was truncated below the position."""
         if self._leave_replica(cursor):
-            self._finder.add(cursor)  # it may only lag behind: what is true the leader knows
+            self._finder.add(cursor)  # the replica may only lag behind the leader
             return
         if cursor.end is not None:
             error = OffsetUnavailable(*cursor.partition, cursor.offset, 0, report.offset)
@@ -319,24 +335,27 @@ class PartitionPlacer:
         assert cursor.place is not None
         self._start(cursor, cursor.place)
 
-    # --- trouble ---------------------------------------------------------------------------------
+    # --- errors ----------------------------------------------------------------------------------
 
     def _requeue(self, cursor: Cursor, error: ConsumerError) -> None:
-        """It needs a place, and if that is the same again, not at once."""
+        """Return a cursor to the finder after an error.
+
+        The broker that refused it is used again only after the next metadata response.
+        """
         cursor.take_away()
-        # after a lost connection it is `Brokers` that keeps us from trying too often
+        # After a lost connection, `BrokerPool` limits the rate of attempts.
         cursor.refused_at = None if isinstance(error, ConnectionLost) else cursor.place
         self._finder.add(cursor)
         self._note_error(cursor, error)
 
     def _note_error(self, cursor: Cursor, error: ConsumerError) -> None:
-        """Keep it in mind, and raise it if it lasts too long."""
+        """Note an error, and fail the cursor if errors last too long."""
         most, seconds = self._config.retry_timeout_ms, cursor.note_error(error, _now())
         if most is not None and seconds >= most / 1000:
             self._fail(cursor, error)
 
     def _fail(self, cursor: Cursor, error: ConsumerError) -> None:
-        """It cannot be read: its reader is told, after everything good."""
+        """Stop reading a partition; its reader gets the error after all buffered records."""
         self.take_away(cursor)
         cursor.note_error(error, _now())
         if not cursor.channel.closed:

@@ -1,4 +1,4 @@
-"""Which partitions to ask a broker for: kept as things change, so that asking costs no more."""
+"""The plan of the next fetch request, updated incrementally so that building it is cheap."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,39 +13,40 @@ if TYPE_CHECKING:
 
 
 class FetchPlan:
-    """The cursors of one fetcher, and which of them the next request is for.
+    """The cursors of one fetcher, and which of them the next request includes.
 
-    With thousands of partitions a request is about the few that something came for, so nothing
-    here looks at all of them, unless the channel of many has got room, or has none any more.
+    With thousands of partitions, a request contains only the few that changed. Nothing here scans
+    all cursors, except when the channel of many cursors gains or loses room.
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.asked: dict[TopicPartition, Cursor] = {}  # in the last request
-        self._versions: dict[TopicPartition, int] = {}  # of those cursors, when they were asked for
-        self.somebody_reads = False  # from one of the channels that had no room, at the moment
+        self.asked: dict[TopicPartition, Cursor] = {}  # included in the last request
+        self._versions: dict[TopicPartition, int] = {}  # cursor versions at the time of the request
+        self.somebody_reads = False  # a channel without room was read since the last request
         self._budget = budget
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._by_channel: dict[Channel, dict[TopicPartition, Cursor]] = {}
-        self._roomy: set[Channel] = set()  # those whose partitions were asked for
+        self._roomy: set[Channel] = set()  # channels whose partitions were included
         self._changed: dict[TopicPartition, None] = {}
-        self._held_back: dict[Channel, int] = {}  # no room in the last request; pops until then
+        # channels without room, and their `pops` count at that time
+        self._held_back: dict[Channel, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._cursors)
 
     @property
     def cursors(self) -> list[Cursor]:
-        """All that there are."""
+        """Return all cursors."""
         return list(self._cursors.values())
 
     def add(self, cursor: Cursor) -> None:
-        """Ask for it from now on."""
+        """Include a cursor from the next request on."""
         self._cursors[cursor.partition] = cursor
         self._by_channel.setdefault(cursor.channel, {})[cursor.partition] = cursor
         self.changed(cursor)
 
     def remove(self, cursor: Cursor) -> None:
-        """Ask no more for it."""
+        """Exclude a cursor from the next request on."""
         del self._cursors[cursor.partition]
         siblings = self._by_channel[cursor.channel]
         del siblings[cursor.partition]
@@ -55,25 +56,25 @@ class FetchPlan:
         self.changed(cursor)
 
     def asks_for(self, partition: "TopicPartition") -> Cursor | None:
-        """The cursor that the last request asks for, unless it was taken away since."""
+        """Return the cursor that the last request includes, unless it was removed since."""
         cursor = self.asked.get(partition)
         if cursor is None or cursor.version != self._versions[partition]:
             return None
         return cursor
 
     def changed(self, cursor: Cursor) -> None:
-        """What is to be asked for it, or whether, is another thing than it was."""
+        """Re-evaluate a cursor before the next fetch request."""
         self._changed[cursor.partition] = None
 
     def tell(self, session: FetchSession, unit: int, size: int) -> bool:
-        """Have the session want what there is room for; False if that is nothing.
+        """Update the session with the cursors that have room. Return False if there are none.
 
-        There is no room for anybody with less than a unit in the budget.
+        No cursor has room while the budget has less than `unit` bytes free.
         """
         rooms = self._rooms(unit)
         roomy = {channel for channel, has_room in rooms.items() if has_room}
         if not roomy:
-            return False  # and what the session wants may stay, for when there is room
+            return False  # the session keeps its partitions until there is room
         for channel, partitions in self._by_channel.items():
             if (channel in roomy) != (channel in self._roomy):
                 self._changed.update(dict.fromkeys(partitions))
@@ -92,11 +93,11 @@ class FetchPlan:
         return bool(self.asked)
 
     def _rooms(self, unit: int) -> Mapping[Channel, bool]:
-        """Which channels have room; the others are kept in mind."""
+        """Return which channels have room, and note those without."""
         enough = self._budget.free >= unit
         rooms = {channel: enough and channel.has_room() for channel in self._by_channel}
         held_back = {channel: channel.pops for channel, has_room in rooms.items() if not has_room}
-        # whose reader is at work will have room soon, and must not wait for the whole of a poll
+        # An active reader frees room soon, so the request must not wait for a full poll.
         self.somebody_reads = any(
             self._held_back.get(channel) != pops for channel, pops in held_back.items()
         )
@@ -105,5 +106,5 @@ class FetchPlan:
 
     @property
     def held_back(self) -> bool:
-        """Whether somebody had no room in the last request."""
+        """Return whether a channel had no room in the last request."""
         return bool(self._held_back)

@@ -1,4 +1,4 @@
-"""The fetchers there are: one for each broker and fetcher id, made when one is needed."""
+"""The fetcher pool: one fetcher for each broker and fetcher id, created on demand."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,14 +12,15 @@ from asyncconsumer.fetch.fetcher import ExpressFetcher, Fetcher, FetcherContext
 from asyncconsumer.protocol.java_hash import fetcher_id
 from asyncconsumer.types import Address
 
-_IDLE_SECONDS: Final = 5.0  # without a cursor, until a fetcher is closed
-_SECONDS_BETWEEN_NEW_ONES: Final = 5.0  # for who seeks, or rebalances, again and again
-_LATE_SECONDS: Final = 1.0  # beyond the wait that was asked for, until a broker is suspected
-_SILENT_SECONDS: Final = 5.0  # the same without a single byte, until its connection is given up
+_IDLE_SECONDS: Final = 5.0  # a fetcher without cursors is closed after this time
+_SECONDS_BETWEEN_NEW_ONES: Final = 5.0  # limits new fetchers when seeks or rebalances are frequent
+_LATE_SECONDS: Final = 1.0  # beyond the requested wait, until a broker is suspected
+# beyond the requested wait without a byte, until the connection is closed
+_SILENT_SECONDS: Final = 5.0
 
 
 class _Key(NamedTuple):
-    """Which fetcher: of a broker, by number, for those that came during a poll or for all."""
+    """The key of a fetcher: broker, fetcher id, and whether it is the express fetcher."""
 
     node_id: int
     number: int
@@ -33,21 +34,24 @@ class _Running(NamedTuple):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether another one would fetch sooner; not if that was done just now."""
+        """Return whether a new fetcher would fetch sooner than this idle long poll.
+
+        Return False for a fetcher that was started recently.
+        """
         if not self.fetcher.idle_poll:
             return False
         return asyncio.get_running_loop().time() - self.since >= _SECONDS_BETWEEN_NEW_ONES
 
 
 class FetcherPool:
-    """Makes fetchers, and closes those that nobody needs any more."""
+    """The running fetchers; starts them on demand and closes idle ones."""
 
     def __init__(self, around: FetcherContext, fetchers_per_broker: int, scope: Scope) -> None:
         self._around = around
         self._per_broker = fetchers_per_broker
         self._scope = scope
         self._running: dict[_Key, _Running] = {}
-        self._idle_since: dict[int, float] = {}  # by lane
+        self._idle_since: dict[int, float] = {}  # by connection slot
 
     def __len__(self) -> int:
         return len(self._running)
@@ -56,13 +60,16 @@ class FetcherPool:
         return iter([one.fetcher for one in self._running.values()])
 
     def pause(self, cursor: Cursor, *, paused: bool) -> None:
-        """Fetch nothing for it, or go on."""
+        """Pause or resume fetching for a cursor."""
         cursor.paused = paused
         if cursor.fetcher is not None:
             cursor.fetcher.refresh(cursor)
 
     def take_back(self, fetcher: Fetcher) -> None:
-        """Give a fetcher, which is about to ask its broker, what an express fetcher has for it."""
+        """Move the cursors of the express fetcher to `fetcher`.
+
+        `fetcher` is about to send a request.
+        """
         for key, (express, *_) in list(self._running.items()):
             usual = self._running.get(key._replace(express=False))
             if key.express and usual is not None and usual.fetcher is fetcher:
@@ -71,11 +78,10 @@ class FetcherPool:
                     fetcher.add(cursor)
 
     def at(self, cursor: Cursor, place: ReplicaPlacement) -> tuple[Fetcher, list[Cursor]]:
-        """The fetcher to give it to, and the cursors of one that it replaces.
+        """Return the fetcher for a cursor, and the cursors of a fetcher that it replaces.
 
-        A broker that moved to another address gets a new fetcher in place of the old one. So does
-        one that all partitions were taken from while it waits for something to come: after a
-        rebalance or a seek nobody should wait with it.
+        A broker with a new address gets a new fetcher. A fetcher that lost all cursors during a
+        long poll is replaced as well. A rebalance or a seek must not wait for the end of that poll.
         """
         key = self._key(cursor, place)
         there = self._running.get(key)
@@ -92,12 +98,12 @@ class FetcherPool:
 
     @property
     def last_heard(self) -> float:
-        """When a broker last sent something, to any of them; -inf if none ever did."""
+        """Return when a broker last sent data to any fetcher, or -inf."""
         open_now = (one.connection for one in self if one.connection is not None)
         return max((connection.last_heard for connection in open_now), default=-inf)
 
     def late(self) -> Iterator[Fetcher]:
-        """Those whose broker should have answered by now; the longest silent are given up."""
+        """Yield fetchers whose broker is overdue, and close silent connections."""
         now = asyncio.get_running_loop().time()
         brokers = self._around.brokers
         allowed = self._around.config.fetch_max_wait_ms / 1000
@@ -116,12 +122,12 @@ class FetcherPool:
             yield fetcher
 
     def close(self) -> None:
-        """Close all, at the end."""
+        """Close all fetchers."""
         for key in list(self._running):
             self._close(key)
 
     def close_idle(self) -> None:
-        """Close those that have had no cursor for a while."""
+        """Close fetchers that have had no cursor for 5 s."""
         now = asyncio.get_running_loop().time()
         for key, (fetcher, *_) in list(self._running.items()):
             if fetcher.cursors:

@@ -1,4 +1,4 @@
-"""Noticing that something should move and does not."""
+"""Detection of partitions that should make progress and do not."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 
 
 class Observation(NamedTuple):
-    """A cursor as it is found, and who fetches for it; None if nobody does."""
+    """A cursor and its fetcher, if any, at the time of a check."""
 
     cursor: Cursor
     fetcher: Fetcher | None
-    late: Sequence[Fetcher]  # those whose broker should have answered by now
+    late: Sequence[Fetcher]  # fetchers whose broker is overdue
 
 
 def suspects(
     cursors: Iterable[Cursor], late: Sequence[Fetcher], stalled: Container["TopicPartition"]
 ) -> Iterator[Observation]:
-    """Those that may have to move, or have stalled; most of thousands are at the end of their log.
+    """Yield the cursors that should make progress, or have stalled.
 
-    What holds for a channel is looked up once for all cursors in a row that share it.
+    Most of thousands of partitions are at the end of their log. The state of a channel is computed
+    once for consecutive cursors that share it.
     """
     channel, calm = None, False
     for cursor in cursors:
@@ -43,16 +44,16 @@ def suspects(
 
 
 class _LastProgress(NamedTuple):
-    """What changes when a partition moves, and since when it is as it is."""
+    """The values that change when a partition makes progress, and since when they are equal."""
 
     sign: tuple[int, int, tuple[int, ...]]
     since: float
 
 
 class Stalls:
-    """Looks at all partitions now and then; what reads and fetches is not slowed down by it.
+    """A periodic check of all partitions, which does not slow down reading and fetching.
 
-    Most of thousands have nothing to read: only those that should move are kept in mind.
+    Only partitions that should make progress are remembered.
     """
 
     def __init__(self, allowed: float) -> None:
@@ -61,7 +62,7 @@ class Stalls:
         self.now: dict[TopicPartition, Stalled] = {}
 
     def look(self, sights: Iterable[Observation], now: float) -> list[Stalled | Recovered]:
-        """What is new: partitions that have stalled, and that move again."""
+        """Return new events: partitions that have stalled, and partitions that have recovered."""
         before, self._marks = self._marks, {}
         stalled_before, self.now = self.now, {}
         news: list[Stalled | Recovered] = []
@@ -86,7 +87,7 @@ class Stalls:
 
 
 def _reason(sight: Observation) -> str | None:
-    """Why nothing would move, as far as it can be known; None if nothing need move."""
+    """Return why a partition makes no progress, or None if it does not have to."""
     cursor, fetcher, late = sight
     if cursor.paused or cursor.finished:
         return None
@@ -97,8 +98,9 @@ def _reason(sight: Observation) -> str | None:
         return f"it has no broker to be read from: {trouble}"
     if fetcher in late:
         return f"the broker {fetcher.node_id} at {fetcher.address} does not answer"
-    caught_up = 0 <= cursor.high_watermark <= cursor.offset  # as far as its broker has told
-    # who has no room is told no more; but if its reader is the reason, that is told of what waits
+    caught_up = 0 <= cursor.high_watermark <= cursor.offset  # by the last known high watermark
+    # Without room nothing is fetched, so the high watermark may be old. A readable channel is
+    # reported as unread for the partitions that it holds.
     if not cursor.channel.has_room() and not (caught_up and cursor.channel.readable):
         return f"no room: its stream holds {cursor.channel.fill} bytes, and others hold the rest"
     if caught_up:

@@ -1,1 +1,1 @@
-"""Broker sockets: connections, which one to use, and what the cluster looks like."""
+"""Broker sockets: connections, the connection pool, and cluster metadata."""

@@ -1,4 +1,4 @@
-"""Which broker leads which partition: metadata, asked for when it is needed."""
+"""Cluster metadata: brokers, topics and partition leaders, requested on demand."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -31,9 +31,9 @@ from asyncconsumer.net.topic_names import NamesResponse, TopicNames
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.types import Address, TopicPartition
 
-_PATIENCE: Final = 3.0  # seconds with each broker: one that hangs must not keep us from the others
-_MOST_BYTES: Final = 64 * 2**20  # of metadata: more than a million partitions
-_KEPT_SECONDS: Final = 600.0  # that metadata is kept of a topic which nobody asks about
+_PATIENCE: Final = 3.0  # seconds per broker; a broker that hangs must not block the others
+_MOST_BYTES: Final = 64 * 2**20  # of metadata; enough for more than a million partitions
+_KEPT_SECONDS: Final = 600.0  # unused topics are dropped from the metadata after this time
 
 _NOTHING: Final[Mapping[str, Topic]] = MappingProxyType({})
 
@@ -41,11 +41,11 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """What is known of a cluster, and how to learn more, within its ``async with`` block.
+    """The metadata of a cluster, and requests for it, within its ``async with`` block.
 
-    Only topics that somebody asks about are asked for, and none is ever created. A refresh that is
-    asked for while another is on its way joins the next one: what it returns was asked for after
-    the call, and in one request for all who wait.
+    Only topics that callers ask for are requested, and none is ever created. A `refresh` during
+    another one joins the next request, which is shared by all callers that wait. Its result was
+    therefore requested after the call.
     """
 
     def __init__(self, brokers: BrokerPool, *, randomness: Random) -> None:
@@ -54,8 +54,9 @@ class Cluster:
         self._metadata = Metadata()
         self._seeds = list(brokers.config.addresses)
         self._wanted: set[str] = set()
-        self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # the one on its way
-        self._next: asyncio.Task[Metadata | ConsumerError] | None = None  # the one to join
+        self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # in flight
+        # the next one, which callers join
+        self._next: asyncio.Task[Metadata | ConsumerError] | None = None
         self._names = TopicNames(self.read_any)
         self._usage = _Usage()
         self._scope = Scope("cluster")
@@ -74,21 +75,22 @@ class Cluster:
 
     @property
     def metadata(self) -> Metadata:
-        """What is known now."""
+        """Return the cached metadata."""
         return self._metadata
 
     def set_bootstrap(self, addresses: Iterable[Address]) -> None:
-        """From now on ask these, and no longer the bootstrap servers, besides brokers we know."""
+        """Replace the bootstrap servers. Known brokers are asked as well."""
         self._seeds = list(addresses)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """Who leads it, as far as is known now, or the BrokerError that says why nobody does."""
+        """Return the leader of a partition from the cache, or raise a `BrokerError`."""
         return self._metadata.leader(partition)
 
     async def refresh(self, topics: Iterable[str] = ()) -> Metadata:
-        """Ask for the brokers and these topics. What is wrong with one topic is its `error`.
+        """Request the brokers and the given topics. An error of one topic is in its `error`.
 
-        A name that cannot even be sent is refused here, for others may join in the request.
+        A name that cannot be encoded raises `InvalidTopic` here, because other callers may share
+        the request.
         """
         self._scope.check_open()
         wanted = list(topics)
@@ -101,25 +103,37 @@ class Cluster:
         return await self._scope.outcome(self._next)
 
     async def topic_names(self) -> list[str]:
-        """The names of all topics, in order. Of some we may not be allowed to see more."""
+        """Return the sorted names of all topics.
+
+        Some of them may be topics that this client may not access.
+        """
         return sorted(await self._names.ask())
 
     async def recent_topic_names(self) -> list[str]:
-        """The same in any order, for who asks again and again: less often the longer it takes."""
+        """Return the names of all topics, unsorted and possibly cached.
+
+        For callers that poll: the slower the responses are, the longer they are cached.
+        """
         return await self._names.look()
 
     async def names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
-        """The names of topics that are known by their ids, where a broker knows them."""
+        """Return the names of topics by their ids, as far as a broker knows them."""
         reader = await self.read_any(MetadataRequest(topic_ids=sorted(topic_ids)), _read)
         names = {UUID(bytes=topic_id): name for name, topic_id in reader.names.items()}
         return {one: names[one] for one in topic_ids if one in names}
 
     async def ask_any(self, message: Request) -> Response:
-        """The answer of any broker: those known in random order, then the seeds."""
+        """Return the response of any broker: first the known ones, then the bootstrap servers.
+
+        Brokers that are suspect or failed are asked last. The order is otherwise random.
+        """
         return await self._from_any(partial(self._ask, message))
 
     async def read_any(self, message: Request, read: Callable[[NamesResponse], Awaitable[T]]) -> T:
-        """What `read` makes of the answer of any broker, which may be large. It may take turns."""
+        """Return the result of `read` for the response of any broker.
+
+        The response may be large. `read` may yield to the event loop.
+        """
         return await self._from_any(partial(self._ask_at, message, read))
 
     async def _from_any(self, ask: Callable[[Address], Awaitable[T]]) -> T:
@@ -128,8 +142,8 @@ class Cluster:
             try:
                 return await ask(address)
             except ConsumerError as error:
-                # wrong credentials are wrong everywhere, and too many tries may lock an account;
-                # a certificate is one broker's
+                # Wrong credentials are wrong for every broker, and too many attempts may lock an
+                # account. A certificate belongs to one broker.
                 login = isinstance(error, AuthenticationFailed) and not isinstance(error, TlsFailed)
                 if login and not error.retriable:
                     raise
@@ -168,7 +182,7 @@ class Cluster:
             raise _late(address) from error
 
     async def _await_large(self, connection: BrokerConnection, message: Request) -> NamesResponse:
-        """The answer, however long it takes, as long as bytes of it come."""
+        """Return the response, however long it takes, as long as bytes of it arrive."""
         loop = asyncio.get_running_loop()
         sent_at, answer = loop.time(), connection.send_raw(message)
         try:
@@ -187,7 +201,7 @@ class Cluster:
         seeds = [one for one in self._seeds if one not in known]
         self._randomness.shuffle(known)
         self._randomness.shuffle(seeds)
-        # those in trouble last: there may be somebody whom we need not wait for
+        # failed brokers last: another one may answer without a wait
         return sorted([*known, *seeds], key=self._brokers.preference_key)
 
     async def _refresh(
@@ -224,13 +238,13 @@ def _late(address: Address) -> RequestTimedOut:
 
 
 class _Usage:
-    """When topics were last asked about."""
+    """The time of the last request for each topic."""
 
     def __init__(self) -> None:
-        self._asked_at: dict[str, float] = {}  # the longest ago first
+        self._asked_at: dict[str, float] = {}  # ordered by time
 
     def forgotten(self, asked: Iterable[str], now: float) -> frozenset[str]:
-        """Topics that nobody has asked about for long, now that these are asked about."""
+        """Record the requested topics, and return those not requested for 10 minutes."""
         for topic in asked:
             self._asked_at.pop(topic, None)
             self._asked_at[topic] = now
@@ -242,6 +256,6 @@ class _Usage:
 
 def _can_be_sent(topic: str) -> bool:
     try:
-        return len(topic.encode()) < 2**15  # what the older versions can carry
-    except UnicodeEncodeError:  # half of a pair
+        return len(topic.encode()) < 2**15  # limit of the older versions of the request
+    except UnicodeEncodeError:  # a lone surrogate
         return False

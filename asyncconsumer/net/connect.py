@@ -1,4 +1,4 @@
-"""Opening a connection: TCP, TLS, ApiVersions, login; and saying exactly why it failed."""
+"""Opening a connection: TCP, TLS, ApiVersions and SASL login, with specific errors."""
 
 import asyncio
 import ssl
@@ -26,7 +26,10 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
 async def open_connection(address: Address, config: ConnectionConfig) -> BrokerConnection:
-    """A connection that is ready for requests, or one typed error. Nothing is left of a failure."""
+    """Return a connection that is ready for requests, or raise one typed error.
+
+    A failed attempt leaves no open socket.
+    """
     connection = BrokerConnection(address, config)
     allowed = config.connect_timeout_ms / 1000
     try:
@@ -39,20 +42,20 @@ async def open_connection(address: Address, config: ConnectionConfig) -> BrokerC
 
 
 async def _connect(connection: BrokerConnection, config: ConnectionConfig) -> None:
-    """TCP and TLS."""
+    """Connect by TCP and TLS."""
     address = connection.address
     try:
         await connect(lambda: connection, address, config.ssl_context)
     except ssl.SSLError as error:
         raise _tls_trouble(address, error) from error
-    except (OSError, ValueError, OverflowError) as error:  # no host or port can be such a one
+    except (OSError, ValueError, OverflowError) as error:  # invalid host or port
         if isinstance(error, ConnectionResetError) and config.encrypted:
             await _refuse_plaintext(address, config)
         raise ConnectFailed(address, str(error) or type(error).__name__) from error
 
 
 async def _greet(connection: BrokerConnection, config: ConnectionConfig) -> None:
-    """ApiVersions and login."""
+    """Request ApiVersions and log in."""
     try:
         await Login(connection, config).run()
     except BaseException as error:
@@ -61,15 +64,16 @@ async def _greet(connection: BrokerConnection, config: ConnectionConfig) -> None
         if not isinstance(error, ConnectionLost):
             raise
         if isinstance(error.__cause__, ssl.SSLError):
-            # in TLS 1.3 the broker's opinion of our certificate comes after the handshake
+            # in TLS 1.3 a broker refuses the client certificate after the handshake
             raise _tls_trouble(connection.address, error.__cause__) from error
         raise ConnectFailed(connection.address, f"{error.reason} while it was opened") from error
 
 
 async def _refuse_plaintext(address: Address, config: ConnectionConfig) -> None:
-    """Raise NotTls if a broker answers here without TLS; it hangs up on those who try with.
+    """Raise `NotTls` if the broker answers without TLS.
 
-    Hanging up may have other reasons, and may end, so it takes a proof: ApiVersions, no login.
+    A plaintext broker closes connections that begin with TLS. A closed connection may have other
+    causes, so this is verified by an ApiVersions request without login.
     """
     plain = ConnectionConfig(
         bootstrap_servers=str(address), connect_timeout_ms=config.connect_timeout_ms

@@ -1,4 +1,4 @@
-"""One connection to one broker: requests out, answers in, in order, any number on their way."""
+"""A pipelined connection to one broker, with any number of requests in flight."""
 
 import asyncio
 import copy
@@ -30,17 +30,17 @@ from asyncconsumer.protocol.flexible import is_flexible
 from asyncconsumer.protocol.frames import BadLength, Frames
 from asyncconsumer.types import Address
 
-# Decoding makes Python objects of each few bytes. The answers of control traffic are far smaller,
-# and a broker that sends a larger one is not to take our memory.
+# Decoding creates a Python object for every few bytes. Responses of control traffic are far
+# smaller. The limit protects memory from a broker that sends a larger one.
 _MOST_TO_DECODE: Final = 16 * 2**20
 _INT_32: Final = struct.Struct(">i")
-_HEADER: Final = struct.Struct(">ihhih")  # size, API, version, correlation, length of client id
+_HEADER: Final = struct.Struct(">ihhih")  # size, API, version, correlation id, length of client id
 
 E = TypeVar("E", bound=ConsumerError)
 
 
 class RawResponse(NamedTuple):
-    """The body of an answer, undecoded, and the version and the API that it is of."""
+    """An undecoded response body, with its version and API key."""
 
     version: int
     body: memoryview
@@ -49,7 +49,7 @@ class RawResponse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """A request on its way. Its answer is dropped when nobody waits for it any more."""
+    """A request in flight. Its response is dropped when no caller waits for it."""
 
     correlation: int
     request: RequestStruct
@@ -59,22 +59,23 @@ class _PendingRequest:
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """A pipelined connection. `net.opening` opens it; it ends once and for all.
+    """A pipelined connection, opened by `net.connect`. Once ended, it is never reopened.
 
-    All decisions are synchronous: whatever ends the connection fails every pending request before
-    anything else runs. A request that is cancelled leaves the connection as it is. One that times
-    out closes it, for the answers come in the order of the requests.
+    All decisions are synchronous. Any cause that ends the connection fails every pending request
+    before other code runs. A cancelled request leaves the connection open. A request that times out
+    closes it, because responses arrive in the order of the requests.
     """
 
     def __init__(self, address: Address, config: ConnectionConfig) -> None:
         self.address = address
-        self.versions: dict[int, tuple[int, int]] = {}  # that the broker speaks, by API
-        self.expires = inf  # by the loop's clock: when the broker will no longer honour our login
+        # version range that the broker supports, by API key
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.expires = inf  # loop time of the last use, shortly before the SASL session ends
         self._config = config
         self._frames = Frames(config.max_frame_bytes)
         self._pending: deque[_PendingRequest] = deque()
         self._correlation = 0
-        self.last_heard = _now()  # when bytes last came
+        self.last_heard = _now()  # loop time at which bytes last arrived
         self._idle: asyncio.TimerHandle
         self._transport: asyncio.Transport
         self._ending: ConsumerError | None = None
@@ -88,21 +89,24 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def ending(self) -> ConsumerError | None:
-        """Why it takes no more requests, None while it does; a ClosedError is our own doing."""
+        """Return why the connection accepts no more requests, or None while it does.
+
+        `ClosedError` means that this client closed it.
+        """
         return self._ending
 
     @property
     def usable(self) -> bool:
-        """Whether to send another request here."""
+        """Return whether another request may be sent."""
         return self._ending is None and _now() < self.expires
 
     @property
     def gone(self) -> bool:
-        """Whether its socket is closed."""
+        """Return whether the socket is closed."""
         return self._gone.is_set()
 
     async def request(self, message: Request, *, timeout: float | None = None) -> Response:
-        """Send a request and decode its answer."""
+        """Send a request and return its decoded response."""
         pending = self._send(message, timeout, None)
         return self._decode(pending.request, (await pending.answer).body)
 
@@ -113,18 +117,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
         timeout: float | None = None,
         at_once: Callable[[RawResponse], None] | None = None,
     ) -> asyncio.Future[RawResponse]:
-        """Send a request now, without waiting; its answer is not decoded.
+        """Send a request now, and return a future of its undecoded response.
 
-        Who must not lose a turn of the event loop has the answer shown `at_once`, when it comes and
-        is still waited for; what is raised there is raised where it is awaited.
+        `at_once` is called synchronously when the response arrives, one loop iteration before the
+        future resolves. It is not called if the future was cancelled. Exceptions that it raises are
+        set on the future.
         """
         return self._send(message, timeout, at_once).answer
 
     def receive(self, answer: asyncio.Future[RawResponse]) -> None:
-        """Take what comes now, until that answer is there, without a turn of the event loop.
+        """Read from the socket until `answer` is done, without running the event loop.
 
-        For who is alone on the loop: a large answer comes in dozens of pieces, each of which would
-        be a turn. When nothing more comes, or all is over, the loop sees to it as ever.
+        This is for a caller that is alone on the loop. A large response arrives in dozens of
+        pieces, each of which would take a loop iteration. When no more bytes arrive, or the
+        connection ends, the event loop continues as usual.
         """
         socket = RawSocket(self._transport)
         while self._ending is None and not answer.done():
@@ -134,11 +140,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.buffer_updated(count)
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """End it now, because of an error if there is one. Requests on their way fail."""
+        """Close the connection now. Requests in flight fail with `error`, if given."""
         self._end(error or ClosedError(f"the connection to {self.address} was closed"))
 
     def retire(self) -> None:
-        """Take no more requests, and end once those on their way are answered."""
+        """Accept no more requests, and close after those in flight are answered."""
         if self._ending is None and self._pending:
             self._ending = ClosedError(f"the connection to {self.address} was retired")
         elif self._ending is None:
@@ -165,7 +171,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._correlation = (self._correlation + 1) % 2**31
         try:
             frame = self._frame(request)
-        except (ValueError, struct.error) as error:  # a text or a number that does not fit
+        except (ValueError, struct.error) as error:  # a string or a number that does not fit
             raise ConfigError(f"{_name(request)} cannot be asked like this: {error}") from error
         self._transport.write(frame)
         allowed = self._config.request_timeout_ms / 1000 if timeout is None else timeout
@@ -176,9 +182,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return pending
 
     def _frame(self, request: RequestStruct) -> bytes:
-        """The bytes of a request: aiokafka's header of it takes as long as all the rest."""
+        """Return the bytes of a request.
+
+        aiokafka's own header encoding takes as long as all the rest.
+        """
         client = self._config.client_id.encode()
-        rest = (b"\0" if is_flexible(request) else b"") + request.encode()  # no tags
+        rest = (b"\0" if is_flexible(request) else b"") + request.encode()  # no tagged fields
         size = _HEADER.size - _INT_32.size + len(client) + len(rest)
         api, version = request.API_KEY, request.API_VERSION
         return b"".join(
@@ -206,19 +215,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._end(broken)
             raise broken from error
 
-    # --- what the transport calls ----------------------------------------------------------------
+    # --- callbacks of the transport --------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        """Store the transport of the open socket."""
+        # uvloop's transport is not a subclass
+        self._transport = cast("asyncio.Transport", transport)
         self._watch_idleness()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where received bytes go."""
+        """Return the buffer for received bytes."""
         return self._frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes were received."""
+        """Process received bytes."""
         self.last_heard = _now()
         try:
             for frame in self._frames.received(nbytes):
@@ -231,12 +241,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def eof_received(self) -> bool:
-        """The broker closed its side."""
+        """End the connection after the broker closed its side."""
         self._end(self._lost(None))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """End the connection after the socket was closed."""
         self._end(self._lost(exc))
         self._gone.set()
 
@@ -260,7 +270,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             _answer(pending, RawResponse(request.API_VERSION, frame[start:], request.API_KEY))
 
     def _skip_tags(self, request: RequestStruct, frame: memoryview, start: int) -> int:
-        """Where the body begins, behind the header's tagged fields, of which there are none yet."""
+        """Return where the body begins, after the tagged fields of the header.
+
+        Kafka defines no tagged header fields yet.
+        """
         if len(frame) > start and frame[start] == 0:
             return start + 1
         data = BytesIO(frame)
@@ -271,12 +284,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             raise MalformedResponse(_name(request), request.API_VERSION, start, reason) from error
         return data.tell()
 
-    # --- endings ---------------------------------------------------------------------------------
+    # --- closing ---------------------------------------------------------------------------------
 
     def _watch_idleness(self) -> None:
         allowed = self._config.connections_max_idle_ms / 1000
         idle_for = 0.0 if self._pending else _now() - self.last_heard
-        if idle_for >= allowed - 0.001:  # clocks and timers round
+        if idle_for >= allowed - 0.001:  # tolerance for timer rounding
             self._end(ClosedError(f"the connection to {self.address} was idle"))
         else:
             loop = asyncio.get_running_loop()
@@ -285,12 +298,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _lost(self, cause: Exception | None) -> ConnectionLost:
         reason = f"the connection broke: {cause}" if cause else "the broker closed the connection"
         if self._pending and self._pending[0].correlation == 2 and not self._config.logs_in:
-            # all that may be asked before a login is ApiVersions, the first request of all
+            # before a login a broker accepts only ApiVersions, which is request 1
             reason += " on the first request, perhaps it wants a login (security_protocol SASL_...)"
         return _caused(ConnectionLost(self.address, reason), cause)
 
     def _end(self, error: ConsumerError) -> None:
-        """Fail what is pending and close the socket. The first reason is the one that is kept."""
+        """Fail all pending requests and close the socket. The first reason is kept."""
         if self._ending is None:
             self._ending = error
         while self._pending:
@@ -303,7 +316,7 @@ def _answer(pending: _PendingRequest, raw: RawResponse) -> None:
     try:
         if pending.at_once is not None:
             pending.at_once(raw)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
+    except Exception as error:  # noqa: BLE001 - any error goes to the waiting caller
         pending.answer.set_exception(error)
     else:
         pending.answer.set_result(raw)
@@ -312,19 +325,20 @@ def _answer(pending: _PendingRequest, raw: RawResponse) -> None:
 def _fail(pending: _PendingRequest, error: ConsumerError) -> None:
     pending.deadline.cancel()
     if not pending.answer.done():
-        # each waiter raises a copy: tracebacks grow where an exception is raised
+        # each waiter gets a copy, because raising an exception extends its traceback
         pending.answer.set_exception(_caused(copy.copy(error), error.__cause__))
-        pending.answer.exception()  # asked for: a pipeline may drop the rest after its first error
+        # mark as retrieved: a pipeline may drop the rest after its first error
+        pending.answer.exception()
 
 
 def _caused(error: E, cause: BaseException | None) -> E:
-    """What `raise error from cause` does, for an error that is raised elsewhere."""
+    """Set the cause of an error that is raised elsewhere, as `raise error from cause` does."""
     error.__cause__ = cause
     return error
 
 
 def _no_frame(address: Address, bad: BadLength, most: int) -> ConsumerError:
-    """What came where the length of a response should be."""
+    """Return the error for invalid bytes where the length of a response should be."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
         return NotTls(address, "it answers in TLS, and we do not speak it")
     if bad.head.isascii() and bad.head.decode().isprintable():

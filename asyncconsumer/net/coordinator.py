@@ -1,4 +1,4 @@
-"""Where a group's coordinator is, and how to ask it."""
+"""The coordinator of a group: its address, and connections to it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,13 +18,13 @@ from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.types import Address
 
-_GROUP: Final = 0  # a kind of coordinator; the other is for transactions
+_GROUP: Final = 0  # the coordinator type; transactions have another
 
 
 class Coordinator:
-    """The coordinator of one group. All who ask it share what is known of its place.
+    """The coordinator of one group, with an address that all callers share.
 
-    It is looked for when somebody asks and it is not known.
+    The coordinator is looked up when it is needed and not known.
     """
 
     def __init__(self, group_id: str, brokers: BrokerPool, cluster: Cluster) -> None:
@@ -35,11 +35,11 @@ class Coordinator:
 
     @property
     def address(self) -> Address | None:
-        """Where it is, as far as is known now."""
+        """Return the known address, or None."""
         return self._address
 
     async def find(self) -> Address:
-        """Where it is."""
+        """Return the address, looked up if it is not known."""
         if self._address is None:
             answer = await self._cluster.ask_any(FindCoordinatorRequest(self.group_id, _GROUP))
             row = answer.to_object()
@@ -54,18 +54,22 @@ class Coordinator:
         return self._address
 
     async def moved(self) -> bool:
-        """Ask again where it is: whether that is elsewhere than we believed."""
+        """Look up the coordinator again, and return whether its address has changed."""
         before, self._address = self._address, None
         return await self.find() != before
 
     def forget(self, address: Address | None = None) -> None:
-        """It is not there any more; with an address only if that is what is believed."""
+        """Drop the known address; with `address`, only if it is the known one."""
         if address is None or address == self._address:
             self._address = None
 
     @asynccontextmanager
     async def reached(self, traffic: Traffic) -> AsyncIterator[BrokerConnection]:
-        """A connection to it. It is forgotten if an error within says that it moved."""
+        """Return a connection to the coordinator as a context manager.
+
+        The address is dropped if an error in the block says that the coordinator moved or is
+        unreachable.
+        """
         address = await self.find()
         try:
             yield await self._brokers.connection(address, traffic)

@@ -1,4 +1,4 @@
-"""Topics that get more partitions while they are read, or appear, or go."""
+"""Discovery of new partitions, new topics and deleted topics."""
 
 import asyncio
 import logging
@@ -15,25 +15,29 @@ from asyncconsumer.net.metadata import Topic
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_ENOUGH_DENIALS: Final = 6  # in a row, of brokers chosen by chance, until a topic is believed gone
+# responses in a row without a topic, from random brokers, until it counts as deleted
+_ENOUGH_DENIALS: Final = 6
 
 Partitions: TypeAlias = dict[str, tuple[int, ...]]
-"""The numbers of each topic's partitions; a topic that is not there is left out."""
+"""The partition numbers of each topic; topics that do not exist are left out."""
 
 
 class PartitionDiscovery:
-    """Asks for the partitions of topics, and does not believe who has not heard the news."""
+    """The partitions of topics, without regressions from brokers with old metadata."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._seen: dict[str, Topic] = {}
-        self._asked: frozenset[str] = frozenset()  # the last time, and when that was
+        self._asked: frozenset[str] = frozenset()  # topics of the last request
         self._asked_at = -inf
-        self._homes: dict[int, str | None] = {}  # the racks of all brokers that we were told of
-        self._denied: Counter[str] = Counter()  # how often in a row, of what was seen before
+        self._homes: dict[int, str | None] = {}  # rack of every broker seen so far
+        self._denied: Counter[str] = Counter()  # responses in a row that did not have the topic
 
     async def ask(self, topics: Iterable[str], *, seconds_old: float = 0.0) -> Partitions:
-        """The partitions of these topics now; or as they were when they were asked for recently."""
+        """Return the partitions of topics.
+
+        A result that is less than `seconds_old` seconds old is reused.
+        """
         wanted, now = frozenset(topics), asyncio.get_running_loop().time()
         if not wanted <= self._asked or now - self._asked_at >= seconds_old:
             await self._ask(sorted(wanted))
@@ -45,15 +49,15 @@ class PartitionDiscovery:
         }
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """In which racks partitions have replicas, as `ask` last found them.
+        """Return the racks that have replicas of each partition, as of the last `ask`.
 
-        A broker that is down has not left its rack: groups need not divide anew for a restart.
-        Nothing is told of a cluster without racks.
+        A broker that is down keeps its rack, so that a restart does not cause a rebalance. The
+        result is empty for a cluster without racks.
         """
         if not any(self._homes.values()):
             return {}
 
-        @lru_cache(maxsize=1_000)  # few sets of replicas are many partitions'
+        @lru_cache(maxsize=1_000)  # many partitions share few sets of replicas
         def racks_of(replicas: tuple[int, ...]) -> frozenset[str]:
             return frozenset(rack for node in replicas if (rack := self._homes.get(node)))
 
@@ -86,11 +90,11 @@ class PartitionDiscovery:
 async def partitions_of(
     cluster: Cluster, topics: Iterable[str], every_ms: int
 ) -> AsyncIterator[Partitions]:
-    """The partitions of these topics, as soon as a broker tells, and again whenever they changed.
+    """Yield the partitions of topics once they are known, and again after each change.
 
-    Brokers tell nobody, so one of them is asked every `every_ms`. While none answers, nothing is
-    yielded, and what is known stays. What is new is to be read from its beginning: it was written
-    after we began to read the topic.
+    Brokers do not announce changes, so one is asked every `every_ms`. While none answers, nothing
+    is yielded. New partitions must be read from the beginning, because their records were written
+    after the topic was first read.
     """
     quiet, growth, wanted = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
     told: Partitions | None = None
@@ -107,7 +111,10 @@ async def partitions_of(
 
 
 def _is_older(topic: Topic, before: Topic | None) -> bool:
-    """Partitions are only ever added to a topic: who knows fewer is behind."""
+    """Return whether metadata of a topic is old.
+
+    Partitions are only ever added to a topic, so fewer partitions mean old metadata.
+    """
     return (
         before is not None
         and topic.topic_id == before.topic_id

@@ -1,4 +1,4 @@
-"""What a cluster looks like at one moment, as values that do not change."""
+"""Immutable snapshots of cluster metadata."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
@@ -15,7 +15,7 @@ NO_LEADER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker."""
+    """A broker: node id, address and rack."""
 
     node_id: int
     address: Address
@@ -24,7 +24,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition. `leader` is a node id, or NO_LEADER; `epoch` counts the leaders so far."""
+    """A partition. `leader` is a node id or `NO_LEADER`; `epoch` is the leader epoch."""
 
     leader: int
     epoch: int = -1  # unknown to brokers before Kafka 2.1
@@ -33,18 +33,18 @@ class Partition:
 
 
 class KnowsLeaders(ABC, Mapping[int, Partition]):
-    """Partitions by number, whose leaders are told without the rest of them."""
+    """A mapping of partitions that returns leaders without decoding whole partitions."""
 
     __slots__ = ()
 
     @abstractmethod
     def leader(self, number: int) -> tuple[int, int] | None:
-        """The leader of a partition, a node id or NO_LEADER, and its epoch; None if unknown."""
+        """Return the node id (or `NO_LEADER`) and epoch of a leader; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic, or the error that the broker answered in its place."""
+    """A topic, or the error that the broker returned for it."""
 
     name: str
     topic_id: UUID | None = None  # None from brokers before Kafka 2.8
@@ -52,7 +52,7 @@ class Topic:
     error: BrokerError | None = None
 
     def leader(self, partition: int) -> tuple[int, int] | None:
-        """The leader of a partition, a node id or NO_LEADER, and its epoch; None if unknown."""
+        """Return the node id (or `NO_LEADER`) and epoch of a leader; None if unknown."""
         partitions = self.partitions
         if not isinstance(partitions, dict):
             return partitions.leader(partition)
@@ -60,12 +60,12 @@ class Topic:
         return None if found is None else (found.leader, found.epoch)
 
     def lacks(self, partition: int) -> bool:
-        """Whether the topic is there, and has no such partition."""
+        """Return whether the topic exists without such a partition."""
         return self.error is None and partition not in self.partitions
 
 
 class Leader(NamedTuple):
-    """Whom to ask about a partition."""
+    """The leader of a partition."""
 
     broker: Broker
     epoch: int
@@ -73,14 +73,14 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Brokers and topics as one answer told them, and what earlier ones told of other topics."""
+    """The brokers and topics of the last response, and other topics of earlier responses."""
 
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     controller: int = -1
     topics: Mapping[str, Topic] = field(default_factory=dict)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """The leader of a partition, or the BrokerError that says why there is none known."""
+        """Return the leader of a partition, or raise a `BrokerError`."""
         topic = self.topics.get(partition.topic)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {partition.topic!r}, which was never asked about")
@@ -95,11 +95,11 @@ class Metadata:
         return Leader(broker, epoch)
 
     def has_leader(self, partition: TopicPartition) -> bool:
-        """Whether `leader` tells one."""
+        """Return whether the leader of a partition is known."""
         return self.find_leader(partition) is not None
 
     def find_leader(self, partition: TopicPartition) -> tuple[Broker, int] | None:
-        """What `leader` tells, or None: for thousands of partitions, and without an exception."""
+        """Return the leader of a partition, or None. Faster than `leader`."""
         topic = self.topics.get(partition[0])
         if topic is None or topic.error is not None:
             return None
@@ -114,6 +114,6 @@ class Metadata:
         return None if broker is None else (broker, found[1])
 
     def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
-        """What `newer` tells, and what is known of other topics, without those to be forgotten."""
+        """Return `newer` plus the known other topics, except the `forgotten` ones."""
         kept = {name: topic for name, topic in self.topics.items() if name not in forgotten}
         return replace(newer, topics=MappingProxyType({**kept, **newer.topics}))

@@ -1,7 +1,7 @@
-"""Metadata answers as values, read in pieces.
+"""Incremental parsing of Metadata responses.
 
-The answer of a large cluster has hundreds of thousands of partitions, and tens of megabytes. Read
-in one go it would block the event loop for seconds.
+The response of a large cluster has hundreds of thousands of partitions and tens of megabytes.
+Parsed in one go it would block the event loop for seconds.
 """
 
 import struct
@@ -17,20 +17,21 @@ from asyncconsumer.net.response_cursor import CUT, ResponseCursor
 from asyncconsumer.net.topic_validation import accepts
 from asyncconsumer.types import Address
 
-_A_PIECE: Final = 1_000  # partitions, of a microsecond each
-_A_TOPIC: Final = 5  # what a topic costs besides, in partitions
+_A_PIECE: Final = 1_000  # partitions; each takes about a microsecond
+_A_TOPIC: Final = 5  # cost of a topic itself, in partitions
 
-_FLEXIBLE, _WITH_OFFLINE, _WITH_EPOCH, _WITH_ID = 9, 5, 7, 10  # versions of Metadata
+_FLEXIBLE, _WITH_OFFLINE, _WITH_EPOCH, _WITH_ID = 9, 5, 7, 10  # versions of the Metadata API
 _WITH_OPERATIONS, _WITH_ERROR = 8, 13
-_FEW: Final = 16  # partitions that are compared at first: mostly all are alike
+_FEW: Final = 16  # partitions compared at first; most have the same layout
 _NO_ID: Final = bytes(16)
 
 
 class MetadataReader:
-    """Reads one Metadata answer of version 4 to 13. `steps` does it, in pieces.
+    """A parser of one Metadata response of version 4 to 13. `steps` parses it in pieces.
 
-    Partitions are kept of the topics in `wanted` only. A partition of which `known` has a newer
-    epoch, of the same topic id, is kept as it is known: the broker that answered is behind.
+    Partitions are stored for the topics in `wanted` only. If `known` has a newer leader epoch of
+    the same topic id, the known partition is kept, because the broker that answered has old
+    metadata.
     """
 
     def __init__(
@@ -41,17 +42,20 @@ class MetadataReader:
         known: Mapping[str, Topic] = MappingProxyType({}),
     ) -> None:
         self.names: dict[str, bytes] = {}
-        """Topics without an error, and their ids as bytes: zeros where there is none."""
+        """Topics without an error, and their ids as bytes (zeros for no id)."""
         self.metadata = Metadata()
-        """Brokers, and the topics that are wanted; after the last step."""
+        """The brokers and the topics in `wanted`, set by the last step."""
         self.error_code = 0
-        """Of the whole answer; after the last step."""
+        """The error code of the whole response, set by the last step."""
         self._walk = ResponseCursor("Metadata", body, version, flexible=version >= _FLEXIBLE)
         self._wanted = frozenset(wanted)
         self._known = known
 
     def steps(self) -> Iterator[None]:
-        """Read it, and yield after each piece. What makes no sense is a MalformedResponse."""
+        """Parse the response, and yield after each piece.
+
+        Invalid data raises `MalformedResponse`.
+        """
         try:
             yield from self._steps()
         except (IndexError, struct.error):
@@ -89,7 +93,7 @@ class MetadataReader:
         for _ in range(walk.count(5)):
             code, name = walk.int16(), walk.text()
             topic_id = walk.take(16) if walk.version >= _WITH_ID else _NO_ID
-            walk.take(1)  # whether it is internal
+            walk.take(1)  # is_internal
             count = walk.count(14)
             rows = None
             accepted = accepts(name, code)
@@ -115,7 +119,7 @@ class MetadataReader:
 
 
 class _Rows:
-    """The partitions of one topic, as far as they were passed over."""
+    """The partitions of one topic, as far as they were parsed."""
 
     def __init__(
         self, walk: ResponseCursor, name: str, topic_id: bytes, known: Topic | None
@@ -128,19 +132,19 @@ class _Rows:
         self._walk = walk
         self._id = topic_id
         self._repeated: PartitionTable | None = None
-        # with another id it was re-created, and its epochs count from the beginning
+        # a topic with another id was re-created, and its epochs start again
         if known is not None and (known.topic_id or UUID(bytes=_NO_ID)).bytes == topic_id:
             self.known = known.partitions
 
     def repeat(self, count: int) -> bool:
-        """Whether the answer repeats what is known; the walk is behind the partitions then."""
+        """Return whether the response repeats the known partitions, and skip them if so."""
         known = self.known
         if isinstance(known, PartitionTable) and known.skip_repetition(self._walk, count):
             self._repeated = known
         return self._repeated is not None
 
     def add(self, count: int, size: int) -> None:
-        """So many partitions of that size, from where the walk is on."""
+        """Add `count` partitions of `size` bytes each, at the current position."""
         walk = self._walk
         packed = walk.data[walk.at : walk.at + count * size]
         if walk.version >= _WITH_EPOCH:
@@ -158,7 +162,7 @@ class _Rows:
                     self.newer[number] = known[number]
 
     def topic(self, code: int) -> Topic:
-        """The topic, once the walk is behind all of its partitions."""
+        """Return the topic, once all of its partitions were parsed."""
         table = self._repeated or PartitionTable(
             self._walk.part(self.start), self.places, self.newer
         )
@@ -175,7 +179,7 @@ def _epochs(known: Mapping[int, Partition]) -> Callable[[int], int | None]:
 
 
 def _pass_over(walk: ResponseCursor, count: int, rows: _Rows | None) -> None:
-    """Pass over so many partitions, and note them in `rows`. Those of one layout go together."""
+    """Skip `count` partitions and add them to `rows`. Equal layouts are processed together."""
     most = _FEW
     while count:
         size, layout = _next_row(walk)
@@ -188,17 +192,18 @@ def _pass_over(walk: ResponseCursor, count: int, rows: _Rows | None) -> None:
 
 
 def _next_row(walk: ResponseCursor) -> tuple[int, list[int]]:
-    """The size of the next partition, and which of its bytes tell the lengths of its arrays.
+    """Return the size of the next partition, and which of its bytes are array lengths.
 
-    None are told where lengths are so large, or tagged fields so many, that they take several.
+    The list is empty if a length takes several bytes, or if there are tagged fields.
     """
     data, start = walk.data, walk.at
-    # An error code, a number, the leader and its epoch. The error is a leader or a replica that is
-    # gone: the leader field tells.
+    # The fields are an error code, a number, the leader and its epoch. The error says that a leader
+    # or a replica is missing, which the leader field shows as well.
     at = start + (14 if walk.version >= _WITH_EPOCH else 10)
     flexible, layout = walk.version >= _FLEXIBLE, list[int]()
     usual = True
-    for _ in range(3 if walk.version >= _WITH_OFFLINE else 2):  # replicas, in sync, offline
+    # replicas, in-sync replicas, offline replicas
+    for _ in range(3 if walk.version >= _WITH_OFFLINE else 2):
         layout += range(at - start, at - start + (1 if flexible else 4))
         usual = usual and not (flexible and data[at] >= 0x80)
         at = walk.numbers_end(at)
@@ -213,7 +218,7 @@ def _next_row(walk: ResponseCursor) -> tuple[int, list[int]]:
 
 
 def _alike(walk: ResponseCursor, size: int, layout: list[int], most: int) -> int:
-    """How many of the next partitions, at most so many, have the layout of the first."""
+    """Return how many of the next partitions have the layout of the first, up to `most`."""
     data, at = walk.data, walk.at
     count = min(most, (len(data) - at) // size) if layout else 1
     for place in layout:

@@ -1,4 +1,4 @@
-"""How a node has behaved, and when it may be tried next."""
+"""Connection attempts to one broker address: backoff and shared results."""
 
 import asyncio
 import copy
@@ -14,42 +14,43 @@ from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
 
-_LEAST_BETWEEN_TRIES: Final = 0.5  # seconds, while the node is not well
-_STABLE_AFTER: Final = 2.0  # seconds that a connection lasts when its node is well again
+_LEAST_BETWEEN_TRIES: Final = 0.5  # seconds, after a failure
+_STABLE_AFTER: Final = 2.0  # seconds; a connection that lasts this long resets the backoff
 
 _Trial: TypeAlias = asyncio.Future[ConsumerError | None]
 
 
 class BrokerNode:
-    """One address. While it is not well, one tries for all, at a distance that grows."""
+    """A broker address. After a failure, one caller at a time tries to connect, with backoff."""
 
     def __init__(self, config: ConnectionConfig, randomness: Random) -> None:
-        self.used_at = -inf  # when somebody last wanted a connection
+        self.used_at = -inf  # when a connection was last requested
         self._config = config
         self._randomness = randomness
         self._waits = self._fresh_waits()
         self._log = RateLimitedLogger(logging.getLogger(__name__))
-        self._well = asyncio.Event()  # not before a try has succeeded
-        self._next_try = -inf  # while it is not well, the first moment of the next try
+        # set while the broker is healthy; not before the first success
+        self._well = asyncio.Event()
+        self._next_try = -inf  # earliest time of the next attempt after a failure
         self._last_trouble = -inf
-        self._trial: _Trial | None = None  # of the one who tries for all
+        self._trial: _Trial | None = None  # the attempt in flight, which other callers wait for
 
     def wait(self) -> float:
-        """Seconds until it may be tried again."""
+        """Return the seconds until the next attempt is allowed."""
         return 0.0 if self._well.is_set() else max(0.0, self._next_try - _now())
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until one may try, and see how the try in the block ends.
+        """Wait until an attempt is allowed, and record the result of the attempt in the block.
 
-        Who finds another trying shares the outcome, its error too: otherwise many who want a dead
-        node would try it one after the other, each in its turn.
+        Callers that arrive during an attempt share its result, including its error. Otherwise many
+        callers would try an unreachable broker one after the other.
         """
         trial = await self._place_in_line()
         outcome: ConsumerError | None = None
         try:
             yield
-            self._well.set()  # waits stay as long as they are until a connection has lasted
+            self._well.set()  # the backoff is reset only after a connection has lasted
         except ConsumerError as error:
             outcome = error
             if trial is not None or self._well.is_set():
@@ -60,7 +61,10 @@ class BrokerNode:
             self._end(trial, outcome)
 
     async def _place_in_line(self) -> _Trial | None:
-        """To be the one who tries, or None if the node is well; or the error of who tried."""
+        """Return a future if the caller has to make the attempt, or None if healthy.
+
+        Raise the error of an attempt that another caller made meanwhile.
+        """
         while not self._well.is_set():
             if self._trial is not None:
                 await asyncio.wait((shared := self._trial,))
@@ -73,10 +77,10 @@ class BrokerNode:
             try:
                 await asyncio.sleep(wait)
             except asyncio.CancelledError:
-                self._end(trial, None)  # one of those who wait for it tries
+                self._end(trial, None)  # a waiting caller makes the attempt instead
                 raise
             return trial
-        self._next_try = _now() + _LEAST_BETWEEN_TRIES  # should this one fail
+        self._next_try = _now() + _LEAST_BETWEEN_TRIES  # used if this attempt fails
         return None
 
     def _end(self, trial: _Trial | None, outcome: ConsumerError | None) -> None:
@@ -85,10 +89,10 @@ class BrokerNode:
             trial.set_result(outcome)
 
     def lost(self, error: ConsumerError, since: float) -> None:
-        """A connection that was open since then broke.
+        """Record that a connection broke, which was open since the time `since`.
 
-        Its connections break together, and are missed one after the other: what is older than the
-        last trouble is no news of another, and must not make the waits longer.
+        Connections to one broker break together, and are noticed one after the other. A connection
+        older than the last failure belongs to that failure, and must not extend the backoff.
         """
         if since <= self._last_trouble:
             return

@@ -1,7 +1,7 @@
-"""The partitions of a topic, kept as the bytes in which a broker told them.
+"""The partitions of a topic, stored as the bytes of the Metadata response.
 
-A cluster may have hundreds of thousands of partitions. As objects they would take time to make, a
-multiple of the memory, and long passes of the garbage collector.
+A cluster may have hundreds of thousands of partitions. As objects they would take time to create,
+several times the memory, and long garbage collections.
 """
 
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ from asyncconsumer.net.metadata import KnowsLeaders, Partition
 from asyncconsumer.net.response_cursor import ResponseCursor
 
 _INT_32: Final = Struct(">i")
-_LEADER: Final = Struct(">ii")  # a node id and an epoch
-_WITH_EPOCH: Final = 7  # versions of Metadata
+_LEADER: Final = Struct(">ii")  # node id and epoch
+_WITH_EPOCH: Final = 7  # version of the Metadata API
 
 
 class PartitionTable(KnowsLeaders):
-    """Partitions by their numbers. Each is decoded when it is looked at."""
+    """A mapping of partition numbers to partitions, each decoded on access."""
 
     __slots__ = ("_newer", "_places", "_walk")
 
     def __init__(
         self, walk: ResponseCursor, places: dict[int, int], newer: dict[int, Partition]
     ) -> None:
-        self._walk = walk  # over the bytes, in the version of the answer
-        self._places = places  # where in them a partition's leader is
-        self._newer = newer  # those that were known in a newer epoch
+        self._walk = walk  # over the bytes, in the version of the response
+        self._places = places  # position of each partition's leader field
+        self._newer = newer  # partitions that were known with a newer epoch
 
     def __getitem__(self, number: int) -> Partition:
         at = self._places[number]
@@ -54,7 +54,7 @@ class PartitionTable(KnowsLeaders):
         return f"<PartitionTable of {len(self)} partitions>"
 
     def leader(self, number: int) -> tuple[int, int] | None:
-        """The leader of a partition and its epoch, without the rest; None if there is none."""
+        """Return the leader of a partition and its epoch; None if unknown."""
         at = self._places.get(number)
         if at is None:
             return None
@@ -66,9 +66,9 @@ class PartitionTable(KnowsLeaders):
         return _INT_32.unpack_from(walk.data, at)[0], -1
 
     def skip_repetition(self, walk: ResponseCursor, count: int) -> bool:
-        """Whether the next `count` partitions of an answer are these, byte for byte.
+        """Return whether the next `count` partitions equal these bytes.
 
-        The walk goes on behind them then. Most answers repeat what is known.
+        If so, skip them. Most responses repeat what is known.
         """
         ours = self._walk
         if (walk.version, count) != (ours.version, len(self)):
@@ -79,7 +79,7 @@ class PartitionTable(KnowsLeaders):
         return True
 
     def epoch(self, number: int) -> int | None:
-        """The leader epoch of a partition, without the rest; None if there is no such partition."""
+        """Return the leader epoch of a partition, or None if there is no such partition."""
         if number not in self._places:
             return None
         newer = self._newer.get(number)

@@ -1,4 +1,4 @@
-"""Writes records to one partition, so that the broker recognises what it has already."""
+"""The idempotent writer of one partition."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +28,9 @@ from asyncconsumer.protocol.produce import (
 from asyncconsumer.records.record import Headers
 from asyncconsumer.types import TopicPartition
 
-_BATCH_BYTES: Final = 500_000  # half of what topics take by default
+_BATCH_BYTES: Final = 500_000  # about half of the default `max.message.bytes`
 _RECORD_OVERHEAD: Final = 100
-# A broker that waits for replicas gives up, and says so, before we close the connection.
+# The broker's wait for replicas ends, with an error, before the request times out here.
 _SHARE_OF_TIMEOUT: Final = 0.7
 _ABOUT_RECORDS: Final = (RecordTooLarge, RecordListTooLarge, InvalidRecord)
 _NOT_IDEMPOTENT: Final = BatchProducer()
@@ -38,9 +38,9 @@ _NOT_IDEMPOTENT: Final = BatchProducer()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProducerRecord:
-    """A record to be written. Without a partition its key chooses one, as Java's producer does.
+    """A record to write. Without a partition, its key selects one, as in Java's producer.
 
-    The same object, sent again after a failure, is the same record.
+    To retry a record after a failure, send the same object again.
     """
 
     topic: str
@@ -51,18 +51,18 @@ class ProducerRecord:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes in a batch."""
+        """Return the approximate size in a batch, in bytes."""
         size = _RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
         return size + sum(len(name) + len(text or b"") for name, text in self.headers)
 
 
 Outcome: TypeAlias = int | ConsumerError
-"""The offset that a record has, or why it is not certain that it was written."""
+"""The offset of a written record, or the error if it may not have been written."""
 
 
 @dataclass(slots=True, eq=False)
 class _ProduceBatch:
-    """Records that are written together or not at all; sent again, it is the same bytes."""
+    """Records that are written together or not at all. A retry sends the same bytes."""
 
     records: Sequence[ProducerRecord]
     data: bytes = field(default=b"", repr=False)
@@ -71,9 +71,9 @@ class _ProduceBatch:
 class PartitionWriter:
     """The idempotent producer of one partition. One task at a time may `write`.
 
-    A batch whose answer was lost is in doubt. Sent again, it is the same batch of the same
-    producer, and the broker writes it once. If that is impossible, it begins as another producer:
-    then records may be written twice, and none is taken for another one.
+    A batch without a response is in doubt. A retry sends the same batch with the same producer id
+    and sequence, and the broker writes it once. If that is impossible, the writer gets a new
+    producer id. Records may then be written twice, but never dropped as duplicates of others.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class PartitionWriter:
         self._brokers = brokers
         self._cluster = cluster
         self._now_ms = now_ms
-        self._producer: BatchProducer | None = None  # with the sequence of the next record
+        self._producer: BatchProducer | None = None  # `sequence` is that of the next record
         self._in_doubt: _ProduceBatch | None = None
 
     def doubts(self, record: ProducerRecord) -> bool:
-        """Whether it may have written this record."""
+        """Return whether `record` may have been written already."""
         return self._in_doubt is not None and record in self._in_doubt.records
 
     async def write(
         self, records: Sequence[ProducerRecord], outcomes: dict[ProducerRecord, Outcome]
     ) -> None:
-        """Write records, in their order; one that the broker refuses holds up no other."""
+        """Write records in order. A record that the broker refuses does not block others."""
         batches = self._batches(records)
         while batches:
             batch = batches.popleft()
@@ -103,7 +103,7 @@ class PartitionWriter:
                 self._begin_anew()
                 if len(batch.records) == 1:
                     outcomes[batch.records[0]] = error
-                else:  # one of them is to blame
+                else:  # retry one by one to find the invalid record
                     batches.extendleft(_ProduceBatch([one]) for one in reversed(batch.records))
             except ConsumerError as error:
                 if isinstance(error, BrokerError) and not error.retriable:
@@ -114,7 +114,10 @@ class PartitionWriter:
                 outcomes |= {one: first + n for n, one in enumerate(batch.records)}
 
     def _batches(self, records: Sequence[ProducerRecord]) -> deque[_ProduceBatch]:
-        """What is in doubt goes first, if all of it is still to be written."""
+        """Return the batches to write.
+
+        The batch in doubt is first, if all of its records are still to be written.
+        """
         doubt = self._in_doubt
         if doubt is None:
             return deque(_cut(records))
@@ -125,7 +128,7 @@ class PartitionWriter:
         return deque([doubt, *_cut([one for one in records if one not in known])])
 
     async def _produce(self, batch: _ProduceBatch) -> int:
-        """The offset of its first record."""
+        """Write a batch and return the offset of its first record."""
         if self._producer is None:
             self._producer = await self._identified()
         leader = self._cluster.leader(self._tp).broker.address
@@ -145,7 +148,10 @@ class PartitionWriter:
         return offset
 
     async def _identified(self) -> BatchProducer:
-        """An id from any broker. Without one a record whose answer is lost is written twice."""
+        """Return a producer id from any broker.
+
+        Without one, a record whose response is lost is written twice.
+        """
         try:
             answer = await self._cluster.ask_any(InitProducerIdRequest())
         except UnsupportedBroker:
@@ -153,7 +159,8 @@ class PartitionWriter:
         told = answer.to_object()
         if code := told["error_code"]:
             error = BrokerError.of(code, "an id for a producer")
-            if isinstance(error, ClusterAccessDenied):  # brokers before Kafka 2.8 ask for a right
+            # brokers before Kafka 2.8 require the IdempotentWrite permission
+            if isinstance(error, ClusterAccessDenied):
                 return _NOT_IDEMPOTENT
             raise error
         return BatchProducer(told["producer_id"], told["producer_epoch"], 0)
@@ -171,7 +178,7 @@ class PartitionWriter:
 
 
 def _cut(records: Iterable[ProducerRecord]) -> Iterable[_ProduceBatch]:
-    """Batches of records that are not too large together."""
+    """Yield the records in batches of limited size."""
     batch: list[ProducerRecord] = []
     size = 0
     for record in records:
@@ -185,7 +192,7 @@ def _cut(records: Iterable[ProducerRecord]) -> Iterable[_ProduceBatch]:
 
 
 def _offset_of(answer: dict[str, Any], tp: TopicPartition, version: int) -> int:
-    """Where the first record of a batch is, or the BrokerError that says why it is nowhere."""
+    """Return the offset of the first record of a batch, or raise a `BrokerError`."""
     rows = [
         row
         for topic in answer["topics"]

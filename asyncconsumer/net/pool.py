@@ -1,4 +1,4 @@
-"""Which connection to use: one to each address and kind of traffic, opened when it is needed."""
+"""The connection pool: one connection per address and kind of traffic, opened on demand."""
 
 import asyncio
 import enum
@@ -18,30 +18,30 @@ from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.node import BrokerNode
 from asyncconsumer.types import Address
 
-_KEPT_SECONDS: Final = 600.0  # that we remember how a node behaved to which nothing leads
-_SUSPECT_SECONDS: Final = 30.0  # nobody may be left to say that it is well again
+_KEPT_SECONDS: Final = 600.0  # how long the state of an unused node is kept
+_SUSPECT_SECONDS: Final = 30.0  # a suspicion expires, because no request may be left to clear it
 
 
 class Traffic(enum.Enum):
     """Kinds of traffic that must not wait for each other."""
 
     CONTROL = "control"  # metadata, offsets
-    FETCH = "fetch"  # waits at the broker until there are records
-    GROUP = "group"  # commits, which must not be late
+    FETCH = "fetch"  # waits at the broker for records
+    GROUP = "group"  # commits, which must not be delayed
     JOIN = "join"  # waits at the broker for the other members of a group
-    HEARTBEAT = "heartbeat"  # nothing may be before it
+    HEARTBEAT = "heartbeat"  # must not wait for other requests
     PRODUCE = "produce"  # waits at the broker until replicas have the records
 
 
 class BrokerOpener(Protocol):
-    """How connections are opened. `open_connection` is the real one."""
+    """A function that opens connections; `open_connection` by default."""
 
     async def __call__(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
-        """A connection that is ready for requests, or a ConsumerError."""
+        """Return a connection that is ready for requests, or raise a `ConsumerError`."""
 
 
 class _PoolKey(NamedTuple):
-    """Where a connection leads, and for what."""
+    """The key of a connection: address, kind of traffic and slot."""
 
     address: Address
     traffic: Traffic
@@ -54,11 +54,11 @@ class _Open(NamedTuple):
 
 
 class BrokerPool:
-    """The connections of one client, for as long as its ``async with`` block lasts.
+    """The connections of one client, open for its ``async with`` block.
 
-    Each is opened when it is first asked for, once for all who ask. A failed opening fails them
-    all: whether to ask again, and whom, is theirs to decide, but the node is not tried again before
-    a wait that grows from try to try. When a node changes its address, ask for the new one.
+    A connection is opened on first use, once for all callers. If that fails, all callers get the
+    error, and decide whether to retry. Further attempts at this address wait with a growing
+    backoff. When a broker changes its address, callers have to ask for the new one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BrokerPool:
         self._randomness = randomness
         self._opener = opener
         self._nodes: dict[Address, BrokerNode] = {}
-        self._suspects: dict[Address, float] = {}  # until when
+        self._suspects: dict[Address, float] = {}  # suspect until this time
         self._opened: dict[_PoolKey, _Open] = {}
         self._retired: list[BrokerConnection] = []
         self._openings: dict[_PoolKey, asyncio.Task[BrokerConnection | ConsumerError]] = {}
@@ -101,17 +101,18 @@ class BrokerPool:
     async def request(
         self, address: Address, traffic: Traffic, message: Request, *, timeout: float | None = None
     ) -> Response:
-        """Send a request over the connection for it, and decode the answer."""
+        """Send a request over the connection for its traffic, and decode the response."""
         connection = await self.connection(address, traffic)
         return await connection.request(message, timeout=timeout)
 
     async def connection(
         self, address: Address, traffic: Traffic, *, lane: int = 0
     ) -> BrokerConnection:
-        """The connection for a kind of traffic; opened, after a wait if need be, or an error.
+        """Return the connection for a kind of traffic, opened with backoff if needed.
 
-        A broker answers the requests of one connection one after the other, and a fetch may wait
-        long: who must not wait for another's takes a `lane` of its own, and closes it afterwards.
+        A broker answers the requests of one connection in order, and a fetch may wait long. A
+        caller that must not wait for others uses a slot (`lane`) of its own, and closes it
+        afterwards.
         """
         self._scope.check_open()
         way = _PoolKey(address, traffic, lane)
@@ -128,11 +129,11 @@ class BrokerPool:
         return await self._scope.outcome(opening)
 
     def new_lane(self) -> int:
-        """A lane that nobody else has; 0 is for all."""
+        """Return the number of an unused connection slot. Slot 0 is shared by all callers."""
         return next(self._lanes)
 
     def close_lane(self, lane: int) -> None:
-        """Close the connections of a lane; what is on its way over them is dropped."""
+        """Close the connections of a slot. Their requests in flight fail."""
         for way, opening in self._openings.items():
             if way.lane == lane:
                 opening.cancel()
@@ -142,21 +143,24 @@ class BrokerPool:
             self._retired = [one for one in self._retired if not one.gone] + [there.connection]
 
     def wait_before(self, address: Address) -> float:
-        """Seconds until a node may be tried again; 0 unless it is in trouble."""
+        """Return the seconds until an address may be tried again; 0 if it is healthy."""
         return self._nodes[address].wait() if address in self._nodes else 0.0
 
     def suspect(self, address: Address) -> None:
-        """It owes somebody an answer: let those who have a choice ask another one, for a while."""
+        """Mark a broker as suspect for 30 s, because a response is overdue.
+
+        Callers that have a choice prefer other brokers.
+        """
         now = asyncio.get_running_loop().time()
         self._suspects = {one: until for one, until in self._suspects.items() if until > now}
         self._suspects[address] = now + _SUSPECT_SECONDS
 
     def trust(self, address: Address) -> None:
-        """It answers."""
+        """Clear the suspicion of a broker that answered."""
         self._suspects.pop(address, None)
 
     def preference_key(self, address: Address) -> tuple[bool, float]:
-        """How little one should want to ask it, for those who have a choice: sort by it."""
+        """Return a sort key for addresses, lowest for the broker to ask first."""
         suspect = self._suspects.get(address, -inf) > asyncio.get_running_loop().time()
         return suspect, self.wait_before(address)
 
@@ -174,7 +178,7 @@ class BrokerPool:
             del self._openings[way]
 
     def _node(self, address: Address) -> BrokerNode:
-        """The node at an address. A new one takes the place of those that nobody uses any more."""
+        """Return the node of an address. Unused nodes are dropped when one is added."""
         now = asyncio.get_running_loop().time()
         if address not in self._nodes:
             used = {way.address for way in (*self._opened, *self._openings)}
@@ -191,7 +195,7 @@ class BrokerPool:
     def _forget(self, way: _PoolKey, there: _Open) -> None:
         del self._opened[way]
         if there.connection.ending is None:
-            there.connection.retire()  # its login runs out
+            there.connection.retire()  # its SASL session is about to expire
             self._retired = [one for one in self._retired if not one.gone] + [there.connection]
         elif not isinstance(there.connection.ending, ClosedError):
             self._nodes[way.address].lost(there.connection.ending, there.since)

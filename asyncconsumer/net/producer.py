@@ -1,4 +1,4 @@
-"""Writes records to topics, over the same connections as everything else here."""
+"""The producer for dead letters, retries and replays."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -25,7 +25,7 @@ from asyncconsumer.types import TopicPartition
 class Producer:
     """An idempotent producer, within its ``async with`` block. One task at a time may `send`.
 
-    A record that fails is not tried again here: send the same object again.
+    Failed records are not retried here. The caller sends the same objects again.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Producer:
         await self._stack.__aexit__(kind, error, where)
 
     async def send(self, records: Collection[ProducerRecord]) -> dict[ProducerRecord, Outcome]:
-        """Write records. What became of each is its offset, or an error.
+        """Write records, and return the offset or the error of each.
 
-        A record that has an offset is on all replicas in sync.
+        A record with an offset is on all in-sync replicas.
         """
         outcomes: dict[ProducerRecord, Outcome] = {}
         placed: dict[TopicPartition, list[ProducerRecord]] = {}
@@ -83,7 +83,10 @@ class Producer:
         return outcomes
 
     async def find_topic(self, topic: str) -> None:
-        """Return if a topic is there, or raise. Brokers that create topics create it now."""
+        """Raise an error if a topic does not exist.
+
+        A broker with automatic topic creation creates it.
+        """
         self._stale.add(topic)
         await self._learn({topic})
         self._topic(topic)
@@ -94,7 +97,7 @@ class Producer:
         return self._writers[tp]
 
     async def _learn(self, topics: set[str]) -> None:
-        """Who leads their partitions, if that is not known or in doubt."""
+        """Refresh the metadata of topics that are unknown or stale."""
         known = self._cluster.metadata.topics
         wanted = {
             one
@@ -133,7 +136,10 @@ class Producer:
         return next(doubted, TopicPartition(record.topic, number))
 
     def _chosen(self, topic: Topic, key: bytes | None) -> int:
-        """By its key, as Java's producer does; without a key any that has a leader."""
+        """Return a partition by the key, as Java's producer does.
+
+        Without a key, return a random partition that has a leader.
+        """
         everyone = sorted(topic.partitions)
         if key is not None:
             hashed: int = murmur2(key) & 0x7FFFFFFF

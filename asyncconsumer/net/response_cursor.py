@@ -1,4 +1,4 @@
-"""A cursor over the body of an answer that is too large to be decoded in one go."""
+"""A cursor over a response body that is too large to decode in one go."""
 
 from struct import Struct, unpack_from
 from typing import Final, NoReturn
@@ -11,9 +11,9 @@ CUT: Final = "it ends in the middle of a field"
 
 
 class ResponseCursor:
-    """Reads field by field, in the encoding of the answer's version.
+    """A reader of single fields, in the encoding of the response version.
 
-    A read beyond the end raises IndexError, struct.error or MalformedResponse.
+    A read beyond the end raises `IndexError`, `struct.error` or `MalformedResponse`.
     """
 
     __slots__ = ("_api", "_flexible", "at", "data", "version")
@@ -26,28 +26,28 @@ class ResponseCursor:
         self._flexible = flexible
 
     def part(self, start: int) -> "ResponseCursor":
-        """A walk over a copy of what lies between a place and here."""
+        """Return a cursor over a copy of the bytes from `start` to the current position."""
         part = self.data[start : self.at]
         return ResponseCursor(self._api, part, self.version, flexible=self._flexible)
 
     def fail(self, reason: str) -> NoReturn:
-        """Refuse the answer because of what is here."""
+        """Raise `MalformedResponse` for the current position."""
         raise MalformedResponse(self._api, self.version, self.at, reason)
 
     def int16(self) -> int:
-        """The next two bytes."""
+        """Read two bytes as an integer."""
         (value,) = _INT_16.unpack_from(self.data, self.at)
         self.at += 2
         return int(value)
 
     def int32(self) -> int:
-        """The next four bytes."""
+        """Read four bytes as an integer."""
         (value,) = _INT_32.unpack_from(self.data, self.at)
         self.at += 4
         return int(value)
 
     def take(self, length: int) -> bytes:
-        """The next bytes."""
+        """Read `length` bytes."""
         taken = self.data[self.at : self.at + length]
         if len(taken) < length:
             self.fail(CUT)
@@ -55,7 +55,7 @@ class ResponseCursor:
         return taken
 
     def text(self) -> str | None:
-        """A string, or None for null."""
+        """Read a string, or None for null."""
         length = self._varint() - 1 if self._flexible else self.int16()
         if length < -1:
             self.fail("a negative length")
@@ -65,7 +65,7 @@ class ResponseCursor:
             self.fail("a text that is not UTF-8")
 
     def count(self, least: int) -> int:
-        """The number of rows of an array, of at least `least` bytes each."""
+        """Read the length of an array whose rows have at least `least` bytes each."""
         count = self._varint() - 1 if self._flexible else self.int32()
         if count < 0:
             self.fail("an array that is null")
@@ -74,25 +74,25 @@ class ResponseCursor:
         return count
 
     def numbers_end(self, at: int) -> int:
-        """Where an array of int32 ends that begins there."""
+        """Return where the int32 array that begins at `at` ends."""
         if not self._flexible:
             (count,) = _INT_32.unpack_from(self.data, at)
             if count < -1:
                 self.fail("a negative length")
             return at + 4 + 4 * max(int(count), 0)
-        if (count := self.data[at]) < 0x80:  # nearly always: one byte, which is 0 for null
+        if (count := self.data[at]) < 0x80:  # nearly always one byte, which is 0 for null
             return at + 4 * count - 3 if count else at + 1
         self.at = at
         count = self._varint()
         return self.at + 4 * (count - 1)
 
     def numbers(self, at: int, end: int) -> tuple[int, ...]:
-        """The array of int32 between two places."""
+        """Return the int32 array between two positions."""
         count = (end - at) // 4 - (0 if self._flexible else 1)
         return unpack_from(f">{count}i", self.data, end - 4 * count)
 
     def tags_end(self, at: int) -> int:
-        """Where the tagged fields of a row end that begin there."""
+        """Return where the tagged fields that begin at `at` end."""
         if not self._flexible:
             return at
         if self.data[at] == 0:
@@ -104,7 +104,7 @@ class ResponseCursor:
         return self.at
 
     def skip_tags(self) -> None:
-        """Pass over the tagged fields of a row."""
+        """Skip the tagged fields of a row."""
         self.at = self.tags_end(self.at)
 
     def _varint(self) -> int:

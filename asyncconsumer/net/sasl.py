@@ -1,4 +1,4 @@
-"""ApiVersions and the SASL logins of aiokafka, spoken over a connection of ours."""
+"""ApiVersions and aiokafka's SASL logins over a `BrokerConnection`."""
 
 import asyncio
 import re
@@ -22,16 +22,16 @@ from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.types import Address
 
 _UNSUPPORTED_MECHANISM: Final = 33
-_MOST_ITERATIONS: Final = 1_000_000  # Kafka's own most is 16,384
-# A connection is replaced well before the broker ends the session that its login began.
+_MOST_ITERATIONS: Final = 1_000_000  # Kafka's own maximum is 16,384
+# A connection is replaced well before the broker ends its SASL session.
 _SHARE_OF_SESSION: Final = 0.85
 
 
 class Login(AIOKafkaConnection):
-    """aiokafka's side of an opening, without a socket, reader task or timer of its own.
+    """The login part of aiokafka's connection, without its socket, reader task and timers.
 
-    It answers for the secrets: nothing is logged here, while aiokafka's own `send` logs each
-    request at DEBUG, with the password in it.
+    Nothing is logged here. aiokafka's own `send` logs each request at DEBUG, including the
+    password.
     """
 
     def __init__(self, connection: BrokerConnection, config: ConnectionConfig) -> None:
@@ -51,7 +51,7 @@ class Login(AIOKafkaConnection):
         self._oauth = _StrictOAuth(connection.address, config.sasl_oauth_token_provider)
 
     async def run(self) -> None:
-        """Learn which versions the broker speaks, and log in where that is asked for."""
+        """Request the API versions of the broker, and log in if configured."""
         try:
             await self._do_version_lookup()
             self._connection.versions = self._versions
@@ -60,7 +60,7 @@ class Login(AIOKafkaConnection):
         except ConsumerError:
             raise
         except Exception as error:
-            # an edge: aiokafka's code reads what the broker sent and raises whatever that gives
+            # aiokafka parses data of the broker, and may raise any exception
             reason = f"the login makes no sense: {type(error).__name__}: {error}"
             raise AuthenticationFailed(self._connection.address, reason) from error
 
@@ -69,7 +69,7 @@ class Login(AIOKafkaConnection):
         request: Request,
         expect_response: bool = True,  # noqa: FBT001, FBT002 - aiokafka's signature
     ) -> Awaitable[Response]:
-        """Send it over our connection, and say what a refusal means."""
+        """Send a request over the `BrokerConnection`, and raise typed errors for refusals."""
         return self._exchange(request)
 
     async def _exchange(self, request: Request) -> Response:
@@ -99,7 +99,7 @@ class Login(AIOKafkaConnection):
         return kind(self._connection.address, _without(password, reason))
 
     def authenticator_scram(self) -> ScramAuthenticator:
-        """SCRAM, with a limit to the work that a broker may ask for."""
+        """Return a SCRAM authenticator that limits the number of iterations."""
         return _LimitedScram(
             loop=self._loop,
             sasl_plain_password=self._sasl_plain_password,
@@ -108,17 +108,20 @@ class Login(AIOKafkaConnection):
         )
 
     def authenticator_oauth(self) -> OAuthAuthenticator:
-        """OAUTHBEARER that hears a refusal."""
+        """Return an OAUTHBEARER authenticator that detects refusals."""
         return self._oauth
 
 
 def _without(secret: str | None, reason: str) -> str:
-    """No broker repeats a secret; one that did must not get it into our logs."""
+    """Return `reason` with the secret masked, in case a broker repeats it."""
     return reason.replace(secret, "***") if secret else reason
 
 
 class _LimitedScram(ScramAuthenticator):
-    """A broker names the iterations of the password's hash: too many would keep a thread busy."""
+    """A SCRAM authenticator with a limit of hash iterations, which the broker chooses.
+
+    Too many iterations would block a thread.
+    """
 
     def process_server_first_message(self, server_first: str) -> None:
         asked = re.search(r"(?:^|,)i=(\d{1,9})(?:,|$)", server_first)
@@ -128,20 +131,21 @@ class _LimitedScram(ScramAuthenticator):
 
 
 class _StrictOAuth(OAuthAuthenticator):
-    """A broker refuses a token by an answer that looks like success but carries a reason.
+    """An OAUTHBEARER authenticator that detects refused tokens.
 
-    The client then sends one byte (RFC 7628), and only that is answered by an error.
-    aiokafka's own authenticator takes the reason for success.
+    A broker refuses a token by a response that looks like success but contains a reason. The client
+    then sends one byte (RFC 7628), and only that is answered by an error. aiokafka's own
+    authenticator takes the reason for success.
     """
 
     def __init__(self, address: Address, provider: object) -> None:
         super().__init__(sasl_oauth_token_provider=provider)
-        self.token = ""  # that was sent
+        self.token = ""  # the token that was sent
         self._address = address
         self._refusal = ""
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """The next bytes to send, and whether an answer is awaited; None at the end."""
+        """Return the next bytes to send and whether a response follows; None at the end."""
         if not self._token_sent:
             return await self._first()
         if self._refusal:

@@ -1,4 +1,4 @@
-"""The names of all topics of a cluster, asked for as cheaply as its brokers allow."""
+"""The names of all topics of a cluster, requested as cheaply as its brokers allow."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,7 +20,7 @@ from asyncconsumer.protocol.messages import (
 )
 
 _A_PIECE: Final = 1_000  # names
-_PAUSE: Final = 10.0  # times what an answer took: so long names are not asked for again
+_PAUSE: Final = 10.0  # times the duration of a request; names are cached for this long
 _LONGEST_PAUSE: Final = 60.0  # seconds
 
 
@@ -28,35 +28,38 @@ T = TypeVar("T")
 
 
 class NamesResponse(NamedTuple):
-    """An answer, and when its request was sent, by the loop's clock."""
+    """A response, and the loop time when its request was sent."""
 
     raw: RawResponse
     sent_at: float
 
 
 class AskAny(Protocol):
-    """Sends a request to brokers, until `read` makes something of an answer."""
+    """A function that sends a request to one broker after another until one succeeds."""
 
     async def __call__(
         self, message: Request, read: Callable[[NamesResponse], Awaitable[T]], /
     ) -> T:
-        """What `read` made of it."""
+        """Return the result of `read` for the response."""
 
 
 class TopicNames:
-    """Asks for names alone where brokers can list them, else for the metadata of all topics.
+    """The names of all topics, by a list request or by the metadata of all topics.
 
-    Brokers from Kafka 4.1 on list names to clients that may describe the cluster's configuration.
+    Brokers from Kafka 4.1 on list names for clients that may describe the cluster's configuration.
     """
 
     def __init__(self, ask_any: AskAny) -> None:
         self._ask_any = ask_any
-        self._may_list = True  # until a broker denies it
+        self._may_list = True  # until a broker refuses it
         self._last: list[str] = []
         self._due = -inf
 
     async def ask(self) -> list[str]:
-        """All topics there are now, in any order. Some of them may be denied to us."""
+        """Request all topic names, unsorted.
+
+        Some of them may be topics that this client may not access.
+        """
         if self._may_list:
             names = await self._ask_any(ListTopicsRequest(), self._read)
             if names is not None:
@@ -65,7 +68,7 @@ class TopicNames:
         return await self._ask_any(MetadataRequest(None), self._read) or []
 
     async def _read(self, answered: NamesResponse) -> list[str] | None:
-        """The names, or None if we may not list them."""
+        """Return the names, or None if this client may not list them."""
         try:
             names = await _names_in(answered.raw)
         except AccessDenied:
@@ -76,9 +79,10 @@ class TopicNames:
         return names
 
     async def look(self) -> list[str]:
-        """The same for who asks again and again: the longer an answer takes, the longer it holds.
+        """Return all topic names, cached for ten times the duration of the last request.
 
-        A cluster whose answers take a second is asked every ten seconds at most.
+        They are cached for 60 s at most. A cluster that answers in one second is asked every ten
+        seconds.
         """
         if asyncio.get_running_loop().time() < self._due:
             return self._last
@@ -102,7 +106,7 @@ async def _names_in(raw: RawResponse) -> list[str]:
 
 
 def _listed(body: bytes, version: int) -> Iterator[list[str]]:
-    """The names in an answer to ListConfigResources, in pieces."""
+    """Yield the names in a ListConfigResources response, in pieces."""
     walk = ResponseCursor(LIST_CONFIG_RESOURCES.name, body, version, flexible=True)
     try:
         walk.int32()  # throttle time
@@ -111,7 +115,7 @@ def _listed(body: bytes, version: int) -> Iterator[list[str]]:
         piece: list[str] = []
         for _ in range(walk.count(3)):
             name = walk.text()
-            walk.take(1)  # the type of resource, which is what we asked for
+            walk.take(1)  # resource type, always the requested one
             walk.skip_tags()
             if name and accepts(name):
                 piece.append(name)

@@ -1,4 +1,4 @@
-"""Names of topics as brokers tell them: a name becomes part of paths, patterns and logs."""
+"""Validation of topic names in responses, which become part of paths, patterns and logs."""
 
 import itertools
 import logging
@@ -11,10 +11,10 @@ _dropped: Final = itertools.count(1)
 
 
 def accepts(name: str | None, error_code: int = 0) -> bool:
-    """Whether to use a topic that a broker named.
+    """Return whether to use a topic that a broker named.
 
-    A name that Kafka does not allow is accepted with an error alone: that is the answer to a
-    request for this name. Otherwise it is ignored, with a warning.
+    A name that Kafka does not allow is accepted only with an error, as the answer to a request for
+    this name. Otherwise it is ignored with a warning.
     """
     if not name:
         return False
@@ -25,7 +25,10 @@ def accepts(name: str | None, error_code: int = 0) -> bool:
 
 
 def _warn(name: str) -> None:
-    """Log ever fewer warnings: a broker may send thousands of names with each response."""
+    """Log a warning at counts that are powers of two.
+
+    A broker may send thousands of names with each response.
+    """
     count = next(_dropped)
     if count & (count - 1) == 0:
         _log.warning(

@@ -1,1 +1,1 @@
-"""Where a group's offsets are kept."""
+"""Offset stores, and the committer."""

@@ -1,4 +1,4 @@
-"""The one who commits for a consumer: one commit at a time, and none that goes back unmeant."""
+"""The committer of a consumer: one commit at a time, and no unintended rewinds."""
 
 import asyncio
 import copy
@@ -19,7 +19,7 @@ _DROPPED: Final = "dropped commits"
 
 @dataclass(slots=True, eq=False)
 class _CommitBatch:
-    """Offsets that are committed together, and how that went."""
+    """Offsets that are committed together, and their errors."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     failed: dict[TopicPartition, ConsumerError] = field(default_factory=dict)
@@ -27,16 +27,19 @@ class _CommitBatch:
     attempt: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
 
     def drop(self, partition: TopicPartition) -> bool:
-        """Leave a partition out, if it is in."""
+        """Remove a partition. Return whether it was in the batch."""
         return self.offsets.pop(partition, None) is not None
 
     def begin(self) -> asyncio.Timeout:
-        """A new attempt to commit it; `withdraw` ends it."""
+        """Begin a new attempt to commit the batch; `withdraw` ends it."""
         self.attempt = asyncio.timeout(None)
         return self.attempt
 
     def fail(self, error: ConsumerError) -> int:
-        """The store says so, or nobody will ask it; how many are left out, for nothing is ours."""
+        """Record the errors of the batch.
+
+        Partitions that are not owned (`NothingClaimed`) are removed. Return their number.
+        """
         self.failed = failed_partitions(self.offsets, error)
         lost = [one for one, why in self.failed.items() if isinstance(why, NothingClaimed)]
         for one in lost:
@@ -44,28 +47,28 @@ class _CommitBatch:
         return len(lost)
 
     def withdraw(self) -> None:
-        """End the attempt that is being made."""
+        """End the attempt in flight."""
         if not self.attempt.expired():
             self.attempt.reschedule(asyncio.get_running_loop().time())
 
 
 class Committer:
-    """Commits to a store what any number of tasks ask for. `run` must be running somewhere.
+    """The task that commits to a store for any number of other tasks. `run` must be running.
 
-    While one commit is on its way, all that is asked for is collected for the next one: of each
-    partition the largest offset, for whoever is done with a later record is done with the earlier
-    ones. So commits neither overlap nor go back, in whatever order they were asked for. One that
-    is meant to go back says so with `rewind`; a reader that was sent back by the broker, because
-    the log is another, must `forget` the partition.
+    Requests during a commit are collected for the next one, with the largest offset of each
+    partition. A later offset includes the earlier records. Commits therefore neither overlap nor go
+    back, in whatever order they were requested. An intended rewind needs `rewind`. If the broker
+    resets a position, because the log has changed, the reader must `forget` the partition.
     """
 
     def __init__(self, store: OffsetStore, counts: Counter[str] | None = None) -> None:
-        self.failures = 0  # commits of which something failed
+        self.failures = 0  # commits that failed, at least in part
         self.last_error: ConsumerError | None = None
         self._store = store
-        self._counts = Counter[str]() if counts is None else counts  # of all that happens
+        self._counts = Counter[str]() if counts is None else counts  # event counts
         self._committed: dict[TopicPartition, int] = {}
-        self._furthest: dict[TopicPartition, int] = {}  # that was asked for since it is ours
+        # largest requested offset since the partition was assigned
+        self._furthest: dict[TopicPartition, int] = {}
         self._next = _CommitBatch()
         self._underway: _CommitBatch | None = None
         self._asked = asyncio.Event()
@@ -74,21 +77,21 @@ class Committer:
 
     @property
     def committed(self) -> Mapping[TopicPartition, int]:
-        """What the store has, as far as we loaded or committed it, of partitions that are ours."""
+        """Return the offsets that were loaded or committed, of assigned partitions."""
         return MappingProxyType(self._committed)
 
     @property
     def dropped(self) -> int:
-        """How many offsets were asked for of partitions that were not ours any more."""
+        """Return the number of offsets dropped because their partition was no longer assigned."""
         return self._counts[_DROPPED]
 
     def drop(self, number: int) -> None:
-        """So many more were."""
+        """Add to the number of dropped commits."""
         if number:
             self._counts[_DROPPED] += number
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The committed offset of each partition; None where there is none."""
+        """Return the committed offset of each partition; None where there is none."""
         found = await self._store.load(partitions)
         for one, offset in found.items():
             self._committed.pop(one, None)
@@ -99,11 +102,11 @@ class Committer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
     ) -> dict[TopicPartition, int]:
-        """Return once these offsets are committed, or larger ones, or raise; what was committed.
+        """Commit the offsets, or larger ones, and return the committed ones.
 
-        With `rewind` they are committed as they are, though larger ones may have been before.
-        Who gives up waiting does not take back what it asked for. A partition that is forgotten
-        meanwhile, or lost as the store knows, is not committed, and that is not an error.
+        With `rewind` the offsets are committed even if larger ones were committed before.
+        Cancelling the wait does not cancel the commit. A partition that is forgotten meanwhile, or
+        lost according to the store, is not committed. That is not an error.
         """
         check_offsets(offsets)
         if self._stopped:
@@ -118,14 +121,14 @@ class Committer:
         await batch.over.wait()
         if failed := {one: batch.failed[one] for one in offsets if one in batch.failed}:
             error = commit_error(offsets, failed)
-            raise copy.copy(error) from error  # tracebacks grow where an exception is raised
+            raise copy.copy(error) from error  # raising an exception extends its traceback
         return {one: batch.offsets[one] for one in offsets if one in batch.offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are not ours any more: commit nothing for them that is not committed yet.
+        """Drop uncommitted offsets of partitions that are no longer assigned.
 
-        A commit that is on its way is withdrawn, for it might be tried again and again; it goes on
-        without them. What has reached the store cannot be called back.
+        A commit in flight is interrupted, because the store might retry it, and repeated without
+        them. A commit that has reached the store cannot be undone.
         """
         committed, furthest, underway = self._committed, self._furthest, self._underway
         dropped = withdrawn = 0
@@ -139,13 +142,13 @@ class Committer:
             underway.withdraw()
 
     async def flush(self) -> None:
-        """Wait until all that was asked for so far is committed or has failed."""
+        """Wait until all requested commits have succeeded or failed."""
         for batch in (self._underway, self._next):
             if batch is not None and batch.offsets:
                 await batch.over.wait()
 
     async def run(self) -> NoReturn:
-        """Commit what is asked for, until cancelled. Then who still waits gets ClosedError."""
+        """Commit requested offsets until cancelled. Callers that still wait get `ClosedError`."""
         try:
             while True:
                 await self._asked.wait()
@@ -159,7 +162,7 @@ class Committer:
             self._stop()
 
     async def _settle(self, batch: _CommitBatch) -> None:
-        """Commit a batch; anew without them if partitions are forgotten meanwhile."""
+        """Commit a batch, and repeat it without partitions that are forgotten meanwhile."""
         while batch.offsets:
             try:
                 async with batch.begin():

@@ -1,4 +1,4 @@
-"""A group's offsets in two places at once, for moving from one to the other."""
+"""An offset store that writes to two stores, for migrations."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,11 +8,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class DualOffsets:
-    """What is committed goes to the first store, and from there to the second.
+    """A pair of stores. Offsets are committed to the first store, then to the second.
 
-    Members that know one store only and members with both may be in a group together, so that a
-    group is moved member by member: first all to both, then all to the new one. Kafka's classic
-    consumer does the same with Kafka as the first and ZooKeeper as the second.
+    Members with one store and members with both may be in one group. A group is migrated member by
+    member: first all to both, then all to the new one. Kafka's classic consumer does the same, with
+    Kafka as the first and ZooKeeper as the second store.
     """
 
     def __init__(self, first: OffsetStore, second: OffsetStore) -> None:
@@ -20,16 +20,17 @@ class DualOffsets:
         self._second = second
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The larger of both for each partition: the other store has missed a commit.
+        """Return the larger offset of both stores for each partition.
 
-        To go back is therefore only safe by a commit that reached both.
+        The store with the smaller offset has missed a commit. A rewind is therefore safe only if
+        its commit reached both stores.
         """
         wanted = list(partitions)
         first, second = await self._first.load(wanted), await self._second.load(wanted)
         return {one: _larger(first.get(one), second.get(one)) for one in wanted}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit to the first, and each partition that succeeded there also to the second."""
+        """Commit to the first store, and each partition that succeeded also to the second."""
         failed = await _failed(self._first, offsets)
         kept = {one: offset for one, offset in offsets.items() if one not in failed}
         failed |= await _failed(self._second, kept)
@@ -40,7 +41,7 @@ class DualOffsets:
 async def _failed(
     store: OffsetStore, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ConsumerError]:
-    """Commit; the errors of those that were not."""
+    """Commit offsets, and return the errors of the partitions that failed."""
     if not offsets:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""A group's offsets in Kafka, kept by its coordinator. Nothing here joins the group."""
+"""The offsets of a group in Kafka, stored by its coordinator. Nothing here joins the group."""
 
 import functools
 import logging
@@ -36,16 +36,17 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 _NONE: Final = -1
-_MOST_CHARACTERS: Final = 2**15 - 1  # that the protocol can carry
-_MOST_MS_FOR_SOME: Final = 2_000  # that all wait for what only some partitions fail with
+_MOST_CHARACTERS: Final = 2**15 - 1  # limit of the protocol
+_MOST_MS_FOR_SOME: Final = 2_000  # retry limit for errors of some partitions only
 _GONE_ON: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
 class KafkaOffsets:
-    """Reads and commits the offsets of one group, wherever its coordinator is now.
+    """The offsets of one group, read from and committed to its current coordinator.
 
-    `identity` says as whom to commit, and is asked before each try: None when nothing is ours.
-    Where the group is coordinated elsewhere, Kafka takes a commit from anybody who is not a member.
+    `identity` returns the member to commit as, and is called before each attempt. None means that
+    no partition is assigned. If Kafka does not coordinate the group, it accepts commits from
+    non-members.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class KafkaOffsets:
         self._longest_text = _MOST_CHARACTERS
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The committed offset of each partition; None where there is none."""
+        """Return the committed offset of each partition; None where there is none."""
         wanted = list(partitions)
         if not wanted:
             return {}
@@ -78,8 +79,8 @@ class KafkaOffsets:
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit, for each partition, the offset of the next record to read.
 
-        Brokers differ in how much text they take beside it; one that is our own is cut until they
-        do, for the offset matters more.
+        Brokers limit the metadata text of an offset differently. A text that may be cut is
+        shortened until the broker accepts it, because the offset matters more.
         """
         while offsets:
             kept = {one: Offset.of(at).within(self._longest_text) for one, at in offsets.items()}
@@ -94,7 +95,7 @@ class KafkaOffsets:
     def _cut_texts(
         self, kept: Mapping[TopicPartition, Offset], failed: Mapping[TopicPartition, ConsumerError]
     ) -> bool:
-        """Whether texts were too long, and can be shorter."""
+        """Return whether texts were too long and can be shortened."""
         too_long = [
             len(kept[one].metadata)
             for one, error in failed.items()
@@ -134,15 +135,15 @@ class KafkaOffsets:
 
     async def _ask(self, message: Callable[[], Request], read: Callable[[Response], T]) -> T:
         patience = RetryDeadline(self._patience_ms, self._randomness)
-        # a topic that was deleted is not known any more, and may never be again
+        # a deleted topic stays unknown, so this wait is short
         for_some = RetryDeadline(min(self._patience_ms, _MOST_MS_FOR_SOME), self._randomness)
         while True:
             try:
                 async with self._coordinator.reached(Traffic.GROUP) as connection:
                     return read(await connection.request(message()))
             except ConsumerError as error:
-                # a member that the group went on without will be told which partitions it lost, and
-                # withdraw the commit of those; the others are committed as who it is by then
+                # A fenced member is informed later which partitions it lost, and then withdraws
+                # their commits. The others are committed with its new identity.
                 fenced = isinstance(error, _GONE_ON) and self._identity() != OUTSIDER
                 some = isinstance(error, PartlyCommitted | UnknownTopicOrPartition)
                 await (for_some if some else patience).bear(error, hopeful=fenced)

@@ -1,4 +1,4 @@
-"""Offsets of a consumer that is in no group: nobody keeps them."""
+"""The offset store of a consumer without a group."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,11 +6,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class NullOffsetStore:
-    """Knows of no offset, and forgets what it is told."""
+    """A store that keeps no offsets."""
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """None, for each."""
+        """Return None for each partition."""
         return dict.fromkeys(partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Nothing is kept."""
+        """Discard the offsets."""

@@ -1,4 +1,4 @@
-"""Where the offsets of a group are kept, whatever it is: two methods."""
+"""The protocol of an offset store, and checks of offsets."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -8,26 +8,29 @@ from asyncconsumer.types import TopicPartition
 
 
 class OffsetStore(Protocol):
-    """A group's offsets, each that of the next record to read.
+    """A store for the offsets of a group, each that of the next record to read.
 
-    A store does as it is told: an offset may also be less than the one before. Who commits sees to
-    it that none goes back unmeant, and that there is one commit at a time (`Committer` does both).
-    Either method may be cancelled; what it has begun may then be done or not.
+    A store accepts an offset that is smaller than the one before. The caller must prevent
+    unintended rewinds and concurrent commits; `Committer` does both. Both methods may be cancelled.
+    Then the operation may or may not have taken effect.
     """
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The offset of each partition; None where there is none."""
+        """Return the offset of each partition; None where there is none."""
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keep them. PartlyCommitted says which were not kept, any other error that none was."""
+        """Store the offsets.
+
+        `PartlyCommitted` names the partitions that failed. Any other error means that all failed.
+        """
 
 
 def commit_error(
     offsets: Mapping[TopicPartition, int], failed: Mapping[TopicPartition, ConsumerError]
 ) -> ConsumerError:
-    """What to raise when some of these offsets were not committed.
+    """Return the error to raise when some of these offsets were not committed.
 
-    If none was, it is their own error, and rather one that time does not mend.
+    If all failed, return one of their errors, preferably one that is not retriable.
     """
     if failed.keys() >= offsets.keys():
         return min(failed.values(), key=lambda error: error.retriable)
@@ -37,25 +40,25 @@ def commit_error(
 def failed_partitions(
     offsets: Iterable[TopicPartition], error: ConsumerError
 ) -> dict[TopicPartition, ConsumerError]:
-    """Which of these partitions a store's error is about."""
+    """Return the error of each of these partitions that a store's error is about."""
     if isinstance(error, PartlyCommitted):
         return {one: error.failed[one] for one in offsets if one in error.failed}
     return dict.fromkeys(offsets, error)
 
 
 def check_store(store: object) -> None:
-    """Raise for what is none."""
+    """Raise `ConfigError` if an object is no offset store."""
     if not (callable(getattr(store, "load", None)) and callable(getattr(store, "commit", None))):
         raise ConfigError(f"offsets={store!r} is no OffsetStore: it needs load() and commit()")
 
 
 def is_offset(offset: object) -> bool:
-    """Whether a record could have it; users may not check their types."""
+    """Return whether a value is a valid offset. Users may pass any type."""
     return isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < 2**63
 
 
 def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
-    """Raise for what can be no offset."""
+    """Raise `ConfigError` for an invalid offset."""
     for partition, offset in offsets.items():
         if not is_offset(offset):
             raise ConfigError(
@@ -65,7 +68,10 @@ def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def check_loaded(found: object) -> None:
-    """Raise for what no store may answer: a -1, where there is none, would mean the log's end."""
+    """Raise `ConfigError` for an invalid result of a user's store.
+
+    A -1 in place of None would mean the end of the log.
+    """
     if not isinstance(found, Mapping):
         raise ConfigError(f"the offset store loaded {found!r}: return a dict by partition")
     for partition, offset in found.items():

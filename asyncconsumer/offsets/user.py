@@ -1,4 +1,4 @@
-"""A store of the user's own, which knows nothing of groups: what it may be asked, and when."""
+"""An adapter for a user's offset store, which does not know the state of the group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -13,23 +13,24 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
 class Owner(Protocol):
-    """Whose partitions they are."""
+    """The owner of the assigned partitions."""
 
     @property
     def deadline(self) -> float:
-        """Until when they certainly are."""
+        """Return the time until which the partitions are certainly owned."""
 
     @property
     def lost(self) -> bool:
-        """Whether it is known that none is."""
+        """Return whether all partitions are known to be lost."""
 
 
 class UserOffsetStore:
-    """Commits only while partitions are certainly ours; whatever goes wrong is a ConsumerError.
+    """A user's store that commits only while the partitions are certainly owned.
 
-    Kafka refuses the commit of a member that it has given up. A database does not, so we wait until
-    it is certain again that they are, or that nothing is: the member waits for us before it joins.
-    Nor is a database waited for without end: while it hangs nobody gets what we are to give up.
+    Kafka refuses the commit of a fenced member, but a database does not. A commit therefore waits
+    until the ownership is confirmed or lost. The member waits for this before it joins again. All
+    errors become a `ConsumerError`. Calls have a time limit, because a database that hangs would
+    block revocations.
     """
 
     def __init__(self, store: OffsetStore, owner: Owner, group: str, *, patience_ms: int) -> None:
@@ -39,19 +40,19 @@ class UserOffsetStore:
         self._seconds = patience_ms / 1000
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """As the store."""
+        """Load offsets from the user's store."""
         async with self._asked_to("load"):
             found = await self._store.load(partitions)
         check_loaded(found)
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """As the store."""
+        """Commit offsets to the user's store once the ownership is certain."""
         now = asyncio.get_running_loop().time
         while now() >= self._owner.deadline:
             if self._owner.lost:
                 raise NothingClaimed(self._group)
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and no event tells of an answer
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and there is no event to wait for
         async with self._asked_to("commit"):
             await self._store.commit(offsets)
 

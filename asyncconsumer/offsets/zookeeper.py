@@ -1,4 +1,4 @@
-"""A group's offsets in ZooKeeper, where Kafka's classic consumer keeps them: decimal texts."""
+"""The offsets of a group in ZooKeeper, stored as decimal text as by Kafka's classic consumer."""
 
 import logging
 import re
@@ -24,16 +24,16 @@ from asyncconsumer.zookeeper.recipes import ensure_path
 from asyncconsumer.zookeeper.requests import Create, SetData
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
-_NUMBER: Final = re.compile(rb"[0-9]{1,19}")  # what Java's Long takes and can be an offset
+_NUMBER: Final = re.compile(rb"[0-9]{1,19}")  # a non-negative Java Long
 _Kind: TypeAlias = type[SetData] | type[Create]
 
 
 class ZooKeeperOffsets:
-    """Reads and writes the offsets of one group, at ``/consumers/GROUP/offsets/TOPIC/PARTITION``.
+    """The offsets of one group at ``/consumers/GROUP/offsets/TOPIC/PARTITION``.
 
-    `epoch` says in which session the partitions are claimed that are committed; None if none is.
-    A commit is valid in that session only. In a later one the partitions may be somebody else's,
-    whose offsets an old commit must not overwrite: it is SessionExpired there.
+    `epoch` returns the session in which the partitions are claimed, or None if none is claimed. A
+    commit is valid in that session only. In a later session another member may own the partitions,
+    and an old commit must not overwrite its offsets. Such a commit raises `SessionExpired`.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class ZooKeeperOffsets:
         self._epoch = epoch
         self._patience_ms = patience_ms
         self._randomness = randomness or Random()  # noqa: S311 - for jitter
-        self._there: dict[TopicPartition, int] = {}  # as last written or loaded
+        self._there: dict[TopicPartition, int] = {}  # offsets last written or loaded
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The offset of each partition; None where there is none, or none that makes sense.
+        """Return the offset of each partition; None where it is missing or invalid.
 
-        Loaded after its partition was claimed it is not out of date: our server has heard of the
-        claim, and so of all that the last owner wrote before.
+        After a partition was claimed, its offset is up to date. A server that knows the claim also
+        has all earlier writes of the last owner.
         """
         wanted = list(dict.fromkeys(partitions))
         where = [self._paths.offset(partition) for partition in wanted]
@@ -74,10 +74,10 @@ class ZooKeeperOffsets:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write those that differ from what was last written or loaded, all at once.
+        """Write the offsets that differ from those last written or loaded.
 
-        When the connection breaks it is found out by reading which were written, and the others
-        are written again, in the same session. After SessionExpired some may have been written.
+        After a connection loss, the offsets are read to find those that were not written. These are
+        written again, in the same session. After `SessionExpired` some may have been written.
         """
         check_offsets(offsets)
         epoch = self._claimed_in()
@@ -98,7 +98,10 @@ class ZooKeeperOffsets:
             raise commit_error(offsets, failed)
 
     def _parsed(self, path: str, data: bytes | None) -> int | None:
-        """Anybody may have written there. What is no offset is reported, and written over."""
+        """Return the offset in a znode, or None with a warning if it is invalid.
+
+        Any program may have written to the znode. The next commit overwrites it.
+        """
         if data is not None and _NUMBER.fullmatch(data) and int(data) < 2**63:
             return int(data)
         self._log.warning("%s", BadZnode(path, f"{_short(data)} is no offset"))
@@ -117,10 +120,10 @@ class ZooKeeperOffsets:
     async def _write(
         self, offsets: Mapping[TopicPartition, int], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError]:
-        """Write them as the classic consumer does; the errors of those that were not written.
+        """Write offsets as the classic consumer does. Return the errors.
 
-        Most nodes are there. Where one is missing it is created, with its parents if need be;
-        where another has created it meanwhile, it is set after all.
+        Most znodes exist. A missing one is created, with its parents if needed. If another client
+        creates it meanwhile, its data is set.
         """
         errors: dict[TopicPartition, ZooKeeperError | None] = dict.fromkeys(offsets)
 
@@ -140,11 +143,11 @@ class ZooKeeperOffsets:
     async def _attempt(
         self, kind: _Kind, offsets: Mapping[TopicPartition, int], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError | None]:
-        """Send them; for each its error, or None."""
+        """Send one operation per partition. Return for each its error, or None."""
         operations = []
         for partition, offset in offsets.items():
             operations.append(kind(self._paths.offset(partition), str(offset).encode()))
-            self._there.pop(partition, None)  # until there is an answer, nobody knows
+            self._there.pop(partition, None)  # unknown until there is a response
         errors = _errors(await self._session.write_many(operations, epoch=epoch))
         for (partition, offset), error in zip(offsets.items(), errors, strict=True):
             if error is None:
@@ -154,10 +157,10 @@ class ZooKeeperOffsets:
     async def _make_parents(
         self, partitions: Iterable[TopicPartition], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError]:
-        """Make the nodes of their topics, without data; the errors that have to be sat out.
+        """Create the znodes of topics, without data. Return errors by partition.
 
-        Of the others the partition's own write will tell: a topic's node that we may not create
-        may be there.
+        Final errors of single topics are ignored, because the znode may exist even if this client
+        may not create it. The write of the partition then shows the error.
         """
         try:
             await ensure_path(self._session, self._paths.offsets)
@@ -181,9 +184,9 @@ class ZooKeeperOffsets:
         error: ZooKeeperError,
         patience: RetryDeadline,
     ) -> dict[TopicPartition, int]:
-        """Those of them that are not there, as reading tells once it is possible again.
+        """Read the offsets again, and return those that were not written.
 
-        The server that we are with now may lag behind the one that took the write: hence the sync.
+        The current server may lag behind the one that accepted the write, so `sync` comes first.
         """
         while True:
             await patience.bear(error)
@@ -197,7 +200,7 @@ class ZooKeeperOffsets:
 
 
 def _errors(results: Iterable[object]) -> list[ZooKeeperError | None]:
-    """The errors among results; SessionExpired is raised, for it is about all that is to come."""
+    """Return the error of each result, or None. Raise `SessionExpired`, which concerns all."""
     errors = [result if isinstance(result, ZooKeeperError) else None for result in results]
     for error in errors:
         if isinstance(error, SessionExpired):

@@ -1,4 +1,4 @@
-"""One partition read in order, without a group, one answer ahead of its user."""
+"""A reader of one partition without a group, in order, with one fetch request ahead."""
 
 import asyncio
 import contextlib
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
     from asyncconsumer.aio.retry_deadline import RetryDeadline
 
 _log: Final = logging.getLogger(__name__)
-_SILENT_SECONDS: Final = 5.0  # beyond the wait that was asked for, until a connection is given up
-_MOST_STRIKES: Final = 3  # tries of a broker that reads damage, and the time between them
+_SILENT_SECONDS: Final = 5.0  # beyond the requested wait, until the connection is closed
+# attempts when the broker reports corrupt records, `_STRIKE_SECONDS` apart
+_MOST_STRIKES: Final = 3
 _STRIKE_SECONDS: Final = 0.5
-_ENOUGH_NOTHING: Final = 3  # empty answers in a row, before an end: then it may be there no more
+_ENOUGH_NOTHING: Final = 3  # empty responses before the end, until the log end is checked
 
 
 class SkippedRange(NamedTuple):
-    """Offsets that were not there to be read: from `start` up to, not including, `stop`.
+    """Offsets that could not be read: from `start` up to, not including, `stop`.
 
-    When `stop` is the smaller one, reading went back: the log ends before where it was to go on.
+    If `stop` is smaller than `start`, reading went back because the log ends before `start`.
     """
 
     partition: TopicPartition
@@ -54,40 +55,41 @@ class SkippedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPolicy:
-    """What to do about an offset that is not there, whom to tell, and who else is there."""
+    """The handling of missing offsets, and the runtime options of a reader."""
 
-    auto_offset_reset: str = "none"  # raise OffsetNotThere; or go to "earliest" or "latest"
+    # "none" raises `OffsetUnavailable`; "earliest" and "latest" reset the position
+    auto_offset_reset: str = "none"
     on_skip: Callable[[SkippedRange], None] | None = None
-    end_was_there: bool = False  # when reading began, so that it is not waited for
-    alone: bool = False  # on its event loop: nobody else is kept waiting
-    bodies: BodyCache | None = None  # what is decompressed is charged to it
+    end_was_there: bool = False  # the end existed when reading began, so it is not waited for
+    alone: bool = False  # the reader is the only task of its event loop
+    bodies: BodyCache | None = None  # decompressed bodies are charged to it
 
 
 class _InFlight(NamedTuple):
-    """A fetch on its way."""
+    """A fetch in flight."""
 
     ask: PartitionFetch
     answer: asyncio.Future[RawResponse]
     connection: BrokerConnection
-    throttle: float = 0.0  # seconds that the broker said it would be silent
+    throttle: float = 0.0  # throttle time of the previous response, in seconds
 
 
 class _ErrorTracker:
-    """How much goes wrong with a partition before it is raised."""
+    """The errors of a partition, which are retried up to a limit and then raised."""
 
     def __init__(self, partition: TopicPartition, leaders: LeaderClient) -> None:
         self._partition = partition
         self._leaders = leaders
         self._patience: RetryDeadline | None = None
-        self._strikes = 0  # damage found by the broker itself
+        self._strikes = 0  # corrupt records reported by the broker in a row
 
     def all_is_well(self) -> None:
-        """A broker answered as it should."""
+        """Reset the retries after a successful response."""
         self._patience, self._strikes = None, 0
 
     async def bear(self, error: ConsumerError, position: int) -> None:
-        """Wait before the next try, or raise the error."""
-        if isinstance(error, CorruptMessage):  # another may lead soon, or it stays so
+        """Wait before the next attempt, or raise the error."""
+        if isinstance(error, CorruptMessage):  # another replica may become the leader
             self._strikes += 1
             if self._strikes >= _MOST_STRIKES:
                 reason = "the broker itself reads damaged records there"
@@ -100,10 +102,10 @@ class _ErrorTracker:
 
 
 class PartitionReader:
-    """Reads a partition from `position` on, to `end` if there is one.
+    """A reader of a partition from `position` on, up to `end` if set.
 
-    Leader changes, lost connections and restarts of brokers are lived through, as long as they do
-    not last longer than the patience of `leaders`; what nobody can live through is raised.
+    Leader changes, lost connections and broker restarts are retried for as long as the patience of
+    `leaders` allows. Permanent errors are raised.
     """
 
     def __init__(
@@ -127,13 +129,13 @@ class PartitionReader:
         self._policy = policy or ReadPolicy()
         self._flight: _InFlight | None = None
         self._endurance = _ErrorTracker(partition, leaders)
-        self._topic_id: UUID | None = None  # of the topic as it was first seen
+        self._topic_id: UUID | None = None  # id of the topic when it was first read
         self._nearby = PreferredReplica(config.client_rack)
 
     async def next(self) -> decoding.Records | None:
-        """The next records, with the fetch after them on its way; None at the end.
+        """Return the next records, or None at the end. The next fetch is then in flight.
 
-        Cancelling it loses nothing.
+        Cancelling the call loses nothing.
         """
         empty = 0
         while self._end is None or self.position < self._end:
@@ -151,11 +153,14 @@ class PartitionReader:
         return None
 
     def close(self) -> None:
-        """Be at the end: whoever waits for more finds out with the next answer, or error."""
+        """End reading. A waiting caller gets the end with the next response or error."""
         self._end = self.position
 
     async def _check_end(self) -> None:
-        """A log that lost its tail may never come to the end that it had: no broker tells that."""
+        """Raise `OffsetUnavailable` if the log no longer reaches the end offset.
+
+        A truncated log may never reach it again, and no fetch response reports that.
+        """
         if self._end is None or not self._policy.end_was_there:
             return
         if not 0 <= self.high_watermark < self._end:
@@ -165,20 +170,20 @@ class PartitionReader:
             raise OffsetUnavailable(*self.partition, self._end, earliest, latest)
 
     async def ask_ahead(self) -> None:
-        """Have the first fetch on its way before `next` wants it, which sees to what fails now."""
+        """Send the first fetch before `next` is called. `next` handles errors."""
         with contextlib.suppress(ConsumerError):
             self._flight = self._flight or await self._send()
 
     async def _fetch(self) -> PartitionResponse | None:
-        """One answer; None if it brought nothing to read."""
+        """Return one response, or None if it has no records."""
         flight = self._flight = self._flight or await self._send()
         if self._policy.alone:
             flight.connection.receive(flight.answer)
         elif flight.answer.done():
-            await asyncio.sleep(0)  # data that keeps coming must not starve the other tasks
+            await asyncio.sleep(0)  # data that arrives continuously must not starve other tasks
         if not flight.answer.done():
             await self._arrival(flight)
-        self._flight = None  # from here on nothing is awaited: what came is handed out
+        self._flight = None  # nothing is awaited from here on, so no data is lost
         (fetched,) = understand(
             flight.answer.result(), {self.partition: flight.ask}, self._config.fetch_max_bytes
         )
@@ -193,22 +198,25 @@ class PartitionReader:
             if fetched.data:
                 raise fetched.fault(self._config)
             await asyncio.sleep(fetched.throttle)
-            return None  # nothing came, which is fine
+            return None  # an empty response is valid
         self.position = end
         self._send_ahead(flight, fetched.throttle)
         return fetched
 
     async def _arrival(self, flight: _InFlight) -> None:
-        """Wait for an answer. A broker that is silent is given up: another may lead by now."""
+        """Wait for the response. Close the connection if the broker is silent.
+
+        Another broker may be the leader by then.
+        """
         allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + flight.throttle
         connection, began = flight.connection, _now()
         while True:
-            # unlike awaiting it: a cancellation leaves it alone
+            # unlike `await`, a cancellation does not cancel the future
             done, _ = await asyncio.wait((flight.answer,), timeout=allowed)
             if done:
                 return
             silent = _now() - max(connection.last_heard, began)
-            if silent >= allowed - 0.001:  # clocks and timers round
+            if silent >= allowed - 0.001:  # tolerance for timer rounding
                 self._leaders.suspect(connection.address)
                 reason = f"not a byte for {silent:.1f} s"
                 connection.close(ConnectionLost(connection.address, reason))
@@ -220,7 +228,7 @@ class PartitionReader:
         return _InFlight(ask, connection.send_raw(self._request(ask)), connection)
 
     async def _connect(self) -> tuple[BrokerConnection, LeaderInfo]:
-        """A connection to the leader, or to the replica that it sent us to, and the place."""
+        """Return a connection to the leader or the preferred replica, and the leader."""
         connection, place = await self._leaders.connect(
             self.partition, Traffic.FETCH, lane=self._lane
         )
@@ -231,7 +239,7 @@ class PartitionReader:
             self._nearby.ask_again()
         if (node_id := self._nearby.node_id) is not None:
             near = await self._leaders.connect_to(node_id, Traffic.FETCH, lane=self._lane)
-            if near is None:  # it is new: to be known when it is named again
+            if near is None:  # unknown broker: refresh metadata before the next redirect
                 self._leaders.doubt(self.partition)
                 self._nearby.leave()
             connection = near or connection
@@ -241,7 +249,7 @@ class PartitionReader:
         return request({self.partition: ask}, self._config, rack=self._nearby.rack)
 
     def _send_ahead(self, last: _InFlight, throttle: float) -> None:
-        """Ask for what comes next before this is used, if the connection is still there."""
+        """Send the next fetch before the records are used, if the connection is usable."""
         at_end = self._end is not None and self.position >= self._end
         if at_end or self._nearby.is_over or not last.connection.usable:
             return
@@ -250,7 +258,7 @@ class PartitionReader:
         self._flight = _InFlight(ask, answer, last.connection, throttle)
 
     async def _suffer(self, error: ConsumerError) -> None:
-        """Do what helps against an error, or raise it."""
+        """Handle an error so that the fetch can be retried, or raise it."""
         self._leaders.doubt(self.partition)
         at_replica = self._nearby.leave()
         if isinstance(error, TopicRecreated):
@@ -259,11 +267,11 @@ class PartitionReader:
         if isinstance(error, OffsetOutOfRange):
             if not at_replica and await self._relocate():
                 return
-            error = LeaderNotAvailable(error.about)  # brokers disagree about where the log ends
+            error = LeaderNotAvailable(error.about)  # brokers disagree about the log end
         await self._endurance.bear(error, self.position)
 
     async def _start_anew(self, error: TopicRecreated) -> None:
-        """It is another topic of the same name: raise, or go where the policy says, and tell."""
+        """Apply `auto_offset_reset` to a re-created topic, or raise the error."""
         if self._policy.auto_offset_reset == "none" or self._end is not None:
             raise error
         earliest, latest = await self._ends()
@@ -271,7 +279,11 @@ class PartitionReader:
         self._move(earliest, latest)
 
     async def _relocate(self) -> bool:
-        """The position is not in the log: raise, or go where the policy says; False if it is."""
+        """Apply `auto_offset_reset` if the position is out of range.
+
+        Return False if the log contains the position. Raise `OffsetUnavailable` if the policy is
+        "none".
+        """
         earliest, latest = await self._ends()
         if earliest <= self.position <= latest:
             return False

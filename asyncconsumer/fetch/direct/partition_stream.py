@@ -1,4 +1,4 @@
-"""One partition as its user reads it: record by record, in chunks, or as Arrow batches."""
+"""A partition as its user reads it: record by record, in chunks, or as Arrow batches."""
 
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _RecordSource:
-    """Opens the reader when something is first asked for, and closes behind the last."""
+    """A source of records that opens its reader on first use and closes it at the end."""
 
     def __init__(
         self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
@@ -24,8 +24,8 @@ class _RecordSource:
         self._open_reader = open_reader
         self._close = close
         self._closed = False
-        self._unseen: decoding.Records | None = None  # a chunk that is to be handed out
-        self._seen: decoding.Records | None = None  # the last one that was
+        self._unseen: decoding.Records | None = None  # the chunk to deliver next
+        self._seen: decoding.Records | None = None  # the last chunk delivered
 
     def close(self) -> None:
         self._closed = True
@@ -44,16 +44,19 @@ class _RecordSource:
             if not self._closed:
                 raise
         if records is None or self._closed:
-            self.close()  # also what was opened while it was closed
+            self.close()  # also a reader that was opened during `close`
             return None
         return records
 
     async def next_chunk(self) -> decoding.Records | None:
-        """What comes next, with its first record in memory; cancelling it loses nothing."""
+        """Return the next chunk, with its first record in memory.
+
+        Cancelling the call loses nothing.
+        """
         if (seen := self._seen) is not None:
             self._seen = None
             if seen.paused and not self._closed:
-                self._unseen = seen  # more of it follows
+                self._unseen = seen  # the chunk has more records
             else:
                 seen.close()
         if self._unseen is None:
@@ -65,16 +68,18 @@ class _RecordSource:
 
 
 class PartitionStream:
-    """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
+    """A stream of one partition, read by ``async for``, `chunks()` or `arrow()`.
 
-    Ends at its end offset, if it has one. Cancelling the wait for the next record loses nothing.
+    Use only one of these on a stream. The stream ends at its end offset, if it has one. Cancelling
+    the wait for the next record loses nothing.
     """
 
     def __init__(
         self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
     ) -> None:
         self._source = _RecordSource(open_reader, close)
-        # of the source, for in `async for x in stream()` nobody keeps the stream itself
+        # The finalizer is on the source, because nothing references the stream itself in `async for
+        # x in stream()`.
         weakref.finalize(self._source, close).atexit = False
         self._records = decoding.AsyncRecords(self._source.next)
 
@@ -82,19 +87,19 @@ class PartitionStream:
         return self._records
 
     def close(self) -> None:
-        """Close its connections now; whoever reads on, or waits for more, finds the end."""
+        """Close the connections now. Readers that continue or wait reach the end."""
         self._source.close()
 
     @property
     def high_watermark(self) -> int:
-        """The end of the partition as the last answer told it; -1 before the first."""
+        """Return the high watermark of the last response, or -1 before the first."""
         reader = self._source.reader
         return reader.high_watermark if reader is not None else -1
 
     async def chunks(self) -> AsyncIterator[decoding.Records]:
-        """What each fetch brought, to iterate over with a plain ``for``.
+        """Yield the records of each fetch, to iterate over with a plain ``for``.
 
-        Much that is compressed comes in several parts, between which the event loop runs.
+        A large compressed chunk is yielded in several parts, between which the event loop runs.
         """
         while (records := await self._source.next_chunk()) is not None:
             yield records
@@ -107,10 +112,10 @@ class PartitionStream:
         columns: Sequence[str] = COLUMNS,
         timestamps: Timestamps = "ms",
     ) -> AsyncIterator["pa.RecordBatch"]:
-        """Arrow batches, made without an object per record.
+        """Yield Arrow batches, made without an object per record.
 
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
-        of the fetch and keep them alive; Spark takes only copied ones.
+        of the fetch and keep them alive. Spark accepts only copied columns.
         """
         async for records in self.chunks():
             while True:

@@ -1,33 +1,33 @@
-"""The replica in our rack, which a leader may send its readers to (KIP-392)."""
+"""The preferred replica of one partition, in the client's rack (KIP-392)."""
 
 import asyncio
 from math import inf
 from typing import Final
 
-_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again which replica is near
-_SHUN_SECONDS: Final = 30.0  # that the leader itself is read after a replica failed us
+_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again for a preferred replica
+_SHUN_SECONDS: Final = 30.0  # reading from the leader after a replica failed
 
 
 class PreferredReplica:
-    """Where one partition is read in place of its leader: `node_id`, or None for the leader."""
+    """The replica that one partition is read from; `node_id` is None for the leader."""
 
     def __init__(self, rack: str) -> None:
         self.node_id: int | None = None
         self._rack = rack
-        self._until = -inf  # that the replica is read; without one, that none is wanted
+        self._until = -inf  # end of reading from the replica, or of avoiding replicas
 
     @property
     def rack(self) -> str:
-        """To tell the leader; none while it shall not send us anywhere."""
+        """Return the rack to send to the leader, or "" while replicas are avoided."""
         return "" if self.node_id is None and _now() < self._until else self._rack
 
     @property
     def is_over(self) -> bool:
-        """Whether to ask the leader again which replica is near."""
+        """Return whether to ask the leader again for a preferred replica."""
         return self.node_id is not None and _now() >= self._until
 
     def follow(self, node_id: int) -> None:
-        """Read from the replica that the leader named, until something fails or time is over."""
+        """Read from the replica that the leader named, until it fails or expires."""
         self.node_id, self._until = node_id, _now() + _REPLICA_SECONDS
 
     def ask_again(self) -> None:
@@ -35,9 +35,9 @@ class PreferredReplica:
         self.node_id, self._until = None, -inf
 
     def leave(self) -> bool:
-        """Read the leader itself for a while; False if that is what we do.
+        """Read from the leader for a while. Return False if no replica was in use.
 
-        It finds nothing wrong with the replica, and would send us there again.
+        The leader does not notice that the replica fails, and would redirect to it again.
         """
         if self.node_id is None:
             return False
