@@ -1,1 +1,1 @@
-"""Who reads what: consumer groups."""
+"""Consumer groups: memberships, subscriptions and assignors."""

@@ -1,4 +1,4 @@
-"""Partitions that come and go with others, though the group does not divide them."""
+"""Co-assigned partitions: assigned and revoked with source partitions, not by the group."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -8,10 +8,10 @@ from asyncconsumer.types import TopicPartition
 
 
 class CoAssignedMembership:
-    """A membership, with the partitions of other topics that have the same numbers.
+    """A membership that adds co-assigned partitions to each assignment of another membership.
 
-    `companions` names such a topic for a topic. Whoever has a partition has its companion as well,
-    for as long; it is read from its beginning where nothing was committed.
+    `companions` maps a source topic to the topic whose partitions of the same numbers are
+    co-assigned. A co-assigned partition is read from its beginning if nothing is committed.
     """
 
     def __init__(self, membership: Membership, companions: Mapping[str, str]) -> None:
@@ -19,7 +19,7 @@ class CoAssignedMembership:
         self._companions = companions
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Those of the membership, and more."""
+        """Yield the assignments of the membership with the co-assigned partitions added."""
         async for one in self._membership.assignments():
             added = dict(self._of(one.partitions))
             numbers = {added[at]: number for at, number in one.partitions.items() if at in added}
@@ -31,7 +31,7 @@ class CoAssignedMembership:
             )
 
     def rebalance_pending(self) -> bool:
-        """Whether the membership does."""
+        """Return whether the membership has a rebalance pending."""
         return self._membership.rebalance_pending()
 
     def _of(
@@ -43,15 +43,15 @@ class CoAssignedMembership:
 
     @property
     def deadline(self) -> float:
-        """That of the membership."""
+        """The deadline of the membership."""
         return self._membership.deadline
 
     @property
     def last_heartbeat(self) -> float:
-        """That of the membership."""
+        """The loop time of the membership's last confirmed heartbeat."""
         return self._membership.last_heartbeat
 
     @property
     def lost(self) -> bool:
-        """Whether the membership is."""
+        """Whether the membership owns nothing."""
         return self._membership.lost

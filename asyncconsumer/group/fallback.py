@@ -1,4 +1,4 @@
-"""A member by the newer protocol where the coordinator speaks it, by the classic one where not."""
+"""A membership that uses KIP-848 if the coordinator supports it, otherwise the classic protocol."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +21,7 @@ Kind: TypeAlias = ConsumerGroupMembership | ClassicMembership
 
 
 class FallbackMembership:
-    """Tries to be a member of KIP-848, and is a classic one once it is known that it cannot be."""
+    """A KIP-848 membership that becomes a classic one if the coordinator lacks KIP-848."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class FallbackMembership:
         await self._stack.__aexit__(kind, error, where)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Those of whichever it is."""
+        """Yield the assignments of the current membership, and fall back if it is unsupported."""
         try:
             async for assignment in self._now.assignments():
                 yield assignment
@@ -58,37 +58,37 @@ class FallbackMembership:
         had_something = not self._now.lost
         self._now = await self._stack.enter_async_context(self._classic(self._subscription))
         if had_something:
-            yield Assignment()  # which is lost: others may have it before we are a member again
+            yield Assignment()  # `lost` is True now: others may own it before the classic join
         async for assignment in self._now.assignments():
             yield assignment
 
     def rebalance_pending(self) -> bool:
-        """Whether another one is due."""
+        """Return whether a newer assignment is due."""
         return self._now.rebalance_pending()
 
     @property
     def deadline(self) -> float:
-        """As long as what we have is certainly ours."""
+        """The loop time until which this member certainly owns its partitions."""
         return self._now.deadline
 
     @property
     def last_heartbeat(self) -> float:
-        """When the coordinator last heard of us."""
+        """The loop time of the last confirmed heartbeat."""
         return self._now.last_heartbeat
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is ours."""
+        """Whether this member owns nothing."""
         return self._now.lost
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether what is ours is yet to be said."""
+        """Whether the member is waiting for an assignment."""
         return self._now.awaiting_assignment
 
     @property
     def is_current(self) -> bool:
-        """Whether what we have was assigned for what we are subscribed to now."""
+        """Whether the assignment was made for the current subscription."""
         return self._now.is_current
 
     @property
@@ -98,28 +98,28 @@ class FallbackMembership:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of our subscription."""
+        """The subscribed topics."""
         return self._now.topics
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """As whom to commit."""
+        """The member id and generation to commit with, if any."""
         return self._now.identity
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """What another thread may send for us."""
+        """The heartbeat request that another thread may send, and its address."""
         return self._now.heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """It did, and was answered well."""
+        """Record that another thread sent `heartbeat` and received no error."""
         self._now.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else from now on."""
+        """Replace the subscription."""
         self._subscription = subscription
         self._now.subscribe(subscription)
 
     async def leave(self) -> None:
-        """Say that we go."""
+        """Leave the group."""
         await self._now.leave()

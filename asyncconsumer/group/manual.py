@@ -1,4 +1,4 @@
-"""No group at all, or one that only keeps offsets: partitions that the user assigns, or topics."""
+"""Memberships without a coordinated group: partitions assigned by the user, or whole topics."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class GrouplessMembership:
-    """What both kinds have in common: nobody takes partitions away."""
+    """The base of memberships whose partitions are never revoked by a group."""
 
     deadline: Final = inf
     last_heartbeat: Final = -inf
@@ -28,19 +28,22 @@ class GrouplessMembership:
     settles_after: Final = 0.0
 
     def __init__(self) -> None:
-        self._changed = asyncio.Event()  # what is wanted
+        self._changed = asyncio.Event()  # the assigned partitions or the subscription
         self._changed.set()
 
     def rebalance_pending(self) -> bool:
-        """Whether something else is wanted since the last assignment."""
+        """Return whether the partitions or topics changed since the last assignment."""
         return self._changed.is_set()
 
     async def leave(self) -> None:
-        """There is nobody to leave."""
+        """Do nothing: there is no group to leave."""
 
 
 class ManualMembership(GrouplessMembership):
-    """Has the partitions that it was told to have. `starts` says where to begin with some."""
+    """A membership with the partitions that the user assigned.
+
+    `starts` holds start offsets of some of them.
+    """
 
     def __init__(
         self,
@@ -55,23 +58,23 @@ class ManualMembership(GrouplessMembership):
         partitions: Iterable[TopicPartition],
         starts: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """Have these, and no others, from now on."""
+        """Replace the assigned partitions and their start offsets."""
         self._partitions = dict.fromkeys(partitions, 0)
         self._starts = dict(starts or {})
         self._changed.set()
 
     @property
     def is_current(self) -> bool:
-        """Whether the last assignment is what was last assigned."""
+        """Whether the last yielded assignment reflects the last call of `assign`."""
         return not self._changed.is_set()
 
     @property
     def topics(self) -> frozenset[str]:
-        """None: nothing is subscribed."""
+        """The empty set: no topic is subscribed."""
         return frozenset()
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """What was assigned, whenever that changes."""
+        """Yield the assigned partitions after each call of `assign`."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -79,9 +82,9 @@ class ManualMembership(GrouplessMembership):
 
 
 class TopicsMembership(GrouplessMembership):
-    """Has all partitions of its topics, or of those that match, without a group.
+    """A membership with all partitions of the subscribed topics, without a group.
 
-    Topics are looked at every `metadata_refresh_ms`. Partitions that appear later are fresh.
+    Topic metadata is refreshed every `metadata_refresh_ms`. Partitions that appear later are fresh.
     """
 
     def __init__(
@@ -99,24 +102,24 @@ class TopicsMembership(GrouplessMembership):
         self.subscribe(subscription)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Read these topics instead, from now on."""
+        """Replace the subscription."""
         self._subscription = subscription
         self._growth = PartitionDiscovery(self._cluster)
-        self._found: Partitions | None = None  # None until the first look
+        self._found: Partitions | None = None  # None until the first metadata
         self._changed.set()
 
     @property
     def is_current(self) -> bool:
-        """Whether the topics that are wanted were looked at."""
+        """Whether metadata for the current subscription has been fetched."""
         return self._found is not None
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are read now, as of the last look."""
+        """The existing subscribed topics, as of the last metadata refresh."""
         return frozenset(self._found or ())
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """All partitions, whenever there are others than before."""
+        """Yield all partitions of the subscription whenever the set changes."""
         quiet, assigned = RateLimitedLogger(_log), frozenset[TopicPartition]()
         while True:
             self._changed.clear()

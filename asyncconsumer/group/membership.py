@@ -1,4 +1,4 @@
-"""What it means to be a member of a group, whoever coordinates it."""
+"""The interface of a group membership, independent of the group protocol."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -10,44 +10,55 @@ from asyncconsumer.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """From now on these partitions are ours, and no others, until there is another assignment.
+    """The partitions that a member may read until the next assignment.
 
-    `partitions` says which of its topic's streams reads each. Of those that we had before and that
-    are not among them, the ones in `lost` are somebody else's already; the others may be committed.
+    `partitions` maps each partition to the number of the topic's stream that reads it. Partitions
+    of the previous assignment that are missing here are revoked or lost. Those in `lost` may have
+    another owner already. The others are revoked and may still be committed.
     """
 
     partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
     lost: frozenset[TopicPartition] = frozenset()
     fresh: frozenset[TopicPartition] = frozenset()
-    """Partitions that appeared while we were a member: nothing in them is old."""
+    """Partitions read from their beginning if nothing is committed, usually newly created ones."""
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """Who reads which partition, as far as it is known: the whole group, or our topics of it."""
+    """The known owners of partitions: of the whole group, or of this member's topics only."""
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Where to begin with partitions that are new, in place of the committed offset."""
+    """Start offsets of added partitions, used instead of their committed offsets."""
     failure: ConsumerError | None = None
-    """Why we do not have what is due to us. It is tried on."""
+    """Why partitions due to this member are missing. The member keeps trying to claim them."""
 
 
 class Membership(Protocol):
-    """A member of a group. Its assignments come one after the other, for as long as it lives."""
+    """A member of a group, as an async iterator of assignments."""
 
     def assignments(self) -> AsyncIterator[Assignment]:
-        """Asking for the next one is the receipt for the last: what it took away is let go of."""
+        """Yield assignments, one after the other.
+
+        Requesting the next assignment acknowledges the previous one: revocation is complete.
+        """
 
     def rebalance_pending(self) -> bool:
-        """Whether another assignment is due, for which others may wait.
+        """Return whether a newer assignment is due, for which other members may be waiting.
 
-        If so, who is held up may ask for it at once: what was not begun is told again with it.
+        If so, a caller that is still loading offsets may request the next assignment at once.
+        Partitions that it has not started to read are assigned again with the next one.
         """
 
     @property
     def deadline(self) -> float:
-        """Until when, by our own clock, what we have is certainly ours, if we hear no more."""
+        """The loop time until which this member certainly owns its partitions.
+
+        It assumes that no further response arrives.
+        """
 
     @property
     def last_heartbeat(self) -> float:
-        """When whoever coordinates the group last heard of us, by our own clock; -inf if never."""
+        """The loop time of the last confirmed heartbeat; -inf if there was none."""
 
     @property
     def lost(self) -> bool:
-        """Whether it is known that nothing is ours any more; an assignment will say so, too."""
+        """Whether this member is known to own nothing.
+
+        An assignment reports the loss as well.
+        """

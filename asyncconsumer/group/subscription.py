@@ -1,4 +1,4 @@
-"""What a member of a group wants to read: named topics, or all whose names match."""
+"""Subscriptions of a group member: named topics, or all topics whose names match a pattern."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _FLAGS_AT_THE_START: Final = re.compile(r"\A(?:\s*\(\?[aimsux]+\))+")
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """Topics by name; they need not exist yet."""
+    """A subscription to topics by name. The topics need not exist yet."""
 
     names: frozenset[str]
 
@@ -29,10 +29,10 @@ class TopicSubscription:
 
 @dataclass(frozen=True, slots=True)
 class PatternSubscription:
-    """All topics whose whole name matches, also those that are made later.
+    """A subscription to all topics whose whole name matches, including topics created later.
 
-    Coordinators of KIP-848 do the matching themselves, by the `text`, which is in the syntax of
-    RE2. It is that of the expression unless another is given, for what Python writes differently.
+    KIP-848 coordinators match topic names themselves, by `text`, which is in RE2 syntax. `text`
+    defaults to the Python expression. Pass it where RE2 needs a different notation.
     """
 
     expression: re.Pattern[str]
@@ -51,7 +51,7 @@ class PatternSubscription:
         return f"topics that match {self.expression.pattern!r}"
 
     def matching(self, existing: Iterable[str], *, exclude_internal: bool) -> frozenset[str]:
-        """Of these names those that are meant."""
+        """Return those of the `existing` names that match."""
         return frozenset(
             name
             for name in existing
@@ -61,12 +61,12 @@ class PatternSubscription:
 
 
 def with_flags(expression: re.Pattern[str]) -> str:
-    """As text that means the same wherever it stands, also where it is a part of another one."""
+    """Return the expression as text with its flags inline, valid inside another expression too."""
     flags = "".join(letter for letter, flag in _FLAGS.items() if expression.flags & flag)
-    text = _FLAGS_AT_THE_START.sub("", expression.pattern)  # those of ASCII: as names are
+    text = _FLAGS_AT_THE_START.sub("", expression.pattern)  # (?a) and (?u) can go: names are ASCII
     if not flags:
         return text
-    end = "\n" if "x" in flags else ""  # of what may be a comment
+    end = "\n" if "x" in flags else ""  # ends a trailing comment of a verbose expression
     return f"(?{flags}:{text}{end})"
 
 

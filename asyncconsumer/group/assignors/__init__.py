@@ -1,7 +1,7 @@
-"""Who reads which partition in a classic group: its leader decides, with one of these.
+"""Assignors of classic groups, used by the group leader.
 
-Assignments are those of the Java client's assignors, to the last partition, so it does not matter
-who leads a group. `assign` is pure; orders that Java leaves to its HashMaps are kept.
+Their assignments equal those of the Java client's assignors, so any client may lead a mixed group.
+`assign` is pure. It also reproduces orders that depend on Java's `HashMap`.
 """
 
 from asyncconsumer.group.assignors.protocol import Assignment, Assignor, MemberSubscription, Racks

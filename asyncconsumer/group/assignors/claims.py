@@ -1,4 +1,4 @@
-"""Who had what: what each member says that it owns, where two say so of the same partition."""
+"""The partitions that members claim to own, with conflicting claims resolved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class PreviousAssignment(NamedTuple):
-    """What a member remembers to have been assigned, and in which generation."""
+    """The partitions that a member claims, and the generation that assigned them."""
 
     partitions: Sequence[TopicPartition]
     generation: int
@@ -18,17 +18,17 @@ class PreviousAssignment(NamedTuple):
 
 @dataclass
 class OwnershipClaims:
-    """The claims of all members, settled."""
+    """The resolved claims of all members."""
 
     held: dict[str, dict[TopicPartition, None]]
-    """What each member has, by all we know; members in the order of Java's maps."""
+    """The partitions of each member; members in the order of Java's `HashMap`."""
     contested: set[TopicPartition] = field(default_factory=set)
-    """Claimed twice in one generation."""
+    """Partitions that two members claim in the same generation."""
     previous: dict[TopicPartition, str] = field(default_factory=dict)
-    """Who had a partition in the latest generation before the newest."""
+    """The owner of each partition in the latest generation before the newest one."""
 
     def owners(self) -> dict[TopicPartition, str]:
-        """Who has each partition."""
+        """Return the owner of each partition."""
         return {p: member for member, held in self.held.items() for p in held}
 
 
@@ -37,10 +37,10 @@ def settled(
     subscriptions: Mapping[str, MemberSubscription],
     memories: Mapping[str, PreviousAssignment],
 ) -> OwnershipClaims:
-    """The newer generation is right; of two in the same one nobody is.
+    """Resolve the claims: the newer generation wins, and equal generations cancel each other.
 
-    A claim to a partition that does not exist is nothing. (Java keeps those of topics that have
-    become smaller, and then assigns other partitions twice.)
+    Claims to partitions that do not exist are ignored. Java keeps such claims if a topic was
+    re-created with fewer partitions, and then assigns other partitions twice.
     """
     claims = OwnershipClaims({member: {} for member in hash_order(subscriptions)})
     claimed: dict[TopicPartition, str] = {}
@@ -48,7 +48,7 @@ def settled(
         ours, generation = memories[member]
         for partition in _among(partitions, ours):
             other = claimed.get(partition)
-            # as Java has it: the other's generation is what its subscription says, not its memory
+            # as in Java, the other's generation is that of its subscription, not of its user data
             others = subscriptions[other].generation_id if other is not None else None
             if others is not None and others > generation:
                 continue

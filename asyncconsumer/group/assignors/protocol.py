@@ -1,4 +1,4 @@
-"""What an assignor is, and what it is told of the members of a group."""
+"""The assignor interface and the member subscriptions that it receives."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from asyncconsumer.protocol.subscription_codec import ConsumerProtocolSubscripti
 from asyncconsumer.types import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
-"""The partitions of each member, by member id. Every member is in it."""
+"""The partitions of each member, by member id. It contains every member."""
 
 Racks = Mapping[TopicPartition, Collection[str]]
 """The racks in which a partition has a replica."""
@@ -17,21 +17,21 @@ Racks = Mapping[TopicPartition, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription(ConsumerProtocolSubscription):
-    """A member's subscription, and the name it keeps over restarts if it is a static member."""
+    """A member's subscription, with its `group_instance_id` if the member is static."""
 
     group_instance_id: str | None = None
 
     @classmethod
     def of(cls, metadata: bytes, group_instance_id: str | None = None) -> Self:
-        """That of a member as JoinGroup tells of it."""
+        """Decode a member's subscription from the JoinGroup response."""
         return replace(cls.decode(metadata), group_instance_id=group_instance_id)
 
 
 class Assignor(Protocol):
-    """A way to divide partitions. Write your own by subclassing this: `name` and `assign` will do.
+    """The interface of an assignor. A subclass needs only `name` and `assign`.
 
-    Each consumer has an assignor of its own, which may remember what it was `assigned`. All members
-    of a group must offer one of the same name; the one who leads calls `assign` for all of them.
+    Each consumer has its own assignor instance, which may store what `assigned` passes to it. All
+    members of a group must offer an assignor of the same name. The leader calls `assign` for all.
 
         class FirstTakesAll(Assignor):
             name = "first-takes-all"
@@ -44,20 +44,20 @@ class Assignor(Protocol):
     """
 
     name: str
-    """What the protocol is called on the wire."""
+    """The protocol name in JoinGroup requests."""
     cooperative: bool = False
-    """Whether members may go on reading what they own while they rebalance.
+    """Whether members keep reading their partitions during a rebalance.
 
-    Then `assign` must not give a partition to a member while another still owns it: it is left out,
-    and assigned in the rebalance that follows once its owner has let go of it.
+    If so, `assign` must leave out a partition that another member still owns. The rebalance that
+    follows its revocation assigns it.
     """
 
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
-        """What else the leader's assignor should know of this member; goes into its subscription.
+        """Return additional data for the leader's assignor, sent in this member's subscription.
 
-        `owned` is what it still owns as it joins, of that generation (-1: of none).
+        `owned` are the partitions it owns while joining. `generation` is -1 if there is none.
         """
         return None
 
@@ -67,23 +67,23 @@ class Assignor(Protocol):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """Divide the topics, given by their number of partitions, among members, given by id.
+        """Return the assignment of the group.
 
-        Members come in the order in which the broker names them. A topic that does not exist is
-        not in `partitions`; topics there that nobody subscribes to do not matter. `racks` are for
-        an assignor that prefers replicas nearby; where members are their subscriptions tell.
+        `partitions` holds the number of partitions of each existing topic. Topics without
+        subscribers are ignored. `subscriptions` holds the members by id, in the broker's order.
+        `racks` is for rack-aware assignors. The racks of members are in their subscriptions.
         """
         ...
 
     def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """The member has been given these partitions, in that generation."""
+        """Called on each member with the partitions that it was assigned in a generation."""
         return
 
 
 def existing(
     partitions: Mapping[str, int], subscriptions: Mapping[str, MemberSubscription]
 ) -> dict[str, int]:
-    """Of the topics that somebody subscribes to those that exist, in the order of Java's maps."""
+    """Return the subscribed topics that exist, in the order of Java's `HashMap`."""
     members = hash_order(subscriptions)
     wanted = hash_order(topic for member in members for topic in subscriptions[member].topics)
     found = hash_order(topic for topic in wanted if partitions.get(topic))
@@ -91,7 +91,7 @@ def existing(
 
 
 def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
-    """The members: static ones first, by the names that they keep, then the others by their ids."""
+    """Return the members: static ones first, by instance id, then the others by member id."""
 
     def place(member: str) -> tuple[bool, bytes]:
         instance = subscriptions[member].group_instance_id
@@ -101,7 +101,7 @@ def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
 
 
 def readers(subscriptions: Mapping[str, MemberSubscription]) -> dict[str, list[str]]:
-    """The members that subscribe to each topic, in their order."""
+    """Return the subscribers of each topic, ordered as by `in_order`."""
     found: dict[str, list[str]] = {}
     for member in in_order(subscriptions):
         for topic in dict.fromkeys(subscriptions[member].topics):

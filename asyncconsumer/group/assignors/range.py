@@ -1,4 +1,4 @@
-"""Each topic by itself: neighbouring partitions to each member."""
+"""The range assignor: consecutive partitions of each topic to each member."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -17,10 +17,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Partitions of the same number go to the same member, where the same members read topics.
+    """An assignor that gives each member a range of consecutive partitions of each topic.
 
-    Where racks tell partitions apart, members first choose among those that are near. Topics of
-    the same size with the same readers stay together also then: near is who is near to all of them.
+    Topics with the same subscribers and size are co-partitioned: equal numbers go to one member.
+    Where racks matter, members first get partitions that are not far. Co-partitioned topics then
+    stay together: a member must not be far from any of them.
     """
 
     name = "range"
@@ -31,7 +32,10 @@ class RangeAssignor(Assignor):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """In each topic, the first members get one more where it does not divide evenly."""
+        """Assign consecutive partitions of each topic.
+
+        The first members get one more if the partitions do not divide evenly.
+        """
         reading = readers(subscriptions)
         topics = []
         for topic, count in existing(partitions, subscriptions).items():
@@ -54,7 +58,7 @@ class RangeAssignor(Assignor):
 
 
 class _Topic:
-    """How far a topic is divided."""
+    """A topic that is being assigned."""
 
     def __init__(
         self, partitions: Sequence[TopicPartition], members: Sequence[str], nearness: RackAwareness
@@ -66,15 +70,15 @@ class _Topic:
         self._share, self._more = divmod(len(partitions), len(members))
 
     def room(self, member: str) -> int:
-        """How many partitions it may still get."""
+        """Return how many more partitions the member may get."""
         return max(0, self._share + (self._more > 0) - len(self.given[member]))
 
     def is_far(self, member: str, number: int) -> bool:
-        """Whether no replica of that partition is in the member's rack."""
+        """Return whether the member's rack has no replica of that partition."""
         return self.nearness.far(member, self.partitions[number])
 
     def give(self, member: str, partitions: Sequence[TopicPartition]) -> None:
-        """Let it have these."""
+        """Assign these partitions to the member."""
         self.given[member] += partitions
         self._more -= bool(partitions) and len(self.given[member]) > self._share
         for partition in partitions:
@@ -83,18 +87,18 @@ class _Topic:
     def give_ranges(
         self, suits: Callable[[str, TopicPartition], bool] = lambda member, partition: True
     ) -> None:
-        """To each member the first that suit it, as many as it may have."""
+        """Assign to each member the first free partitions that suit it, up to its quota."""
         for member in self.given:
             suitable = (partition for partition in self._free if suits(member, partition))
             self.give(member, list(islice(suitable, self.room(member))))
 
     def give_near(self) -> None:
-        """The same, but nothing to members that are far."""
+        """Assign partitions as `give_ranges` does, but none to a member that is far from it."""
         self.give_ranges(lambda member, partition: not self.nearness.far(member, partition))
 
 
 def _alike(topics: Sequence[_Topic]) -> list[list[_Topic]]:
-    """Topics of the same size that are read by the same members, together."""
+    """Group topics that have the same size and the same subscribers."""
     found: dict[tuple[object, ...], list[_Topic]] = {}
     for topic in topics:
         if topic.nearness.homes:
@@ -103,7 +107,7 @@ def _alike(topics: Sequence[_Topic]) -> list[list[_Topic]]:
 
 
 def _choose_near(topics: Sequence[_Topic]) -> None:
-    """The same numbers of all these topics to the first member that is far from none of them."""
+    """Assign each number, in all these topics, to the first member that is far from none."""
     if len(topics) == 1:
         if topics[0].nearness.matters:
             topics[0].give_near()

@@ -1,4 +1,4 @@
-"""All topics together, one partition after the other."""
+"""The round-robin assignor: the partitions of all topics to members in turn."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -16,7 +16,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """Deals the partitions like cards. Members that want other topics are passed over."""
+    """An assignor that assigns partitions to members in turn, skipping non-subscribers."""
 
     name = "roundrobin"
 
@@ -26,7 +26,7 @@ class RoundRobinAssignor(Assignor):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """Topics in the order of their names. Whoever is passed over has lost that turn."""
+        """Assign topics in the order of their names. A skipped member loses that turn."""
         assignment: Assignment = {member: [] for member in subscriptions}
         wanted = {member: set(subscriptions[member].topics) for member in subscriptions}
         circle = cycle(in_order(subscriptions))

@@ -1,4 +1,4 @@
-"""Even shares, and whoever had a partition keeps it if that is possible."""
+"""The sticky assignors: balanced assignments in which few partitions change their owner."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -25,11 +25,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class _Sticky(Assignor):
-    """What both have in common."""
+    """The base of both sticky assignors."""
 
     @abstractmethod
     def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
-        """What a member had, as far as it can be read."""
+        """Return the previous assignment that a subscription claims."""
 
     def _divide(
         self,
@@ -37,7 +37,7 @@ class _Sticky(Assignor):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None,
     ) -> tuple[Assignment, set[TopicPartition]]:
-        """The assignment, and what of it another member may still read."""
+        """Return the assignment, and those of its partitions that another member may still own."""
         if not subscriptions:
             return {}, set()
         counts = existing(partitions, subscriptions)
@@ -58,7 +58,7 @@ class _Sticky(Assignor):
 
 
 class StickyAssignor(_Sticky):
-    """For members that let go of everything before they join: each remembers what it had."""
+    """The eager sticky assignor. It remembers the assignment, because members join with none."""
 
     name = "sticky"
 
@@ -66,13 +66,13 @@ class StickyAssignor(_Sticky):
         self._had: StickyUserData | None = None
 
     def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """Remember them for the next time the member joins."""
+        """Store the partitions for the next JoinGroup."""
         self._had = StickyUserData(tuple(partitions), generation)
 
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
-        """What the member was last assigned."""
+        """Return the member's last assignment."""
         return self._had.encode() if self._had is not None else None
 
     def assign(
@@ -81,7 +81,7 @@ class StickyAssignor(_Sticky):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """As even as subscriptions allow."""
+        """Return an assignment as balanced as the subscriptions allow."""
         return self._divide(partitions, subscriptions, racks)[0]
 
     def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
@@ -95,7 +95,7 @@ class StickyAssignor(_Sticky):
 
 
 class CooperativeStickyAssignor(_Sticky):
-    """For members that keep what they own while they rebalance. Serves eager ones just as well."""
+    """The sticky assignor of the cooperative protocol. It works for eager members too."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -103,7 +103,7 @@ class CooperativeStickyAssignor(_Sticky):
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
-        """The generation, for leaders whose version of the protocol has no field for it."""
+        """Return the generation, for leaders whose subscription version has no field for it."""
         return CooperativeStickyUserData(generation).encode()
 
     def assign(
@@ -112,7 +112,10 @@ class CooperativeStickyAssignor(_Sticky):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """As even as subscriptions allow, without what has to change hands first."""
+        """Return an assignment as balanced as the subscriptions allow.
+
+        Partitions that their current owner must revoke first are left out.
+        """
         assignment, still_owned = self._divide(partitions, subscriptions, racks)
         return {
             member: [partition for partition in given if partition not in still_owned]
@@ -131,7 +134,7 @@ class CooperativeStickyAssignor(_Sticky):
 
 
 def _changing_hands(assignment: Assignment, claims: OwnershipClaims) -> set[TopicPartition]:
-    """Partitions that another member has, or that two believe to have."""
+    """Return the partitions that another member owns, or that two members claim."""
     owners = claims.owners()
     return claims.contested | {
         partition
@@ -144,7 +147,7 @@ def _changing_hands(assignment: Assignment, claims: OwnershipClaims) -> set[Topi
 def _not_let_go_of(
     assignment: Assignment, owned: Mapping[str, Sequence[TopicPartition]]
 ) -> set[TopicPartition]:
-    """Partitions that are new to their member, and that another one owns."""
+    """Return the partitions that are new to their member and that another one must revoke."""
     new = {p for member, given in assignment.items() for p in set(given).difference(owned[member])}
     revoked = {p for member, had in owned.items() for p in set(had).difference(assignment[member])}
     return new & revoked

@@ -1,9 +1,9 @@
-"""Sticky division among members that want different topics.
+"""Sticky assignment for members with different subscriptions.
 
-Partitions stay where they are and free ones go to whoever has least. Then single partitions move
-from members that have more to members that have less, as long as that evens them out. Where racks
-matter only what is near stays, and free ones go to members that are not far, if there are any; but
-when loads are evened out racks count for nothing, as in Java.
+Members keep their partitions, and free ones go to the member with the fewest. Then partitions move
+one by one from members with more to members with fewer, while that improves the balance. If racks
+matter, members keep only partitions that are not far. Free partitions go to members that are not
+far, if there are any. As in Java, the balancing step ignores racks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def divide_uneven(
     claims: OwnershipClaims,
     nearness: RackAwareness = NOWHERE,
 ) -> Assignment:
-    """`reading` names the members that want each topic."""
+    """Return the assignment. `reading` holds the subscribers of each topic."""
     topics = sorted(partitions, key=lambda topic: (len(reading[topic]), utf16(topic)))
     everything = [TopicPartition(topic, n) for topic in topics for n in range(partitions[topic])]
     loads = _Loads(reading, claims, nearness)
@@ -34,7 +34,7 @@ def divide_uneven(
     before, unevenness = loads.assignment(), loads.unevenness()
     evening_out = _Balancing(loads, claims.previous)
     if len(stayed) == sum(map(len, claims.held.values())):
-        # nobody has to let go of anything yet: perhaps it is enough to move what is new
+        # nothing is revoked so far: moving the free partitions may suffice
         evening_out.go_through(free)
     moved = evening_out.go_through(everything)
     in_vain = moved and stayed and loads.unevenness() >= unevenness
@@ -42,7 +42,7 @@ def divide_uneven(
 
 
 class _Loads:
-    """Who has what at the moment."""
+    """The current assignment during the computation."""
 
     def __init__(
         self, reading: Mapping[str, Sequence[str]], claims: OwnershipClaims, nearness: RackAwareness
@@ -60,15 +60,15 @@ class _Loads:
         self._movers = {member for topic in shared for member in reading[topic]}
 
     def of(self, member: str) -> int:
-        """How many partitions it has."""
+        """Return the member's number of partitions."""
         return len(self.held[member])
 
     def least(self, topic: str) -> str:
-        """Who of those that read the topic has least; the first by name if there are several."""
+        """Return the topic's subscriber with the fewest partitions, the first by id if several."""
         return min(self.readers[topic], key=self.of)
 
     def give_near(self, partition: TopicPartition, nearness: RackAwareness) -> bool:
-        """Give it to who has least of those that are not far; False if all are."""
+        """Assign to the least loaded member that is not far; return False if all are far."""
         readers = self.readers[partition.topic]
         suitable = [member for member in readers if not nearness.far(member, partition)]
         if suitable:
@@ -76,24 +76,24 @@ class _Loads:
         return bool(suitable)
 
     def give(self, partition: TopicPartition, member: str) -> None:
-        """Let it have the partition, whoever had it before."""
+        """Assign the partition to the member, and remove it from its previous owner."""
         if (giver := self.owner.get(partition)) is not None:
             del self.held[giver][partition]
         self.held[member][partition] = None
         self.owner[partition] = member
 
     def unevenness(self) -> int:
-        """The sum of the differences between any two members that could even each other out."""
+        """Return the sum of load differences between all pairs of members with shared topics."""
         loads = sorted(map(self.of, self._movers))
         return sum((2 * place - len(loads) + 1) * load for place, load in enumerate(loads))
 
     def assignment(self) -> Assignment:
-        """What everybody has."""
+        """Return the partitions of each member."""
         return {member: list(held) for member, held in self.held.items()}
 
 
 class _Balancing:
-    """Moves partitions one by one, and knows those that have moved."""
+    """The balancing step, which moves partitions one by one and tracks the moves."""
 
     def __init__(self, loads: _Loads, previous: Mapping[TopicPartition, str]) -> None:
         self._loads = loads
@@ -102,11 +102,11 @@ class _Balancing:
         self._moved: dict[tuple[str, str, str], _Moved] = {}  # by topic, origin and owner
 
     def go_through(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Move what evens out the loads, again and again; whether anything moved."""
+        """Move partitions until no move improves the balance; return whether any moved."""
         movable = [p for p in partitions if len(self._loads.readers[p.topic]) > 1]
         moved = False
-        # a few rounds do; but there are groups in which moves take each other back for ever, and
-        # which the Java assignor does not come to an end with
+        # a few rounds suffice, but in some groups moves undo each other forever, and the Java
+        # assignor does not terminate
         for _ in range(len(movable)):
             if not self._one_round(movable):
                 break
@@ -122,18 +122,18 @@ class _Balancing:
         return moved
 
     def _better(self, partition: TopicPartition) -> str | None:
-        """Who should have it instead: who had it before, or else who has least."""
+        """Return a better owner: the previous one, otherwise the least loaded one, or None."""
         loads, readers = self._loads, self._loads.readers[partition.topic]
         too_many = loads.of(loads.owner[partition]) - 1
         previous = self._previous.get(partition)
-        # Java gives it back to one that does not read the topic any more, too
+        # Java also gives it back to a previous owner that no longer subscribes
         if previous is not None and previous in readers and loads.of(previous) < too_many:
             return previous
         least = loads.least(partition.topic)
         return least if loads.of(least) < too_many else None
 
     def _move(self, partition: TopicPartition, member: str) -> None:
-        """Move it, or rather move one back that has come the other way."""
+        """Move the partition, or instead move one back that came the opposite way."""
         topic, owner = partition.topic, self._loads.owner[partition]
         if came := self._moved.get((topic, member, self._origin.get(partition, owner))):
             partition = came.first()
@@ -151,11 +151,11 @@ class _Balancing:
 
 
 class _Moved:
-    """Partitions of one topic, in the order of a HashSet that they were put into."""
+    """Partitions of one topic, in the iteration order of a Java `HashSet`."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, None] = {}
-        self._most = 0  # a HashSet never becomes smaller again
+        self._most = 0  # a `HashSet` never shrinks its table
 
     def __len__(self) -> int:
         return len(self._partitions)

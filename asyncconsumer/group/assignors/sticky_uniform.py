@@ -1,4 +1,4 @@
-"""Sticky division among members that all want the same topics: everyone gets the same share."""
+"""Sticky assignment for members with equal subscriptions: loads differ by at most one."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,10 @@ from asyncconsumer.types import TopicPartition, partitions_of
 def divide_alike(
     partitions: Mapping[str, int], claims: OwnershipClaims, nearness: RackAwareness = NOWHERE
 ) -> Assignment:
-    """Members keep what they have up to their share, and are then filled up in turns.
+    """Return the assignment: members keep partitions up to their quota, then get more in turn.
 
-    Where racks matter they keep only what is near, and choose among that first.
+    If racks matter, members keep only partitions that are not far. Free partitions first go to
+    members that are near.
     """
     everything = [
         partition
@@ -27,7 +28,7 @@ def divide_alike(
     for member, held in claims.held.items():
         kept = [p for p in held if p not in claims.contested and not nearness.far(member, p)]
         kept.sort(key=lambda p: (p.partition, utf16(p.topic)))
-        # so many may have one more than the share: those who come first and have it
+        # `rest` members may keep one more: the first that have it
         one_more = rest > 0 and len(kept) > share
         rest -= one_more
         assignment[member] = kept[: share + one_more]
@@ -42,7 +43,7 @@ def divide_alike(
 
 
 class _QuotaFilling:
-    """Members that still get something: up to their share, and `rest` of them one more."""
+    """Members below their quota, which is `share`, and one more for `rest` of them."""
 
     def __init__(self, assignment: Assignment, share: int, rest: int) -> None:
         self._assignment = assignment
@@ -58,7 +59,7 @@ class _QuotaFilling:
     def give_near(
         self, partitions: Iterable[TopicPartition], nearness: RackAwareness
     ) -> list[TopicPartition]:
-        """Each to the next member that is near; what nobody near has room for is returned."""
+        """Assign each partition to the next near member, and return those left without one."""
         left: list[TopicPartition] = []
         turn = 0
         for partition in partitions:
@@ -76,7 +77,7 @@ class _QuotaFilling:
         return left
 
     def _is_sated(self, place: int) -> bool:
-        """Whether the hungry member there has its share now, and is not hungry any more."""
+        """Remove the member at `place` if it has reached `share`, and return whether it has."""
         if len(self._assignment[self._hungry[place]]) < self._share:
             return False
         member = self._hungry.pop(place)
@@ -85,7 +86,7 @@ class _QuotaFilling:
         return True
 
     def give_in_turns(self, partitions: Iterable[TopicPartition]) -> None:
-        """All of these, to whoever is next."""
+        """Assign all these partitions to members in turn."""
         hungry, next_for_more = deque(self._hungry), deque(self._next_for_more)
         for partition in partitions:
             member = (hungry or next_for_more).popleft()

@@ -1,1 +1,1 @@
-"""Members of groups that Kafka coordinates by the classic protocol."""
+"""Membership in groups that use the classic rebalance protocol."""

@@ -1,4 +1,4 @@
-"""How the coroutines of one member reach each other: a bell, and an attempt to be broken off."""
+"""Signals between the tasks of one member: a rejoin signal and an attempt that can be cancelled."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _FREE_GENERATIONS: Final = 5
 
 
 class RejoinSignal:
-    """Rung when the member should join again, or cannot go on."""
+    """A signal that the member should rejoin, or that its membership failed."""
 
     def __init__(self) -> None:
         self.rung = asyncio.Event()
@@ -27,33 +27,33 @@ class RejoinSignal:
         self._failure: ConsumerError | None = None
 
     def ring(self, reason: str) -> None:
-        """There is something to do; the first reason since the last time is the one told."""
+        """Request a rejoin. Only the first reason since the last rejoin is kept."""
         if not self.rung.is_set():
             self._reason = reason
             self.rung.set()
 
     def fail(self, error: ConsumerError) -> None:
-        """There is nothing more to do."""
+        """Record the error that ends the membership, unless there is one."""
         self._failure = self._failure or error
         self.rung.set()
 
     def check(self) -> None:
-        """Raise what ends the membership, if something does."""
+        """Raise the error that ended the membership, if any."""
         if self._failure is not None:
             raise self._failure
 
     def answered(self) -> str | None:
-        """Somebody sees to it; the reason why."""
+        """Clear the signal and return the last reason."""
         self.rung.clear()
         return self._reason
 
 
 class RejoinPacing:
-    """Waits before a generation that follows another too soon, each time longer.
+    """The backoff between generations that follow each other too quickly.
 
-    A few may follow each other at once, as when members come one by one. A coordinator that ends
-    each generation as soon as it began would otherwise be asked hundreds of times a second.
-    `log` is for what is said about each generation.
+    A few short generations are free of delay, because members often join one by one. Without the
+    backoff, a coordinator that ends each generation at once would receive hundreds of requests per
+    second. `log` limits the rate of messages about each generation.
     """
 
     def __init__(self, randomness: Random) -> None:
@@ -61,14 +61,14 @@ class RejoinPacing:
         self._randomness = randomness
         self._waits: Iterator[float] | None = None
         self._began: float | None = None
-        self._short = 0  # generations in a row
+        self._short = 0  # short generations in a row
 
     def began(self) -> None:
-        """A generation began now."""
+        """Record the start of a generation."""
         self._began = asyncio.get_running_loop().time()
 
     async def pause(self, interval: float) -> None:
-        """Wait before the next one, if the last one was shorter than a heartbeat interval."""
+        """Wait before the next generation if the last was shorter than a heartbeat interval."""
         began, self._began = self._began, None
         if began is None:
             return
@@ -81,12 +81,12 @@ class RejoinPacing:
             await asyncio.sleep(next(self._waits))
 
     def waits(self) -> Iterator[float]:
-        """Waits between tries, each time longer."""
+        """Return increasing delays between attempts."""
         return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
 
 
 class JoinAttempt:
-    """Something that is tried, perhaps for long, until another coroutine breaks it off."""
+    """An attempt to join the group that another task can cancel."""
 
     def __init__(self, randomness: Random) -> None:
         self._randomness = randomness
@@ -95,7 +95,7 @@ class JoinAttempt:
 
     @asynccontextmanager
     async def made(self) -> AsyncIterator[None]:
-        """Run the block, which simply ends where it is broken off."""
+        """Run the block until it ends or `break_off` cancels it, without raising then."""
         async with interruptible() as self._running:
             try:
                 yield
@@ -103,16 +103,16 @@ class JoinAttempt:
                 self._running = None
 
     def break_off(self) -> None:
-        """End the block that is running, if one is."""
+        """Cancel the running block, if any."""
         if self._running is not None and self._running.when() is None:
             self._running.reschedule(asyncio.get_running_loop().time())
 
     async def pause(self) -> None:
-        """Wait before the next, each time longer."""
+        """Wait before the next attempt, longer each time."""
         await asyncio.sleep(next(self._waits))
 
     def succeeded(self) -> None:
-        """The next pause is short again."""
+        """Reset the delay between attempts."""
         self._waits = self._fresh_waits()
 
     def _fresh_waits(self) -> Iterator[float]:

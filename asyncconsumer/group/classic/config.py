@@ -1,4 +1,4 @@
-"""What a member of a classic group that Kafka coordinates is told about itself."""
+"""The options of a member of a classic group."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from asyncconsumer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupConfig:
-    """Membership of one group. With a `group_instance_id` the member is static (KIP-345)."""
+    """The options of one membership. A member with a `group_instance_id` is static (KIP-345)."""
 
     group_id: str
     group_instance_id: str | None = None
@@ -17,7 +17,7 @@ class ClassicGroupConfig:
     client_rack: str = ""
     exclude_internal_topics: bool = True
     metadata_refresh_ms: int = 5_000
-    """How often topics and partitions are looked at, to notice new ones."""
+    """The interval of metadata refreshes that detect new topics and partitions."""
 
     def __post_init__(self) -> None:
         if not self.group_id:

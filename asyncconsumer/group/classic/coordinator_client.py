@@ -1,4 +1,4 @@
-"""What a member asks of its coordinator, apart from heartbeats, and the id that it is given."""
+"""JoinGroup, SyncGroup and LeaveGroup requests of a member, and its member id."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from asyncconsumer.types import Address
 
 
 class CoordinatorResponse(NamedTuple):
-    """What it said, when it was asked, and where it is."""
+    """A response, the time its request was sent, and the coordinator's address."""
 
     values: Mapping[str, Any]
     sent_at: float
@@ -25,42 +25,43 @@ class CoordinatorResponse(NamedTuple):
 
 
 class CoordinatorClient:
-    """Asks one coordinator, wherever it is. A no is raised as its BrokerError."""
+    """A client of one group's coordinator. Error responses are raised as `BrokerError`."""
 
     def __init__(
         self, coordinator: Coordinator, attempt: JoinAttempt, suspensions: Suspensions
     ) -> None:
         self._member_id = ""
-        self._lasting = False  # our id is in a finished generation, which is written down
-        self._doubted = False  # a fence, since the last such generation
+        self._lasting = False  # the member id was in a synced generation, which is persisted
+        self._doubted = False  # a fencing was ignored since the last such generation
         self._coordinator = coordinator
         self._attempt = attempt
         self._suspensions = suspensions
 
     @property
     def member_id(self) -> str:
-        """As the coordinator calls us; nothing while it does not know us."""
+        """The id that the coordinator assigned; empty before that."""
         return self._member_id
 
     def be(self, member_id: str) -> None:
-        """Be called so from now on."""
+        """Set the member id."""
         self._lasting = self._lasting and member_id == self._member_id
         self._member_id = member_id
 
     def reset_member_id(self) -> None:
-        """Be new, the next time that we join."""
+        """Clear the member id, so that the next join is that of a new member."""
         self.be("")
 
     def last(self) -> None:
-        """The generation is finished: whoever coordinates later knows us by our id."""
+        """Record that the generation is synced, so later coordinators know the member id."""
         self._lasting, self._doubted = True, False
 
     def resolve_fencing(self, what: Reaction) -> Reaction:
-        """What to do about an answer that calls for that: a fence may be a mistake.
+        """Return the reaction to use: a first fencing may be false and becomes a rejoin.
 
-        A coordinator may die with the id that it gave us, and the next one knows but who we were:
-        then we come back by name. Once only: two processes of one name would fence each other for
-        ever.
+        A coordinator may fail before it persists a new member id. Its successor then knows the
+        instance id with the previous member id only, and fences this member. Rejoining by instance
+        id resolves this. It is tried once, because two processes with one instance id would
+        otherwise fence each other forever.
         """
         fenced = what is Reaction.FENCED
         if not fenced or not self._member_id or self._lasting or self._doubted:
@@ -69,13 +70,16 @@ class CoordinatorClient:
         return Reaction.REJOIN_AS_NEW
 
     async def join(self, request: Request, *, timeout: float) -> CoordinatorResponse:
-        """JoinGroup. With the answer, or with a refusal that says so, we have an id."""
+        """Send JoinGroup and return the response.
+
+        A MEMBER_ID_REQUIRED error sets the member id before it is raised.
+        """
         return await self._ask(GroupRequest.JOIN, request, timeout)
 
     async def sync(
         self, request: Request, coordinator: Address, *, timeout: float
     ) -> CoordinatorResponse:
-        """SyncGroup, again if no answer came: it does no harm, unless the coordinator moved."""
+        """Send SyncGroup, which is idempotent, and retry unless the coordinator moved."""
         while True:
             try:
                 return await self._ask(GroupRequest.SYNC, request, timeout)
@@ -87,11 +91,11 @@ class CoordinatorClient:
                     raise
 
     async def elsewhere(self) -> bool:
-        """Whether the coordinator is not, or no longer, where it was found."""
+        """Return whether the coordinator has moved from its known address."""
         return self._coordinator.address is not None and await self._coordinator.moved()
 
     async def leave(self, reason: str) -> None:
-        """LeaveGroup, until the coordinator does not know us any more."""
+        """Send LeaveGroup until the coordinator has removed this member."""
         while self.member_id:
             request = LeaveGroupRequest(self._coordinator.group_id, self.member_id, reason=reason)
             try:
@@ -112,14 +116,14 @@ class CoordinatorClient:
     async def _ask(
         self, ask: GroupRequest, request: Request, timeout: float
     ) -> CoordinatorResponse:
-        """Over a connection of its own: the coordinator may think about it for minutes."""
+        """Send a request on a separate connection, because the response may take minutes."""
         async with self._coordinator.reached(Traffic.JOIN) as connection:
             self._suspensions.look()
             sent_at = asyncio.get_running_loop().time()
             try:
                 values = (await connection.request(request, timeout=timeout)).to_object()
             except asyncio.CancelledError:
-                connection.close()  # what is asked next would wait behind what nobody waits for
+                connection.close()  # later requests would wait for the abandoned response
                 raise
             self._check(ask, values)
             return CoordinatorResponse(values, sent_at, connection.address)

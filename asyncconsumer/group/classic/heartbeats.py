@@ -1,4 +1,4 @@
-"""A member's signs of life: sent for as long as it is in a generation, whatever else it does."""
+"""Heartbeats of a classic member, sent in the background while it is in a generation."""
 
 import asyncio
 import logging
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from aiokafka.protocol.api import Request
 
 _log: Final = logging.getLogger(__name__)
-_CERTAIN: Final = 0.9  # of a timeout: the rest is for clocks that do not run alike
-_TRIES: Final = 4  # that fit into a session
-_HURRYING: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds from one heartbeat to the next
-_LEAST_REST: Final = 0.5  # of an interval
+_CERTAIN: Final = 0.9  # part of a timeout to rely on; the rest allows for clock drift
+_TRIES: Final = 4  # heartbeat attempts that fit into a session timeout
+_HURRYING: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between heartbeats after `hurry`
+_LEAST_REST: Final = 0.5  # shortest delay, as a fraction of the interval
 
 
 class HeartbeatResult(NamedTuple):
-    """What a heartbeat found out, if that is more than that all is well."""
+    """The outcome of a heartbeat that requires a reaction."""
 
     reaction: Reaction
     error: ConsumerError | None = None
 
 
 class _Seconds(NamedTuple):
-    """How long the coordinator waits, and how long we do."""
+    """The session timeout, rebalance timeout and heartbeat interval, in seconds."""
 
     session: float
     rebalance: float
@@ -44,55 +44,55 @@ class _Seconds(NamedTuple):
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """The end of a timeout by the loop's clock, which does not count suspended time."""
+        """Return the loop time when a timeout ends, less a safety margin and suspended time."""
         return start + _CERTAIN * timeout - self.suspensions.since(start)
 
 
 class _HeartbeatSchedule:
-    """When to send the next heartbeat: with all other members of the generation.
+    """The heartbeat schedule, synchronised among all members of a generation.
 
-    It begins for all of them at once, and they go on in step. So they learn of the next one
-    together, and nobody has stopped reading while another has not even heard of it. The steps are
-    not even: a session ends a whole number of intervals after a heartbeat, and would always end
-    just after the next ones.
+    A generation begins for all members at once, and its number seeds their common schedule. So all
+    members learn of the next rebalance at about the same time, and none stops reading early. The
+    delays vary, because the session timeout is usually a whole number of intervals. With equal
+    delays the session of a dead member would always end just after the heartbeats of the others.
     """
 
     def __init__(self, interval: float) -> None:
-        self.under_way = asyncio.Event()  # there is a generation
+        self.under_way = asyncio.Event()  # set while the member is in a generation
         self._interval = interval
         self._hurried = asyncio.Event()
-        self._soon: Iterator[float] = iter(())  # how long to wait, while that is less than usual
-        self._steps: Iterator[float] = iter(())  # the moments for all
+        self._soon: Iterator[float] = iter(())  # shorter delays to use first
+        self._steps: Iterator[float] = iter(())  # the times common to all members
         self._due = -inf
 
     def begin(self, generation: int) -> None:
-        """Now. The first one is sent at once."""
+        """Start the schedule of a generation. The first heartbeat is due at once."""
         self._steps = self._foretold(generation, asyncio.get_running_loop().time())
         self._due = -inf
         self.under_way.set()
         self.hurry()
 
     def end(self) -> None:
-        """There is no generation any more."""
+        """Stop the schedule: the member is in no generation."""
         self.under_way.clear()
 
     def _foretold(self, generation: int, at: float) -> Iterator[float]:
-        chance = Random(generation)  # noqa: S311 - all must come to the same
+        chance = Random(generation)  # noqa: S311 - all members must compute the same times
         while True:
             at += self._interval * chance.uniform(_LEAST_REST, 1)
             yield at
 
     def hurry(self, *waits: float) -> None:
-        """Send one now, some more after these waits, and then as usual."""
+        """Send a heartbeat now, more after the given delays, and then follow the schedule."""
         self._soon = iter(waits)
         self._hurried.set()
 
     def sends(self) -> None:
-        """One is sent now."""
+        """Record that a heartbeat is being sent."""
         self._hurried.clear()
 
     async def rest(self) -> None:
-        """Until the next one is due, or there is a hurry."""
+        """Wait until the next heartbeat is due or `hurry` is called."""
         now = asyncio.get_running_loop().time()
         while self._due <= now:
             self._due = next(self._steps)
@@ -105,14 +105,15 @@ class _HeartbeatSchedule:
 
 
 class Heartbeats:
-    """Keeps the session of a member, over a connection of its own.
+    """The heartbeats of one member, sent on a separate connection.
 
-    Sessions are counted from when a request was sent: the coordinator cannot have counted from
-    before. So is the time that we have to join when it rebalances, which is told by the answer.
-    `heartbeat` may be read by other threads: it is what anybody could send for us.
+    The session timeout is counted from the time a request was sent, because the coordinator cannot
+    have started its timer earlier. The rebalance timeout is counted in the same way. `heartbeat` is
+    the current request and its address, and other threads may read and send it.
 
-    A coordinator that is still reading its groups says yes to any heartbeat. That is as good as
-    true if it comes before our session can be over: the one before it had not given us up by then.
+    A coordinator that is still loading its groups accepts any heartbeat. Such a response is valid
+    if it arrives within the session timeout: the previous coordinator cannot have removed the
+    member by then.
     """
 
     def __init__(
@@ -125,32 +126,33 @@ class Heartbeats:
         randomness: Random,
         suspensions: Suspensions,
     ) -> None:
-        self.identity: MemberIdentity | None = None  # None outside of any generation
+        self.identity: MemberIdentity | None = None  # None outside a generation
         self.heartbeat: tuple[Address, Request] | None = None
         self._coordinator = coordinator
         self._seconds = _Seconds(
             session_ms / 1000, rebalance_ms / 1000, interval_ms / 1000, suspensions
         )
         self._randomness = randomness
-        self._sent = -inf  # the last request that was answered well
-        self._heard = -inf  # the last good answer, which may have been long on its way
-        self._stable = -inf  # the last request before any rebalance that we are not in
-        self._missed = False  # a heartbeat had no answer since the last good one
-        self._in_time = False  # we asked to be in the next generation while it waited for us
+        self._sent = -inf  # send time of the last successful request
+        self._heard = -inf  # arrival of the last successful response, which may have been delayed
+        self._stable = -inf  # send time of the last request answered outside a rebalance
+        self._missed = False  # a heartbeat failed since the last success
+        self._in_time = False  # JoinGroup was sent within the rebalance timeout
         self._pace = _HeartbeatSchedule(self._seconds.interval)
         self._quiet = RateLimitedLogger(_log)
 
     @property
     def last_heartbeat(self) -> float:
-        """When the last request was sent that was answered well."""
+        """The send time of the last successful heartbeat."""
         return self._sent
 
     @property
     def deadline(self) -> float:
-        """Until when the coordinator certainly goes on with us.
+        """The loop time until which the coordinator certainly keeps this member.
 
-        It does not when we are silent for a session, or do not join in time a rebalance of which we
-        may not even have heard.
+        The coordinator removes a member after the session timeout without heartbeats. It also
+        removes one that misses the rebalance timeout, even if the member has not yet learnt of the
+        rebalance.
         """
         if self.identity is None:
             return -inf
@@ -158,15 +160,16 @@ class Heartbeats:
 
     @property
     def _join_by(self) -> float:
-        """Until when the next generation surely waits for us, if one is being made."""
+        """The loop time until which a rebalance certainly waits for this member to join."""
         return self._seconds.end(self._stable, self._seconds.rebalance)
 
     @contextmanager
     def joining(self) -> Iterator[None]:
-        """We ask to be in the next generation: it is others that are waited for.
+        """Suspend the rebalance deadline while JoinGroup is in flight.
 
-        Unless we ask so late that it may have begun without us: then only the answer tells. Who
-        asked in time may have to ask again, when others are waited for for long.
+        The coordinator then waits for other members only. The deadline stays if JoinGroup is sent
+        so late that the generation may have begun without this member. A member that joined in
+        time may retry later, because the coordinator may wait long for others.
         """
         before = self._stable
         self._in_time = self._in_time or asyncio.get_running_loop().time() < self._join_by
@@ -179,43 +182,44 @@ class Heartbeats:
                 self._stable = before
 
     def begin(self, identity: MemberIdentity, sent_at: float, address: Address) -> None:
-        """We are in a generation, says the answer to a request of that moment."""
+        """Start heartbeats for a generation; its JoinGroup request was sent at `sent_at`."""
         self.identity = identity
         self.heartbeat = address, self._request(identity)
         self._answered(sent_at, stable=True)
         self._pace.begin(identity.generation)
 
     def end(self) -> None:
-        """We are in none any more."""
+        """Stop heartbeats: the member is in no generation."""
         self.identity = self.heartbeat = None
         self._sent = self._heard = self._stable = -inf
         self._in_time = False
         self._pace.end()
 
     def hurry(self) -> None:
-        """Another generation may follow soon, which only a heartbeat tells: send some more."""
+        """Send extra heartbeats, because only they reveal a rebalance that may follow soon."""
         self._pace.hurry(*_HURRYING)
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Another one sent a heartbeat, in whatever thread, and had its answer within an interval.
+        """Record a heartbeat that another thread sent and had answered within an interval.
 
-        If that may have been after our session it says nothing.
+        It is ignored if its response may have arrived after the session timeout.
         """
         skipped = self._seconds.suspensions.since(self._sent)
         if sent_at + self._seconds.interval + skipped < self._sent + self._seconds.session:
             self.proven(sent_at)
 
     def proven(self, sent_at: float) -> None:
-        """The coordinator knew us at that moment, or after it."""
+        """Record that the coordinator knew this member at `sent_at` or later."""
         if self.identity is not None:
             self._sent = max(self._sent, sent_at)
             self._heard = max(self._heard, sent_at)
 
     async def news(self) -> AsyncIterator[HeartbeatResult]:
-        """Send heartbeats for ever. Of what comes of them only what matters is told.
+        """Send heartbeats forever, and yield those results that require a reaction.
 
-        Connections that break, and a coordinator that moves, do not matter: it is found again, and
-        heartbeats go on. A whole session without an answer is a loss, though.
+        After a connection failure the coordinator is looked up again and heartbeats continue. A
+        change of its address is yielded as `FIND_COORDINATOR`. A session timeout without a
+        response is yielded as `REJOIN_EMPTY`.
         """
         now, waits = asyncio.get_running_loop().time, self._waits()
         while True:
@@ -225,7 +229,7 @@ class Heartbeats:
             assert identity is not None
             error = await self._beat(identity)
             if identity != self.identity:
-                continue  # what is said of an older generation says nothing
+                continue  # the response concerns an older generation
             what = Reaction.DONE if error is None else reaction(GroupRequest.HEARTBEAT, error)
             if what in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
                 self._missed = True
@@ -253,7 +257,7 @@ class Heartbeats:
             self._stable, self._in_time = sent_at, False
 
     async def _beat(self, identity: MemberIdentity) -> ConsumerError | None:
-        """One heartbeat; what went wrong with it."""
+        """Send one heartbeat and return its error, if any."""
         now, allowed = asyncio.get_running_loop().time, self._seconds.session / _TRIES
         request = self._request(identity)
         try:
@@ -271,7 +275,7 @@ class Heartbeats:
                 if code := answer["error_code"]:
                     error = BrokerError.of(code, f"a heartbeat in {self._coordinator.group_id!r}")
                     if reaction(GroupRequest.HEARTBEAT, error) is Reaction.REJOIN:
-                        self._answered(sent, stable=False)  # it wants us in the next one
+                        self._answered(sent, stable=False)  # the session is alive
                     raise error
                 skipped = self._seconds.suspensions.since(self._sent, certain=True)
                 if self._missed and now() + skipped >= self._sent + self._seconds.session:

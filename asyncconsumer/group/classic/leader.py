@@ -1,4 +1,4 @@
-"""What members of a classic group tell each other, and what the leader decides."""
+"""Subscriptions sent by members of a classic group, and assignments computed by its leader."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,20 +16,20 @@ _log: Final = logging.getLogger(__name__)
 
 
 class JoinResult(NamedTuple):
-    """What the answer to JoinGroup says."""
+    """The result of a JoinGroup request."""
 
     identity: MemberIdentity
     protocol: str
     leads: bool
-    decides: bool  # a leader that came back need not, where nothing changed
+    decides: bool  # False for a static leader that rejoined (`skip_assignment`)
     members: Sequence[Mapping[str, Any]]
-    address: Address  # of the coordinator
+    address: Address  # the coordinator's
 
     @classmethod
     def of(
         cls, answer: Mapping[str, Any], instance_id: str | None, address: Address
     ) -> "JoinResult":
-        """It by name, whatever its version."""
+        """Build the result from a decoded response of any version."""
         leads = answer["leader"] == answer["member_id"]
         return cls(
             MemberIdentity(answer["member_id"], answer["generation"], instance_id),
@@ -42,7 +42,7 @@ class JoinResult(NamedTuple):
 
 
 class GroupLeader:
-    """The assignors of one member, the one that it likes best first."""
+    """The assignors of one member in order of preference, and their use if it leads."""
 
     def __init__(self, assignors: Sequence[Assignor], rack: str) -> None:
         if not assignors:
@@ -52,17 +52,17 @@ class GroupLeader:
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep what they own as they join: all of our assignors must allow it.
+        """Whether this member keeps its partitions while it rejoins.
 
-        A group is moved to a cooperative assignor one member after the other: as long as one of
-        them may have the group choose an eager one, it must do as eager members do.
+        All of its assignors must be cooperative. While a group migrates to a cooperative assignor,
+        it may still choose an eager one, so a member that offers one must revoke everything.
         """
         return all(assignor.cooperative for assignor in self._assignors.values())
 
     def subscriptions(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> dict[str, bytes]:
-        """What to tell the group, for each assignor."""
+        """Return the encoded subscription for each assignor, for JoinGroup."""
         return {
             name: ConsumerProtocolSubscription(
                 topics=sorted(topics),
@@ -81,11 +81,14 @@ class GroupLeader:
         partitions: Mapping[str, int],
         racks: Racks,
     ) -> dict[str, list[TopicPartition]]:
-        """We lead: who reads what."""
+        """Compute the assignment of the whole group, as its leader."""
         return self._assignor(protocol).assign(partitions, subscriptions, racks)
 
     def assigned(self, protocol: str, given: bytes, generation: int) -> list[TopicPartition]:
-        """What we were given, out of the leader's bytes; none are nothing."""
+        """Decode this member's assignment and pass it to the assignor.
+
+        Empty bytes mean no partitions.
+        """
         told = ConsumerProtocolAssignment.decode(given).assigned_partitions if given else ()
         partitions = list(told)
         self._assignor(protocol).assigned(partitions, generation)
@@ -102,7 +105,7 @@ class GroupLeader:
 
 
 def readable(members: Iterable[Mapping[str, Any]]) -> dict[str, MemberSubscription]:
-    """The subscriptions of the members; one that makes no sense is left out, and reported."""
+    """Decode the members' subscriptions. A malformed one is left out and logged."""
     found = {}
     for row in members:
         who, instance = row["member_id"], row.get("group_instance_id")
@@ -116,7 +119,7 @@ def readable(members: Iterable[Mapping[str, Any]]) -> dict[str, MemberSubscripti
 def shares(
     members: Iterable[Mapping[str, Any]], division: Mapping[str, Collection[TopicPartition]]
 ) -> dict[str, bytes]:
-    """A division as SyncGroup has it: every member is told, if only that it gets nothing."""
+    """Encode an assignment for SyncGroup. Members without partitions get an empty one."""
     return {
         row["member_id"]: ConsumerProtocolAssignment(
             sorted(division.get(row["member_id"], ()))

@@ -1,4 +1,4 @@
-"""The life of a member of a classic group, as a table."""
+"""The state machine of a member of a classic group."""
 
 import enum
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class MemberState(enum.Enum):
-    """Where a member stands with its group."""
+    """The state of a member in its group."""
 
     OUTSIDE = "owns nothing, and is not known to the group or no longer"
     JOINING = "asked to be in the next generation; a cooperative member still owns what it had"
@@ -17,7 +17,7 @@ class MemberState(enum.Enum):
 
 
 class MemberEvent(enum.Enum):
-    """What happens to a member."""
+    """An event that changes the state of a member."""
 
     JOIN = "it begins to join"
     JOINED = "it is in a generation"
@@ -47,22 +47,22 @@ TRANSITIONS: Final[Mapping[tuple[MemberState, MemberEvent], MemberState]] = {
 
 
 class OutOfOrder(AssertionError):
-    """A mistake of ours: this cannot happen to a member in this state."""
+    """An event that is not allowed in the member's state, which is a bug in this package."""
 
 
 class MemberStateMachine:
-    """One member's state. It changes by events only."""
+    """The state of one member, changed by events only."""
 
     def __init__(self) -> None:
         self._state = MemberState.OUTSIDE
 
     @property
     def state(self) -> MemberState:
-        """Where it stands."""
+        """The current state."""
         return self._state
 
     def on(self, event: MemberEvent) -> None:
-        """Something happened; what cannot happen changes nothing, and raises."""
+        """Apply an event. Raise `OutOfOrder` without a change if it is not allowed."""
         try:
             self._state = TRANSITIONS[self._state, event]
         except KeyError:

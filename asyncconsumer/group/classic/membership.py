@@ -1,8 +1,9 @@
-"""A member of a group that Kafka coordinates, by the classic protocol: join, sync, heartbeats.
+"""Membership in a classic group: JoinGroup, SyncGroup and heartbeats.
 
-Members send what they want, one of them, the leader, divides, and the coordinator passes it on. By
-the eager protocol everybody gives up everything before a generation ends; by the cooperative one
-(KIP-429) a member gives up only what the next generation takes from it, and then there is another.
+Members send their subscriptions, the leader computes the assignment, and the coordinator
+distributes it. In the eager protocol every member revokes all partitions before it rejoins. In the
+cooperative protocol (KIP-429) a member revokes only partitions that the new generation assigns to
+others. Another generation then assigns those to their new owners.
 """
 
 import asyncio
@@ -36,12 +37,12 @@ from asyncconsumer.protocol.subscription_codec import NO_GENERATION, PROTOCOL_TY
 from asyncconsumer.types import Address, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_MORE_THAN_A_REBALANCE: Final = 5.0  # seconds until whoever rebalances must have answered
+_MORE_THAN_A_REBALANCE: Final = 5.0  # seconds on top of the rebalance timeout
 _SECONDS_TO_LEAVE: Final = 5.0
 
 
 class ClassicMembership:
-    """One member, within its ``async with`` block: heartbeats are sent in the background."""
+    """A member of a classic group that sends heartbeats within its ``async with`` block."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class ClassicMembership:
         suspensions: Suspensions | None = None,
     ) -> None:
         suspensions = suspensions or Suspensions()
-        self.rebalances = 0  # generations that we have been in
+        self.rebalances = 0  # generations that this member has synced
         self._config = config
         self._topics = SubscribedTopics(
             cluster,
@@ -96,72 +97,78 @@ class ClassicMembership:
         await self._scope.__aexit__(kind, error, where)
         self._heartbeats.end()
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is ours: not yet, not any more."""
+        """Whether this member owns nothing: it has not joined, or it lost or left its group."""
         return self._member.state in (MemberState.OUTSIDE, MemberState.GONE)
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the next generation is to say what is ours; a cooperative member has some."""
+        """Whether the assignment of the next generation is pending.
+
+        A cooperative member may own partitions meanwhile.
+        """
         return self._member.state is not MemberState.STABLE
 
     @property
     def is_current(self) -> bool:
-        """Whether our share is that of a generation which knows our subscription."""
+        """Whether the assignment is that of a generation with the current subscription."""
         return self._member.state is MemberState.STABLE and not self._bell.rung.is_set()
 
     @property
     def settles_after(self) -> float:
-        """Seconds after which an empty share is final; members of an eager group release before."""
+        """Seconds after which an empty assignment is final.
+
+        It is 0 for eager members, because others revoke before the assignment.
+        """
         interval = self._config.heartbeat_interval_ms / 1000
         return 3 * interval if self._assigning.cooperative else 0.0
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of our subscription, as they were last sent to the group."""
+        """The subscribed topics, as of the last metadata or JoinGroup request."""
         return self._topics.last_names
 
     @property
     def deadline(self) -> float:
-        """As long as the coordinator certainly goes on with us."""
+        """The loop time until which the coordinator certainly keeps this member."""
         return self._heartbeats.deadline
 
     @property
     def last_heartbeat(self) -> float:
-        """When the coordinator last heard of us."""
+        """The send time of the last successful heartbeat."""
         return self._heartbeats.last_heartbeat
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """As whom to commit; None when nothing is ours."""
+        """The member id and generation to commit with; None outside a generation."""
         return self._heartbeats.identity
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """What others may send for us while we cannot; may be read by any thread."""
+        """The heartbeat and its address, which any thread may send while the loop is blocked."""
         return self._heartbeats.heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """What `heartbeat` says was sent at that moment by the loop's clock, and answered well."""
+        """Record that another thread sent `heartbeat` at this loop time and received no error."""
         self._heartbeats.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else from now on."""
+        """Replace the subscription and rejoin if it differs."""
         if subscription != self._topics.subscription:
             self._topics.want(subscription)
             self.rejoin("the subscription changed")
 
     def rejoin(self, reason: str) -> None:
-        """Have the group divide anew."""
+        """Request a rebalance."""
         self._bell.ring(reason)
 
     # --- assignments -----------------------------------------------------------------------------
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """What is ours, again and again, until we leave."""
+        """Yield the assignments of this member until it leaves."""
         steps = {
             MemberState.OUTSIDE: self._begin,
             MemberState.JOINING: self._take_part,
@@ -175,11 +182,11 @@ class ClassicMembership:
                 yield assignment
 
     def rebalance_pending(self) -> bool:
-        """Whether there is to be another generation: it has its own assignment."""
+        """Return whether a rejoin is requested, which brings another assignment."""
         return self._bell.rung.is_set()
 
     async def _begin(self) -> Assignment | None:
-        """If there is something that we had, it is lost; otherwise join."""
+        """Report owned partitions as lost; if there are none, begin to join."""
         if self._owned:
             lost, self._owned = self._owned, frozenset()
             self._pacing.log.warning("%s lost its place: %d partitions", self._who, len(lost))
@@ -188,27 +195,27 @@ class ClassicMembership:
         return None
 
     async def _wait(self) -> Assignment | None:
-        """Until there is to be another generation."""
+        """Wait until a rejoin is requested."""
         await self._bell.rung.wait()
         if self._member.state is MemberState.STABLE:
             self._member.on(MemberEvent.REBALANCE)
         return None
 
     async def _release(self) -> Assignment | None:
-        """What the next generation may give to others is let go of: all of it.
+        """Revoke partitions before rejoining: all of them in the eager protocol.
 
-        By the cooperative protocol it is only what we do not want any more.
+        In the cooperative protocol only partitions of unsubscribed topics are revoked.
         """
         cooperative, takes = self._assigning.cooperative, self._topics.takes
         keep = frozenset(one for one in self._owned if cooperative and takes(one.topic))
-        if keep == self._owned:  # the receipt for what was let go of is here
+        if keep == self._owned:  # the revocation is complete
             self._member.on(MemberEvent.RELEASED)
             return None
         self._owned = keep
         return self._assignment(dict.fromkeys(keep, self._asking.member_id))
 
     async def _take_part(self) -> Assignment | None:
-        """Join, and learn our share, unless something comes between."""
+        """Join and sync, and return the assignment; None if that fails or is cancelled."""
         async with self._attempt.made():
             try:
                 await self._pacing.pause(self._config.heartbeat_interval_ms / 1000)
@@ -222,13 +229,13 @@ class ClassicMembership:
         return None
 
     def _assignment(self, owners: Mapping[TopicPartition, str]) -> Assignment:
-        ours = sorted(self._owned)  # in an order that is the same in each run
+        ours = sorted(self._owned)  # for a deterministic order
         return Assignment(dict.fromkeys(ours, 0), fresh=self._topics.fresh(ours), owners=owners)
 
     # --- one generation --------------------------------------------------------------------------
 
     async def _join(self) -> JoinResult | None:
-        """Be in the next generation; None if we are out of it before the answer is here."""
+        """Send JoinGroup; return None if the member was lost or left before the response."""
         reason, config = self._bell.answered(), self._config
         topics = await self._topics.names()
         who = self._heartbeats.identity
@@ -255,7 +262,7 @@ class ClassicMembership:
         return joined
 
     async def _sync(self, joined: JoinResult) -> Mapping[TopicPartition, str] | None:
-        """Learn our share, and as the leader give everyone's; who reads what, as far as we know."""
+        """Send SyncGroup, with the group's assignment if leading, and return the known owners."""
         who, division = joined.identity, await self._divide(joined)
         request = SyncGroupRequest(
             self._config.group_id,
@@ -277,9 +284,9 @@ class ClassicMembership:
         self._attempt.succeeded()
         self.rebalances += 1
         before, self._owned = self._owned, frozenset(given)
-        if before - self._owned:  # once they are let go of, others can have them
+        if before - self._owned:  # the next generation assigns them to others
             self._bell.ring("gave up partitions for others")
-        elif self._assigning.cooperative:  # others may be giving something up for us
+        elif self._assigning.cooperative:  # others may be revoking partitions for this member
             self._heartbeats.hurry()
         if not joined.decides:
             if joined.leads and set(division.get(who.member_id, ())) != self._owned:
@@ -289,7 +296,10 @@ class ClassicMembership:
         return owners | dict.fromkeys(given, who.member_id)
 
     async def _divide(self, joined: JoinResult) -> Mapping[str, Collection[TopicPartition]]:
-        """If we lead, who should read what; that is decided already if we only came back."""
+        """Return the group's assignment if this member leads, otherwise an empty one.
+
+        For a leader that need not decide, it only shows whether a rebalance is needed.
+        """
         if not joined.leads:
             self._topics.follow()
             return {}
@@ -299,7 +309,7 @@ class ClassicMembership:
         return self._assigning.divide(joined.protocol, wanting, partitions, self._topics.racks)
 
     async def _react(self, error: ConsumerError) -> None:
-        """Joining or syncing was refused."""
+        """Handle an error of JoinGroup or SyncGroup."""
         if self._member.state not in (MemberState.JOINING, MemberState.SYNCING):
             return
         ask = GroupRequest.SYNC if self._member.state is MemberState.SYNCING else GroupRequest.JOIN
@@ -318,7 +328,7 @@ class ClassicMembership:
 
     @property
     def _long(self) -> float:
-        """Seconds in which a coordinator that waits for other members must have answered."""
+        """The timeout in seconds of requests whose response waits for other members."""
         return self._config.rebalance_timeout_ms / 1000 + _MORE_THAN_A_REBALANCE
 
     @property
@@ -333,17 +343,17 @@ class ClassicMembership:
             self._hear(news)
 
     def _hear(self, news: HeartbeatResult) -> None:
-        """What a heartbeat found out."""
+        """Handle the result of a heartbeat."""
         joining = self._member.state is MemberState.JOINING
         match what := self._asking.resolve_fencing(news.reaction):
             case Reaction.FIND_COORDINATOR:
-                self._attempt.break_off()  # whom we wait for is not the coordinator any more
+                self._attempt.break_off()  # it waits for a broker that is no longer the coordinator
             case Reaction.REJOIN if joining:
-                pass  # that is what we do
+                pass  # already rejoining
             case Reaction.REJOIN:
                 self._bell.ring("the group rebalances")
             case Reaction.REJOIN_EMPTY if joining and isinstance(news.error, IllegalGeneration):
-                pass  # there is another generation already: we will be told whether we are in it
+                pass  # the JoinGroup response shows whether this member is in the new one
             case Reaction.REJOIN_EMPTY | Reaction.REJOIN_AS_NEW:
                 self._pacing.log.warning("%s: %s; %s", self._who, news.error, what.value)
                 self._lose(known=what is Reaction.REJOIN_EMPTY)
@@ -356,7 +366,7 @@ class ClassicMembership:
                 self._bell.fail(news.error)
 
     def _lose(self, *, known: bool = True) -> None:
-        """Nothing is ours any more, from this moment on; the assignments will tell."""
+        """Mark everything as lost. The next assignment reports it."""
         self._member.on(MemberEvent.LOST)
         self._heartbeats.end()
         self._topics.follow()
@@ -364,7 +374,7 @@ class ClassicMembership:
             self._asking.reset_member_id()
 
     async def _watch(self) -> None:
-        """Look around every few seconds."""
+        """Periodically check for topic changes or, outside a generation, a moved coordinator."""
         quiet = RateLimitedLogger(_log)
         while True:
             await asyncio.sleep(self._config.metadata_refresh_ms / 1000)
@@ -372,18 +382,18 @@ class ClassicMembership:
                 if self._member.state is MemberState.STABLE:
                     await self._look_at_topics()
                 elif self._heartbeats.identity is None and await self._asking.elsewhere():
-                    self._attempt.break_off()  # no heartbeat would tell that nobody will answer us
+                    self._attempt.break_off()  # no heartbeats run now that would detect it
             except ConsumerError as error:
                 quiet.warning("%s has no news: %s", self._who, error)
 
     async def _look_at_topics(self) -> None:
-        """For new ones and new partitions: nobody tells the group of them."""
+        """Rejoin if topics or partitions changed, because the coordinator does not watch them."""
         generation, reason = self._heartbeats.identity, await self._topics.changed()
         if reason is not None and generation == self._heartbeats.identity:
             self.rejoin(reason)
 
     async def leave(self, reason: str = "the consumer is being closed") -> None:
-        """Give up our place, unless it is kept for us as a static member. Harmless when done."""
+        """Leave the group; may be called twice. Static members send no LeaveGroup."""
         who = self._who
         self._member.on(MemberEvent.LEAVE)
         self._heartbeats.end()

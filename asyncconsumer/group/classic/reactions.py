@@ -1,4 +1,4 @@
-"""What a member of a classic group does about a coordinator's no: one table for all requests."""
+"""Reactions of a classic member to error responses, as one table for all requests."""
 
 import enum
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from asyncconsumer.errors import (
 
 
 class GroupRequest(enum.Enum):
-    """What a member asks of its coordinator."""
+    """A kind of request to the group coordinator."""
 
     JOIN = "JoinGroup"
     SYNC = "SyncGroup"
@@ -28,7 +28,7 @@ class GroupRequest(enum.Enum):
 
 
 class Reaction(enum.Enum):
-    """What to do next."""
+    """The reaction to an error or a heartbeat result."""
 
     RETRY = "ask the same again, after a while"
     FIND_COORDINATOR = "find the coordinator, then ask it"
@@ -61,11 +61,14 @@ REACTIONS: Final[Mapping[tuple[GroupRequest, type[BrokerError]], Reaction]] = {
     (GroupRequest.HEARTBEAT, UnknownMemberId): _R.REJOIN_AS_NEW,
     (GroupRequest.LEAVE, UnknownMemberId): _R.DONE,
 }
-"""Everything that is not here is FATAL."""
+"""The reaction to each error of each request. Broker errors not listed are `FATAL`."""
 
 
 def reaction(ask: GroupRequest, error: ConsumerError) -> Reaction:
-    """What to do about an error. One of the way to the coordinator is no answer: ask again."""
+    """Return the reaction to an error.
+
+    Errors that did not come from the broker are retried if they are retriable.
+    """
     if isinstance(error, BrokerError):
         return REACTIONS.get((ask, type(error)), Reaction.FATAL)
     return Reaction.RETRY if error.retriable else Reaction.FATAL

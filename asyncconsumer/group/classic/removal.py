@@ -1,4 +1,4 @@
-"""Has a group go on without a member that died, instead of waiting for the end of its session."""
+"""Removal of a dead member from its group before its session timeout."""
 
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.errors import (
@@ -18,9 +18,9 @@ _NOT_THERE = (UnknownMemberId, GroupIdNotFound)
 
 
 async def remove_member(coordinator: Coordinator, member_id: str, patience: RetryDeadline) -> None:
-    """Leave a group for a member that cannot any more. One that is not there is no error.
+    """Remove a dead member from its group. An unknown member or group is no error.
 
-    Only who knows that its process is gone may do this: a member that lives would be fenced.
+    Call this only when the member's process is known to be dead. A live member would be fenced.
     """
     while True:
         try:
@@ -33,7 +33,7 @@ async def remove_member(coordinator: Coordinator, member_id: str, patience: Retr
 
 
 async def _leave(connection: BrokerConnection, group_id: str, member_id: str) -> None:
-    """As a classic member; then as one of KIP-848, which only a heartbeat removes."""
+    """Send LeaveGroup; if the member is unknown, send the leave heartbeat of KIP-848."""
     try:
         await _leave_classic(connection, group_id, member_id)
     except _NOT_THERE:

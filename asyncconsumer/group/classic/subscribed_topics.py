@@ -1,4 +1,4 @@
-"""Which topics a member wants, how many partitions they have, and whether that has changed."""
+"""The subscribed topics of a classic member, their partitions, and changes of both."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -13,14 +13,14 @@ from asyncconsumer.types import TopicPartition
 
 
 class _TopicSnapshot(NamedTuple):
-    """What matched our pattern, and when that was."""
+    """The topics that matched the pattern, and when they were looked up."""
 
     names: frozenset[str] = frozenset()
     at: float = -inf
 
 
 class SubscribedTopics:
-    """Those of one member and, while it leads its group, those of all members."""
+    """The topics of one member and, while it leads its group, those of all members."""
 
     def __init__(
         self,
@@ -35,40 +35,40 @@ class SubscribedTopics:
         self._cluster = cluster
         self._exclude_internal = exclude_internal
         self._looks_every = looks_every  # seconds between calls of `changed`
-        self._racks_matter = racks_matter  # to the group, while we lead it
+        self._racks_matter = racks_matter  # whether a leader watches changes of racks
         self._growth = PartitionDiscovery(cluster)
-        self._names: frozenset[str] = frozenset()  # as we last told the group
-        self._divided: Partitions | None = None  # among the group, if we lead it
-        self._racks: Racks = {}  # of what was divided
-        self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic, when first seen
-        self._known_to: Subscription | None = None  # the one that names were looked up for
+        self._names: frozenset[str] = frozenset()  # as last sent to the group
+        self._divided: Partitions | None = None  # the partitions last assigned, while leading
+        self._racks: Racks = {}  # of the partitions last assigned
+        self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic when first seen
+        self._known_to: Subscription | None = None  # the subscription that `_names` is for
         self._last_look = _TopicSnapshot()
 
     @property
     def subscription(self) -> Subscription:
-        """What we want."""
+        """The current subscription."""
         return self._subscription
 
     @property
     def last_names(self) -> frozenset[str]:
-        """The topics of the last look, of those that are still wanted."""
+        """The known topics that the current subscription still includes."""
         return frozenset(filter(self.takes, self._names | self._last_look.names))
 
     def want(self, subscription: Subscription) -> None:
-        """Want something else."""
+        """Replace the subscription."""
         self._subscription = subscription
 
     def takes(self, topic: str) -> bool:
-        """Whether we want a topic of that name, should there be one."""
+        """Return whether the subscription includes a topic of this name."""
         wanted = self.subscription
         if isinstance(wanted, PatternSubscription):
             return bool(wanted.matching([topic], exclude_internal=self._exclude_internal))
         return topic in wanted.names
 
     async def names(self) -> frozenset[str]:
-        """What we want now, to be told to the group. From now on changes of it matter.
+        """Return the topics to send to the group. `changed` compares with these from now on.
 
-        The group may wait for us: what matched at the last look is good enough until the next.
+        The group may be waiting, so recent matches of a pattern are reused without a lookup.
         """
         wanted, first = self.subscription, self.subscription != self._known_to
         age = asyncio.get_running_loop().time() - self._last_look.at
@@ -77,20 +77,19 @@ class SubscribedTopics:
         else:
             names, partitions = await self._look()
         self._names, self._known_to = names, wanted
-        if isinstance(
-            wanted, PatternSubscription
-        ):  # a topic that went may come back, as another one
+        if isinstance(wanted, PatternSubscription):  # a deleted topic may be re-created
             self._seen = {name: self._seen[name] for name in names if name in self._seen}
         for name in names - self._seen.keys():
-            # what matches a pattern only later is new as a whole, as is what is not there yet
+            # topics that match a pattern later, or do not exist yet, are fresh as a whole
             old = first or not isinstance(wanted, PatternSubscription)
             self._seen[name] = frozenset(partitions.get(name, ()) if old else ())
         return names
 
     async def divide(self, topics: Collection[str]) -> dict[str, int]:
-        """We lead: how many partitions these have, if they are there. Changes of it matter now.
+        """Return the partition counts of existing topics, to compute the group's assignment.
 
-        The group waits for us: what is known since the last look is good enough until the next.
+        `changed` compares with these from now on. The group is waiting, so recent metadata is
+        reused.
         """
         wanted = {*topics, *self._names}
         found = await self._growth.ask(wanted, seconds_old=self._looks_every)
@@ -100,22 +99,22 @@ class SubscribedTopics:
 
     @property
     def racks(self) -> Racks:
-        """In which racks there are replicas of what we divide."""
+        """The racks of the replicas of each partition last assigned."""
         return self._racks
 
     def follow(self) -> None:
-        """Another leads: how many partitions there are does not matter to us."""
+        """Stop watching partition counts, because another member leads the group."""
         self._divided = None
 
     def fresh(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those that were not there when we first wanted their topics."""
+        """Return the partitions that did not exist when their topics were first seen."""
         seen = self._seen
         return frozenset(
             one for one in partitions if one.partition not in seen.get(one.topic, (one.partition,))
         )
 
     async def changed(self) -> str | None:
-        """Why the group should divide anew, if it should."""
+        """Return the reason for a rebalance, or None if nothing changed."""
         found: Partitions | None = None
         if isinstance(self.subscription, PatternSubscription):
             matched, found = await self._look()
@@ -133,16 +132,16 @@ class SubscribedTopics:
         return None
 
     async def _look(self) -> tuple[frozenset[str], Partitions]:
-        """The names that we want now, and the partitions of those that are there."""
+        """Return the names of the subscribed topics, and the partitions of existing ones."""
         wanted, led = self.subscription, self._divided or {}
         if isinstance(wanted, PatternSubscription):
             every = await self._cluster.recent_topic_names()
             found = wanted.matching(every, exclude_internal=self._exclude_internal)
             before = frozenset(filter(self.takes, self._names | self._last_look.names))
-            # brokers that have not heard the news deny topics: `Growth` knows when to believe them
+            # brokers with stale metadata miss topics; `PartitionDiscovery` waits for confirmation
             partitions = await self._growth.ask({*found, *before, *led})
             matched = frozenset(partitions.keys() & (found | before))
-            if wanted is self.subscription:  # and not another by now
+            if wanted is self.subscription:  # unless it was replaced meanwhile
                 self._last_look = _TopicSnapshot(matched, asyncio.get_running_loop().time())
             return matched, partitions
         if wanted.names <= self._seen.keys():

@@ -1,1 +1,1 @@
-"""Members of groups that Kafka coordinates by the protocol of KIP-848."""
+"""Membership in groups that use the KIP-848 rebalance protocol."""

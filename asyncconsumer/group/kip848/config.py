@@ -1,4 +1,4 @@
-"""The options of a member of a group of KIP-848."""
+"""The options of a member of a KIP-848 group."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from asyncconsumer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupConfig:
-    """A member of a group of KIP-848. Names are Kafka's.
+    """The options of one KIP-848 membership, with Kafka's names.
 
-    The session timeout is the coordinator's: ``session_timeout_ms`` is what to assume where it does
-    not tell. ``rebalance_timeout_ms`` is how long we may take to let go of partitions.
+    The coordinator sets the session timeout; `session_timeout_ms` is assumed if it is unknown.
+    `rebalance_timeout_ms` limits how long this member may take to revoke partitions.
     """
 
     group_id: str

@@ -1,8 +1,9 @@
-"""A member of a group of KIP-848: the coordinator divides, members follow heartbeat by heartbeat.
+"""Membership in a KIP-848 group, in which the coordinator computes the assignment.
 
-An answer to a heartbeat may say what is to be ours. What is taken away is let go of first, and the
-coordinator gives it to nobody else until we say that we did; what is new was let go of by others,
-and is ours at once. What stays is never interrupted. Conversation go on whatever happens meanwhile.
+A heartbeat response may carry a new target assignment. Partitions that it removes are revoked
+first. The coordinator assigns them to another member only after this member has confirmed that.
+Partitions that it adds were released by others, so this member owns them at once. Unchanged
+partitions are read without interruption. Heartbeats continue during all of this.
 """
 
 import asyncio
@@ -52,14 +53,15 @@ from asyncconsumer.types import Address, MemberIdentity
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_LEAVE: Final = 5.0
-_WITH_REGEXES: Final = 1  # the first version of heartbeats that may have one
+_WITH_REGEXES: Final = 1  # the first heartbeat version with `topic_regex`
 _NOTHING_NEW: Final = HeartbeatFields()
 
 
 class ConsumerGroupMembership:
-    """One member, within its ``async with`` block. The first to ask for assignments has it join.
+    """A member of a KIP-848 group within its ``async with`` block; iterating joins the group.
 
-    The end of the block is not a farewell: without `leave` the group waits for us for a session.
+    The end of the block does not leave the group. Without `leave` the coordinator keeps the member
+    until its session timeout.
     """
 
     def __init__(
@@ -76,8 +78,8 @@ class ConsumerGroupMembership:
         self._cluster = cluster
         self._config = config
         self._pacing = RejoinPacing(randomness)
-        self._bell = asyncio.Event()  # there is something to say before the next heartbeat is due
-        self._news = asyncio.Event()  # there may be another assignment
+        self._bell = asyncio.Event()  # wakeup: send a heartbeat now
+        self._news = asyncio.Event()  # wakeup: the assignment may have changed
         self._topics = TopicWatch(
             cluster, subscription, changed=self._bell, news=self._news, randomness=randomness
         )
@@ -107,48 +109,51 @@ class ConsumerGroupMembership:
         self._end()
         await self._scope.__aexit__(kind, error, where)
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is ours: we are not a member yet, or no longer."""
+        """Whether this member owns nothing: it has not joined, or is fenced, or has left."""
         return self._talk.phase is not Phase.MEMBER
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the coordinator has yet to say what is ours."""
+        """Whether the first assignment of the coordinator is pending."""
         return self.lost
 
     @property
     def is_current(self) -> bool:
-        """Whether the coordinator knows our subscription, and its last assignment is in place."""
+        """Whether the coordinator knows the subscription and its target assignment is reached."""
         talk, topics = self._talk, self._topics
         known = topics.is_current and talk.knows(topics.subscribed)
         return known and not self.lost and talk.owned == talk.target
 
     @property
     def settles_after(self) -> float:
-        """Seconds after which an empty assignment is final: others and we send heartbeats first."""
+        """Seconds after which an empty assignment is final.
+
+        Other members may need a few heartbeats to release partitions.
+        """
         return 3 * self._talk.interval
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of our subscription; the coordinator's matches are known once assigned."""
+        """The subscribed topics. Topics matched by the coordinator appear once assigned."""
         return self._topics.topics(self._talk.owned)
 
     @property
     def deadline(self) -> float:
-        """As long as the coordinator certainly does not give up on us."""
+        """The loop time until which this member certainly owns its partitions."""
         return self._talk.certain_until
 
     @property
     def last_heartbeat(self) -> float:
-        """When the coordinator last heard of us."""
+        """The send time of the last successful heartbeat."""
         return self._talk.last_heartbeat
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """As whom to commit; None when nothing is ours."""
+        """The member id and epoch to commit with; None if this member owns nothing."""
         talk = self._talk
         if talk.phase is not Phase.MEMBER:
             return None
@@ -156,28 +161,29 @@ class ConsumerGroupMembership:
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """What another thread may send for us, and where to, while the event loop is blocked.
+        """The heartbeat and its address, which another thread may send while the loop is blocked.
 
-        It says what we own, or the coordinator would fence us once it is an epoch ahead.
+        It includes the owned partitions. Without them, a coordinator that is one epoch ahead would
+        fence this member.
         """
         return self._heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """That was done, and the coordinator's answer was no error."""
+        """Record that another thread sent `heartbeat` and received no error."""
         if self._talk.phase is Phase.MEMBER:
             self._talk.heartbeat_from_thread(sent_at)
 
     @property
     def subscription(self) -> Subscription:
-        """What we want to read."""
+        """The current subscription."""
         return self._topics.wanted
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else from now on."""
+        """Replace the subscription."""
         self._topics.subscribe(subscription)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """What is ours, whenever it changes; until we leave, or something ends it for good."""
+        """Join, and yield each changed assignment until this member leaves or fails."""
         self._join()
         while True:
             if self._failure is not None:
@@ -201,7 +207,10 @@ class ConsumerGroupMembership:
                 await self._news.wait()
 
     def rebalance_pending(self) -> bool:
-        """Whether there may be another target since the last assignment."""
+        """Return whether the target may have changed since the last assignment.
+
+        If so, the next assignment is yielded even if its partitions are the same.
+        """
         if due := self._news.is_set():
             self._talk.give_again()
         return due
@@ -209,10 +218,10 @@ class ConsumerGroupMembership:
     def _is_worth_telling(self, goal: Partitions) -> bool:
         if self._talk.given:
             return goal != self._talk.owned
-        return bool(goal) or not self._talk.target  # else wait for the names of its topics
+        return bool(goal) or not self._talk.target  # otherwise wait for its topic names
 
     def _settle(self, goal: Partitions) -> None:
-        """Nothing else is read any more: let the coordinator know."""
+        """Record that only these partitions are read, and confirm that in a heartbeat."""
         self._talk.settle(goal)
         if self._talk.unacknowledged:
             self._bell.set()
@@ -223,9 +232,9 @@ class ConsumerGroupMembership:
         return Assignment(dict.fromkeys(topics.named(goal), 0), fresh=fresh)
 
     async def leave(self) -> None:
-        """Say that we go, for a few seconds at most. Nothing is ours from now on.
+        """Leave the group, and try to notify the coordinator for at most 5 seconds.
 
-        A static member goes for a while: its share is kept for it, for a session.
+        A static member leaves temporarily: its assignment is kept for the session timeout.
         """
         gone = self._talk.phase is Phase.OUT
         present = not gone and self._heart is not None and (not self.lost or self._failure is None)
@@ -275,17 +284,17 @@ class ConsumerGroupMembership:
         self._news.set()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """What ends it is raised where assignments are asked for."""
+        """Run background work. `assignments` raises the error that ends it."""
         try:
             await work
         except ConsumerError as error:
             if isinstance(error, FencedInstanceId):
-                self._end()  # another has what we had; after other errors it stays ours for a while
+                self._end()  # another member took over; other errors leave the ownership as it is
             self._failure = self._failure or error
             self._news.set()
 
     async def _live(self) -> None:
-        """Join, and show signs of life for ever."""
+        """Join, and send heartbeats forever."""
         quiet, delays, learnt = RateLimitedLogger(_log), self._delays(), False
         while True:
             self._bell.clear()
@@ -317,7 +326,7 @@ class ConsumerGroupMembership:
         self._talk.learn_session_timeout(learnt / 1000)
 
     async def _beat(self, subscribed: ResolvedSubscription) -> float:
-        """One heartbeat; when the next one is due."""
+        """Send one heartbeat and return the loop time at which the next one is due."""
         talk = self._talk
         async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
             words = talk.words(subscribed, regexes=self._takes_regexes(connection))
@@ -367,7 +376,7 @@ class ConsumerGroupMembership:
         return answer
 
     def _react(self, error: ConsumerError) -> None:
-        """Do what has to be done about an error before the next try, or raise it."""
+        """Prepare for the next attempt after an error, or raise it if it is fatal."""
         talk, what = self._talk, reaction(error)
         if what is HeartbeatReaction.UNSUPPORTED:
             raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error

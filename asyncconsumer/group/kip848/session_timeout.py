@@ -1,4 +1,4 @@
-"""How long a group's coordinator waits for a member: its answers to members do not say."""
+"""Lookup of a group's session timeout, which heartbeat responses do not contain."""
 
 import logging
 from typing import Final
@@ -9,12 +9,12 @@ from asyncconsumer.errors import BrokerError, ConsumerError
 from asyncconsumer.net.cluster import Cluster
 
 _log: Final = logging.getLogger(__name__)
-_GROUP: Final = 32  # a kind of thing that has settings
+_GROUP: Final = 32  # the config resource type of groups
 _SETTING: Final = "consumer.session.timeout.ms"
 
 
 async def session_timeout_ms(cluster: Cluster, group_id: str, otherwise: int) -> int:
-    """What a broker says; `otherwise` if none may tell us, or knows."""
+    """Return the group's session timeout; `otherwise` if it is denied or unknown."""
     try:
         answer = await cluster.ask_any(DescribeConfigsRequest([(_GROUP, group_id, [_SETTING])]))
         for resource in answer.to_object()["resources"]:

@@ -1,6 +1,7 @@
-"""What a member of a KIP-848 group says, what it concludes from answers, and by when it must act.
+"""The protocol state of a KIP-848 member, without I/O.
 
-Nothing here waits for anything: `group.kip848` sends, and says when.
+It provides heartbeat fields, applies responses and computes deadlines. `kip848.membership` sends
+the requests and passes in the time.
 """
 
 import enum
@@ -34,11 +35,11 @@ from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscript
 from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
-_MARGIN: Final = 0.1  # of a time that the coordinator's clock measures, not ours
+_MARGIN: Final = 0.1  # part of a timeout; allows for drift of the coordinator's clock
 
 
 class HeartbeatReaction(enum.Enum):
-    """What to do about a coordinator's no."""
+    """The reaction to an error."""
 
     REJOIN = "all is lost; join again"
     REJOIN_OR_END = "all is lost if we had something; who is joining has nothing, and gives up"
@@ -50,7 +51,7 @@ class HeartbeatReaction(enum.Enum):
 REACTIONS: Final[Mapping[type[ConsumerError], HeartbeatReaction]] = {
     FencedMemberEpoch: HeartbeatReaction.REJOIN,
     UnknownMemberId: HeartbeatReaction.REJOIN,
-    GroupIdNotFound: HeartbeatReaction.REJOIN_OR_END,  # it is forgotten with its last member
+    GroupIdNotFound: HeartbeatReaction.REJOIN_OR_END,  # a group is deleted with its last member
     CoordinatorLoading: HeartbeatReaction.RETRY,
     CoordinatorNotAvailable: HeartbeatReaction.RETRY,
     NotCoordinator: HeartbeatReaction.RETRY,
@@ -69,13 +70,16 @@ REACTIONS: Final[Mapping[type[ConsumerError], HeartbeatReaction]] = {
 
 
 def reaction(error: ConsumerError) -> HeartbeatReaction:
-    """What to do about an answer, or about none; what is not in the table says it itself."""
+    """Return the reaction to an error.
+
+    Errors that are not in `REACTIONS` are retried if they are retriable.
+    """
     otherwise = HeartbeatReaction.RETRY if error.retriable else HeartbeatReaction.END
     return REACTIONS.get(type(error), otherwise)
 
 
 class Phase(enum.Enum):
-    """How we stand with the group."""
+    """The phase of a membership."""
 
     JOINING = "nothing is ours yet"
     MEMBER = "what we were given is ours"
@@ -84,19 +88,19 @@ class Phase(enum.Enum):
 
 
 class Timeouts(NamedTuple):
-    """The coordinator's patience, in seconds: with silence, and with who is to let go."""
+    """The session and rebalance timeouts, in seconds."""
 
     session: float
     rebalance: float
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """The end of a timeout by the loop's clock, which does not count suspended time."""
+        """Return the loop time when a timeout ends, less a safety margin and suspended time."""
         return start + timeout * (1 - _MARGIN) - self.suspensions.since(start)
 
 
 class HeartbeatFields(NamedTuple):
-    """What a heartbeat says besides that we live; None where nothing changed since the last."""
+    """The optional fields of a heartbeat; None for those that did not change."""
 
     everything: bool = False
     subscribed: ResolvedSubscription | None = None
@@ -106,44 +110,45 @@ class HeartbeatFields(NamedTuple):
 
 
 class _Acknowledged(NamedTuple):
-    """What the coordinator was told of last; None if that is open."""
+    """The values that the coordinator acknowledged last; None if unknown."""
 
     subscribed: ResolvedSubscription | None = None
     owned: Partitions | None = None
 
 
 class MemberState848:
-    """One member's side of it."""
+    """The protocol state of one member."""
 
     def __init__(self, member_id: str, timeouts: Timeouts) -> None:
         self.member_id: Final = member_id
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
-        self.interval = 1.0  # seconds; until the coordinator tells
+        self.interval = 1.0  # seconds; the coordinator sets it
         self.target: Partitions = {}
-        self.owned: Partitions = {}  # and may be read: given to whoever reads, not yet taken back
-        self.given = False  # what is ours was given to whoever reads, and is being read
+        self.owned: Partitions = {}  # assigned to the reader and not yet confirmed as revoked
+        self.given = False  # the target was handed to the reader
         self._told = _Acknowledged()
-        self._lived = -inf  # when the last sign of life that was heard was sent
-        self._unheard = inf  # when the first was sent of which we do not know the answer
-        self._let_go_since = inf  # when we may have been told first to let go of something
+        self._lived = -inf  # send time of the last successful heartbeat
+        self._unheard = inf  # send time of the first unanswered heartbeat
+        self._let_go_since = inf  # earliest time of the pending revocation
         self._timeouts = timeouts
 
     def learn_session_timeout(self, seconds: float) -> None:
-        """The coordinator's own."""
+        """Set the session timeout that the coordinator uses."""
         self._timeouts = self._timeouts._replace(session=seconds)
 
     @property
     def last_heartbeat(self) -> float:
-        """When the last heartbeat was sent that was answered."""
+        """The send time of the last successful heartbeat."""
         return self._lived
 
     @property
     def certain_until(self) -> float:
-        """Until when what we own is ours, if we hear no more.
+        """The loop time until which this member certainly owns its partitions.
 
-        We are given up when we are silent for a session, or do not let go in time of what we were
-        told to let go of; and an answer that we did not get may have told us so.
+        The coordinator removes a member after the session timeout without heartbeats. It also
+        removes one that does not revoke partitions within the rebalance timeout. A response that
+        was not received may have demanded a revocation.
         """
         if self.phase is not Phase.MEMBER:
             return -inf
@@ -156,54 +161,54 @@ class MemberState848:
 
     @property
     def patience(self) -> float:
-        """How many seconds to wait for an answer: there must be time for other tries."""
+        """The heartbeat request timeout in seconds; three fit into a session timeout."""
         return self._timeouts.session / 3
 
     @property
     def unacknowledged(self) -> bool:
-        """Whether the coordinator has yet to be told what we own."""
+        """Whether the coordinator has not acknowledged the owned partitions."""
         return self.phase is Phase.MEMBER and self._told.owned != self.owned
 
     def knows(self, subscribed: ResolvedSubscription | None) -> bool:
-        """Whether the coordinator answered a heartbeat that told this subscription."""
+        """Return whether the coordinator acknowledged this subscription."""
         return subscribed is not None and self._told.subscribed == subscribed
 
-    # --- saying ----------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def words(self, subscribed: ResolvedSubscription, *, regexes: bool) -> HeartbeatFields:
-        """What to say now, to a coordinator that can match patterns or cannot."""
+        """Return the fields to send; `regexes` is True if the coordinator matches patterns."""
         everything = self.phase is Phase.JOINING or self._told.subscribed is None
         topics = regex = None
         if everything or subscribed != self._told.subscribed:
             by_regex = regexes and isinstance(subscribed.subscription, PatternSubscription)
             topics = [] if by_regex else sorted(subscribed.names)
-            if regexes:  # an empty one takes back what was said before
+            if regexes:  # an empty regex clears the previous one
                 regex = getattr(subscribed.subscription, "text", "")
         owned = self.owned if everything or self.unacknowledged else None
         said = subscribed if topics is not None else None
         return HeartbeatFields(everything, said, topics, regex, owned)
 
     def sent(self, now: float) -> None:
-        """A heartbeat is on its way."""
+        """Record that a heartbeat is sent."""
         self._timeouts.suspensions.look()
         self._unheard = min(self._unheard, now)
 
     def repeat_everything(self) -> None:
-        """An answer was lost, or was an error: nobody knows what the coordinator has heard."""
+        """Send all fields again, because it is unknown which ones the coordinator applied."""
         self._told = _Acknowledged()
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Another one, in any thread, sent a heartbeat, and threw away what the answer said."""
+        """Record a heartbeat sent by another thread, whose response was discarded."""
         self._lived = max(self._lived, sent_at)
         self.repeat_everything()
         self._unheard = min(self._unheard, sent_at)
 
-    # --- hearing ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def heard(self, answer: Mapping[str, Any], words: HeartbeatFields, sent_at: float) -> bool:
-        """Take in a good answer; whether there is another target."""
+        """Apply a successful response; return whether this member joined or its target changed."""
         since, self._unheard = self._unheard, inf
-        overtaken = self._lived > sent_at  # by an answer that nobody has read
+        overtaken = self._lived > sent_at  # by a response that another thread discarded
         if overtaken:
             self._unheard = since
         joined = self.phase is Phase.JOINING
@@ -226,23 +231,23 @@ class MemberState848:
         if not (_is_within(self.target, target) and _is_within(self.owned, target)):
             self._let_go_since = min(self._let_go_since, since)
         self.target = target
-        # it waits for our word, also if we have let go of nothing
+        # the coordinator waits for a confirmation even if nothing was revoked
         self._told = self._told._replace(owned=None)
         return True
 
     def lost(self) -> None:
-        """The coordinator has given up on us. What we owned is what is lost."""
+        """Mark the member as fenced. `owned` keeps the lost partitions."""
         owned = self.owned
         self._forget(Phase.FENCED)
         self.owned = owned
 
     def rejoin(self) -> None:
-        """Nothing of what was lost is read any more."""
+        """Begin to join again, after the lost partitions are no longer read."""
         if self.phase is Phase.FENCED:
             self._forget(Phase.JOINING)
 
     def end(self) -> None:
-        """We are no member from now on."""
+        """End the membership."""
         self._forget(Phase.OUT)
 
     def _forget(self, phase: Phase) -> None:
@@ -251,10 +256,10 @@ class MemberState848:
         self._lived, self._unheard, self._let_go_since = -inf, inf, inf
         self.repeat_everything()
 
-    # --- what we own -----------------------------------------------------------------------------
+    # --- owned partitions ------------------------------------------------------------------------
 
     def give(self, partitions: Partitions) -> None:
-        """They are about to be read, besides what is let go of by and by."""
+        """Add partitions that are handed to the reader. Revoked ones stay until `settle`."""
         self.given = True
         self.owned = {
             one: self.owned.get(one, frozenset()) | partitions.get(one, frozenset())
@@ -262,11 +267,11 @@ class MemberState848:
         }
 
     def give_again(self) -> None:
-        """Not all that was given is read: it is worth telling though it is the same."""
+        """Hand over the target again even if it is unchanged, because reading may be incomplete."""
         self.given = False
 
     def settle(self, partitions: Partitions) -> None:
-        """They are read, and nothing else is."""
+        """Record that only these partitions are read."""
         if self.phase is Phase.MEMBER:
             self.owned = partitions
 
@@ -275,5 +280,5 @@ def _is_within(some: Partitions, others: Partitions) -> bool:
     return all(numbers <= others.get(one, frozenset()) for one, numbers in some.items())
 
 
-def _partitions(rows: Any) -> dict[UUID, frozenset[int]]:  # noqa: ANN401 - as it was decoded
+def _partitions(rows: Any) -> dict[UUID, frozenset[int]]:  # noqa: ANN401 - decoded rows
     return {topic_id: frozenset(numbers) for topic_id, numbers, *_ in rows if numbers}

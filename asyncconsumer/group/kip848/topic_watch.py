@@ -1,7 +1,7 @@
-"""What a member of a KIP-848 group must know of topics.
+"""Topic metadata that a member of a KIP-848 group needs.
 
-Their names, for coordinators speak of ids; which partitions were there when it came; and what
-matches its pattern, where the coordinator cannot tell.
+It resolves topic ids to names, because coordinators use ids. It remembers which partitions existed
+at the first lookup. It matches patterns if the coordinator cannot.
 """
 
 import asyncio
@@ -24,19 +24,22 @@ _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 5.0
 
 Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
-"""Partitions as coordinators name them: the numbers by topic id."""
+"""Partition numbers by topic id, as coordinators send them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSubscription:
-    """A subscription, and the topics that it meant when we last looked."""
+    """A subscription, and its topics as of the last lookup."""
 
     subscription: Subscription
     names: frozenset[str]
 
 
 class TopicWatch:
-    """Looks at topics for one member, and rings: `changed` for what is subscribed, else `news`."""
+    """The topic lookups of one member.
+
+    `changed` is set when the resolved subscription changes, `news` when topic ids get names.
+    """
 
     def __init__(
         self,
@@ -47,43 +50,43 @@ class TopicWatch:
         news: asyncio.Event,
         randomness: Random,
     ) -> None:
-        self.subscribed: ResolvedSubscription | None = None  # once its topics were looked at
-        self._matching_here = False  # for a coordinator that cannot
+        self.subscribed: ResolvedSubscription | None = None  # None until the first lookup
+        self._matching_here = False  # the coordinator cannot match patterns
         self._cluster = cluster
         self.wanted = subscription
         self._asked = asyncio.Event()
         self._changed = changed
         self._news = news
         self._randomness = randomness
-        self._seen: dict[UUID, int] = {}  # how many partitions, when we first looked
+        self._seen: dict[UUID, int] = {}  # number of partitions at the first lookup
         self._names: dict[UUID, str] = {}
         self._unnamed: frozenset[UUID] = frozenset()
         self._in_need = asyncio.Event()
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Look at the topics of another subscription; then that is what is subscribed."""
+        """Replace the subscription. It takes effect after its topics are looked up."""
         self.wanted = subscription
         self._asked.set()
 
     @property
     def is_current(self) -> bool:
-        """Whether the topics of what is wanted now were looked at."""
+        """Whether the topics of the current subscription have been looked up."""
         return self.subscribed is not None and self.subscribed.subscription == self.wanted
 
     def topics(self, owned: Partitions) -> frozenset[str]:
-        """The topics that are wanted, with those of our partitions that the look did not find."""
+        """Return the topics of the subscription and those of the owned partitions."""
         looked = self.subscribed.names if self.is_current and self.subscribed else frozenset()
         return looked | {self._names[one] for one in owned if one in self._names}
 
     def known(self, partitions: Partitions) -> Partitions:
-        """Of these partitions those whose topics have names. The names of others are asked for."""
+        """Return the partitions whose topic names are known, and request the missing names."""
         self._unnamed = frozenset(partitions.keys() - self._names.keys())
         if self._unnamed:
             self._in_need.set()
         return {one: numbers for one, numbers in partitions.items() if one in self._names}
 
     def named(self, partitions: Partitions) -> list[TopicPartition]:
-        """Known partitions by the names of their topics."""
+        """Return known partitions with their topic names."""
         return [
             TopicPartition(self._names[one], number)
             for one, numbers in partitions.items()
@@ -91,13 +94,13 @@ class TopicWatch:
         ]
 
     def match_here(self) -> None:
-        """The coordinator does not match patterns: look again and again at what does."""
+        """Match the pattern in this client periodically, because the coordinator cannot."""
         if not self._matching_here:
             self._matching_here = True
             self._asked.set()
 
     def fresh(self, partitions: Partitions) -> Partitions:
-        """Of these partitions those that appeared after we first looked at what is subscribed."""
+        """Return the partitions that appeared after the first lookup of their subscription."""
         return {
             one: frozenset(number for number in numbers if number >= self._seen.get(one, 0))
             for one, numbers in partitions.items()
@@ -106,7 +109,7 @@ class TopicWatch:
     # --- in the background -----------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Look at the topics of what is wanted, whenever that is something else."""
+        """Look up the topics of the subscription when it changes, or periodically when matching."""
         quiet, delays = RateLimitedLogger(_log), backoff(0.05, 1.0, self._randomness)
         while True:
             self._asked.clear()
@@ -137,19 +140,19 @@ class TopicWatch:
         metadata = await self._cluster.refresh(names)
         if isinstance(
             wanted, PatternSubscription
-        ):  # a topic that is denied to us would fail the whole group
+        ):  # an unauthorized topic would fail the heartbeat
             names = frozenset(name for name in names if not _is_denied(metadata, name))
         first = self.subscribed is None or self.subscribed.subscription != wanted
         for topic in (metadata.topics[name] for name in names if name in metadata.topics):
             if topic.topic_id is None:
-                continue  # it is not there yet: when it comes, all of it is fresh
+                continue  # it does not exist yet: all of it will be fresh
             self._names[topic.topic_id] = topic.name
             if first:
                 self._seen.setdefault(topic.topic_id, len(topic.partitions))
         return ResolvedSubscription(wanted, names)
 
     async def name(self) -> None:
-        """Ask for the names of topics that are known by their ids alone, until there are none."""
+        """Look up missing topic names whenever there are any, until all are known."""
         quiet = RateLimitedLogger(_log)
         while True:
             await self._in_need.wait()

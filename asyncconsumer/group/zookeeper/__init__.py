@@ -1,1 +1,1 @@
-"""Members of groups that ZooKeeper coordinates, as the classic Scala consumer does."""
+"""Membership in groups coordinated through ZooKeeper, compatible with the Scala consumer."""

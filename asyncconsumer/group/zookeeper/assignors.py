@@ -1,8 +1,8 @@
-"""Who reads which partition, as the classic ZooKeeper consumer divides them. Pure functions.
+"""The assignors of ZooKeeper groups, as pure functions.
 
-No member of such a group is told its partitions: each works out the same assignment from the same
-nodes in ZooKeeper. So orders and hashes here are those of Kafka's Scala code, to the last detail.
-A strategy takes a `GroupInfo` and returns the assignment of the whole group.
+Each member computes the same assignment from the same znodes. So orders and hashes must equal
+those of Kafka's Scala code exactly. A strategy takes a `GroupInfo` and returns the assignment of
+the whole group.
 """
 
 from bisect import bisect_left
@@ -23,9 +23,9 @@ Assignment = dict[TopicPartition, str]
 
 @dataclass(frozen=True, slots=True)
 class GroupMemberInfo:
-    """One registered consumer: how many streams of each topic it has.
+    """A registered consumer and its number of streams of each topic.
 
-    A wildcard subscription stands here as the topics that it matches.
+    A wildcard subscription is represented by the topics that it matches.
     """
 
     consumer_id: str
@@ -34,10 +34,10 @@ class GroupMemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """All that an assignment follows from.
+    """The input of a strategy.
 
-    `partitions` are those of every topic that a member subscribes to; a topic that does not exist
-    may be left out. `owners` are the threads that had the partitions before: only `sticky` asks.
+    `partitions` holds the partitions of every subscribed topic. Topics that do not exist may be
+    left out. `owners` holds the previous owner threads, which only `sticky` uses.
     """
 
     members: Collection[GroupMemberInfo]
@@ -45,9 +45,9 @@ class GroupInfo:
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def subscriptions(self) -> dict[str, list[str]]:
-        """The threads that read each topic, both in Java's order of texts.
+        """Return the threads that read each topic, both in Java's string order.
 
-        Topics with the same readers share one list: a group of many topics usually has few lists.
+        Topics with the same readers use one list object, so a group usually has few lists.
         """
         sharing: defaultdict[int, list[str]] = defaultdict(list)
         for member in self.members:
@@ -67,7 +67,7 @@ class GroupInfo:
         return found
 
     def _readers(self) -> dict[str, "Readers"]:
-        """Who reads each topic: which of the different subscriptions, with how many streams."""
+        """Return the readers of each topic, as distinct subscriptions and numbers of streams."""
         different = {id(member.streams): member.streams for member in self.members}
         found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for key, streams in different.items():
@@ -78,7 +78,7 @@ class GroupInfo:
     def wanted(
         self, subscriptions: Mapping[str, Sequence[str]] | None = None
     ) -> list[TopicPartition]:
-        """The partitions that a member subscribes to, by topic and number."""
+        """Return the partitions of all subscribed topics, ordered by topic and number."""
         return [
             TopicPartition(topic, partition)
             for topic, threads in (subscriptions or self.subscriptions()).items()
@@ -88,12 +88,12 @@ class GroupInfo:
 
 
 Readers: TypeAlias = tuple[tuple[int, int], ...]
-"""Subscriptions that have a topic, and how many streams of it."""
+"""The subscriptions that include a topic, each with its number of streams."""
 Strategy = Callable[[GroupInfo], Assignment]
 
 
 def by_range(group: GroupInfo) -> Assignment:
-    """Each topic by itself: neighbouring partitions to each thread, the first ones one more."""
+    """Assign consecutive partitions of each topic to each thread; the first may get one more."""
     assignment: Assignment = {}
     for topic, threads in group.subscriptions().items():
         numbers = sorted(set(group.partitions.get(topic, ())))
@@ -103,17 +103,20 @@ def by_range(group: GroupInfo) -> Assignment:
 
 
 def round_robin(group: GroupInfo) -> Assignment:
-    """All topics together, one partition after the other, as Kafka 1.0 and 1.1 go round."""
+    """Assign the partitions of all topics to threads in turn, as Kafka 1.0 and 1.1 do."""
     return _go_round(group, "{0}-{1}".format)
 
 
 def round_robin_0_10(group: GroupInfo) -> Assignment:
-    """As Kafka 0.10 and 0.11 go round: in another order of partitions than later releases."""
+    """Assign partitions in turn as Kafka 0.10 and 0.11 do, in another order than later releases."""
     return _go_round(group, "[{0},{1}]".format)
 
 
 def round_robin_0_8(group: GroupInfo) -> Assignment:
-    """As Kafka 0.8.2 and 0.9: the same order, but only where every thread reads every topic."""
+    """Assign partitions in turn as Kafka 0.8.2 and 0.9 do, in the order of 0.10.
+
+    Raise `UnevenSubscriptions` unless every thread reads every topic.
+    """
     (first, expected), *others = list(group.subscriptions().items()) or [("", [])]
     for topic, threads in others:
         if uneven := set(threads) ^ set(expected):
@@ -124,10 +127,10 @@ def round_robin_0_8(group: GroupInfo) -> Assignment:
 
 
 def _go_round(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
-    """Deal the partitions, in the order of the hash of their text, to those who may have them.
+    """Assign the partitions, ordered by the hash of their text, to their readers in turn.
 
-    The turn passes over a thread that does not read the topic and does not come back to it. Two
-    texts of the same hash are in no order that Kafka's own members would agree on.
+    A thread that does not read the topic loses its turn. Kafka's own members do not agree on the
+    order of texts with equal hashes.
     """
     subscriptions = group.subscriptions()
     circle = sorted(set().union(*subscriptions.values()), key=utf16)
@@ -139,14 +142,14 @@ def _go_round(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
     for partition in sorted(partitions, key=lambda p: string_hash(text(*p))):
         may_have = turns[id(subscriptions[partition.topic])]
         following = bisect_left(may_have, turn % len(circle))
-        place = may_have[following % len(may_have)]  # behind the last it begins again
+        place = may_have[following % len(may_have)]  # wraps around after the last
         assignment[partition] = circle[place]
         turn = place + 1
     return {partition: assignment[partition] for partition in partitions}
 
 
 class BrokerPartition(NamedTuple):
-    """A partition of Jafka and of Kafka 0.7, where each broker numbers its own from 0."""
+    """A partition of Jafka and Kafka 0.7, where each broker numbers its partitions from 0."""
 
     topic: str
     broker: int
@@ -154,17 +157,17 @@ class BrokerPartition(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called in ZooKeeper."""
+        """The name in ZooKeeper."""
         return f"{self.broker}-{self.partition}"
 
 
 def by_broker_range(
     members: Collection[GroupMemberInfo], counts: Mapping[str, Mapping[int, int]]
 ) -> dict[BrokerPartition, str]:
-    """Ranges as Jafka (and Kafka 0.7) has them: each topic's partitions, sorted by name.
+    """Assign ranges as Jafka and Kafka 0.7 do, over each topic's partitions sorted by name.
 
-    `counts` tells how many partitions of a topic each broker has. Names sort as texts: broker 10
-    comes before broker 2, and partition 10 before partition 2.
+    `counts` holds the number of partitions of each topic on each broker. Names sort as strings:
+    broker 10 comes before broker 2, and partition 10 before partition 2.
     """
     assignment: dict[BrokerPartition, str] = {}
     for topic, threads in GroupInfo(members, {}).subscriptions().items():
@@ -178,7 +181,7 @@ def by_broker_range(
 
 
 def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P, str]]:
-    """Each thread's share in one piece; what does not divide goes to the first threads."""
+    """Yield a consecutive range for each thread; the first threads get the remainder."""
     if not threads:
         return
     share, more = divmod(len(partitions), len(threads))
@@ -191,15 +194,18 @@ def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P
 
 
 def consumer_of(thread_id: str) -> str:
-    """The consumer id in a thread id: all before the last dash."""
+    """Return the consumer id of a thread id: the part before the last dash."""
     return thread_id.rpartition("-")[0]
 
 
 def part_of(consumer_id: str, assignment: Mapping[P, str]) -> dict[P, str]:
-    """The partitions that are one consumer's own."""
+    """Return the partitions of one consumer."""
     return {p: thread for p, thread in assignment.items() if consumer_of(thread) == consumer_id}
 
 
 def seen_by(member: GroupMemberInfo, assignment: Mapping[TopicPartition, str]) -> Assignment:
-    """What a classic member with `range` tells its listener: the group, but only its own topics."""
+    """Return the group's assignment restricted to the topics of one member.
+
+    A Scala consumer with `range` passes this to its listener.
+    """
     return {p: thread for p, thread in assignment.items() if p.topic in member.streams}

@@ -1,4 +1,4 @@
-"""Which topics a subscription means: named ones, or all that a pattern takes or leaves out."""
+"""Subscriptions of ZooKeeper groups: named topics, a whitelist or a blacklist."""
 
 import enum
 import re
@@ -17,27 +17,27 @@ INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
 
-_STEPS_PER_CHARACTER: Final = 32  # of the names that a pattern is compared with
+_STEPS_PER_CHARACTER: Final = 32  # of the names that a pattern is matched against
 _STEPS_AT_LEAST: Final = 200_000
 
 
 def allowed_steps(existing: Iterable[str]) -> Steps:
-    """The steps that comparing patterns with these names may take.
+    """Return the step limit for matching patterns against these names.
 
-    Anybody may register a pattern, so its cost is limited. Usual patterns take a few steps for
-    each character.
+    Any client may register a pattern, so its cost is limited. Usual patterns take a few steps per
+    character.
     """
     return Steps(_STEPS_AT_LEAST + _STEPS_PER_CHARACTER * sum(map(len, existing)))
 
 
-@lru_cache(maxsize=8)  # the members of a group usually share one pattern
+@lru_cache(maxsize=8)  # members of a group usually have the same pattern
 def matcher(expression: str) -> Matcher:
-    """The compiled pattern; PatternError if it cannot be matched in linear time."""
+    """Compile a pattern; raise `PatternError` if it cannot be matched in linear time."""
     return Matcher(expression)
 
 
 class PatternKind(enum.Enum):
-    """How the keys of a subscription are meant; values are the words in ZooKeeper."""
+    """The kind of a subscription; the values are those in ZooKeeper."""
 
     STATIC = "static"
     WHITE_LIST = "white_list"
@@ -46,9 +46,9 @@ class PatternKind(enum.Enum):
 
 @dataclass(frozen=True)
 class StreamSubscription:
-    """How many streams of which topics; for a pattern there is one key, the pattern.
+    """The number of streams of each topic; a wildcard has one key, its pattern.
 
-    It is the text as it stands in ZooKeeper, so that all members read the same.
+    The pattern is the exact text in ZooKeeper, so that all members read the same.
     """
 
     streams: Mapping[str, int]
@@ -56,22 +56,22 @@ class StreamSubscription:
 
     @property
     def expression(self) -> str:
-        """The pattern of a wildcard."""
+        """The pattern of a wildcard subscription."""
         return next(iter(self.streams), "")
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The same for subscriptions that mean the same."""
+        """A key that is equal for equivalent subscriptions."""
         streams = sorted(self.streams.items())
         return (self.pattern.value, *(f"{count}*{topic}" for topic, count in streams))
 
     @property
     def wildcard(self) -> bool:
-        """Whether it means topics that are not named in it."""
+        """Whether topics are selected by a pattern."""
         return self.pattern is not PatternKind.STATIC
 
     def takes(self, topic: str, *, exclude_internal: bool, steps: Steps | None = None) -> bool:
-        """Whether it means a topic. TooManySteps if finding out takes more steps than allowed."""
+        """Return whether a topic is included; raise `TooManySteps` above the step limit."""
         if not self.wildcard:
             return topic in self.streams
         if not is_legal(topic) or (exclude_internal and topic in INTERNAL_TOPICS):
@@ -81,9 +81,9 @@ class StreamSubscription:
         return matches == (self.pattern is PatternKind.WHITE_LIST)
 
     def topics(self, existing: Iterable[str], *, exclude_internal: bool) -> dict[str, int]:
-        """How many streams of each topic, of those that there are; named ones need not exist.
+        """Return the number of streams of each included topic; named ones need not exist.
 
-        TooManySteps if the pattern needs more steps than `allowed_steps`.
+        Raise `TooManySteps` if the pattern needs more steps than `allowed_steps`.
         """
         if not self.wildcard:
             return dict(self.streams)
@@ -97,9 +97,9 @@ class StreamSubscription:
 
 
 class TopicFilter:
-    """Topics by a regular expression, as Kafka's classic consumer takes it.
+    """A topic filter by regular expression, with the syntax of Kafka's Scala consumer.
 
-    Commas mean alternatives, blanks are left out, and it must match the whole of a name.
+    Commas separate alternatives, whitespace is removed, and the whole name must match.
     """
 
     pattern: PatternKind
@@ -120,23 +120,23 @@ class TopicFilter:
         return f"{type(self).__name__}({self.expression!r})"
 
     def subscription(self, streams: int) -> StreamSubscription:
-        """What to register for so many streams."""
+        """Return the subscription to register for this number of streams."""
         return StreamSubscription(MappingProxyType({self.expression: streams}), self.pattern)
 
 
 class Whitelist(TopicFilter):
-    """All topics that match."""
+    """A filter that includes all topics that match."""
 
     pattern = PatternKind.WHITE_LIST
 
 
 class Blacklist(TopicFilter):
-    """All topics that do not match."""
+    """A filter that includes all topics that do not match."""
 
     pattern = PatternKind.BLACK_LIST
 
 
 def _cleaned(expression: str) -> str:
-    """As Kafka's own filters do it, for members must agree on the text."""
+    """Normalise the text as Kafka's own filters do, because members must agree on it."""
     text = re.sub(r"\s", "", expression.strip().replace(",", "|"))
     return text.strip("\"'")

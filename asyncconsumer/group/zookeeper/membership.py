@@ -1,9 +1,9 @@
-"""A member of a classic group: who reads what is worked out from nodes in ZooKeeper, by everyone.
+"""Membership in a ZooKeeper group, in which each member computes the assignment from znodes.
 
-The steps are those of Kafka's own ZookeeperConsumerConnector, so that it can be in the same group.
-What differs, and does not matter to it: partitions that stay ours are not given up in between; an
-owner that is in our way is watched, and not only asked about again; offsets are loaded after
-partitions are claimed, when nobody else can be committing any more.
+The steps follow Kafka's `ZookeeperConsumerConnector`, so both can be members of one group. There
+are three compatible differences. Partitions that stay assigned are not released in between. A
+conflicting owner node is watched, not only polled. Offsets are loaded after partitions are
+claimed, when no previous owner can commit any more.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperMemberConfig:
-    """Who is a member of which group, and how it gets its share."""
+    """The options of one member of a ZooKeeper group."""
 
     group_id: str
-    consumer_id: str  # as in ZooKeeper, with the group in front
+    consumer_id: str  # as in ZooKeeper, prefixed with the group id
     subscription: StreamSubscription
-    registered_ms: int  # since the epoch, for people who look into ZooKeeper
+    registered_ms: int  # since the epoch; informational only
     strategy: str = "range"
     max_retries: int = 4
     backoff_ms: int = 2_000
@@ -61,7 +61,7 @@ class ZooKeeperMemberConfig:
 
 
 class ZooKeeperMembership:
-    """One member. `bell` is rung by everything after which shares may be others."""
+    """A member of a ZooKeeper group. `bell` is set whenever the assignment may have changed."""
 
     def __init__(
         self,
@@ -79,49 +79,49 @@ class ZooKeeperMembership:
         self._subscribers = Subscribers(
             topics, config.consumer_id, exclude_internal=config.exclude_internal_topics
         )
-        self._owned: dict[TopicPartition, str] = {}  # the thread that reads each
+        self._owned: dict[TopicPartition, str] = {}  # by the thread that reads it
         self._uncertain_owners: set[TopicPartition] = (
             set()
-        )  # owner nodes of ours that may be there besides
-        self._seen: dict[str, set[int]] = {}  # partitions of each topic, when it was first seen
-        self._told = False  # what we own, to whoever reads it
-        self._epoch: int | None = None  # of the session in which we registered
+        )  # other owner nodes that this member may have created
+        self._seen: dict[str, set[int]] = {}  # partitions of each topic when first seen
+        self._told = False  # the current assignment was yielded
+        self._epoch: int | None = None  # of the session of the registration
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     @property
     def consumer_id(self) -> str:
-        """What it is called in ZooKeeper."""
+        """The consumer id in ZooKeeper."""
         return self._config.consumer_id
 
     @property
     def epoch(self) -> int | None:
-        """The session that our claims belong to, for everything that is only valid in it."""
+        """The epoch of the session that holds the claims, for operations valid only in it."""
         return self._epoch
 
     @property
     def lost(self) -> bool:
-        """Whether the session is over in which everything was claimed."""
+        """Whether there is no registration, or its session is over."""
         return self._epoch is None or self._session.is_over(self._epoch)
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether there is no session yet in which to claim something."""
+        """Whether there is no session yet in which to claim partitions."""
         return self.lost
 
     @property
     def is_current(self) -> bool:
-        """Whether what we own is what was last divided: a subscription never changes."""
+        """Whether the session is alive. The subscription of this membership never changes."""
         return not self.lost
 
     @property
     def settles_after(self) -> float:
-        """An empty share is final: partitions of others are waited for before it is told."""
+        """0: an empty assignment is taken as final, because claims normally precede it."""
         return 0.0
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of our subscription that were seen so far."""
+        """The subscribed topics that were seen so far."""
         config = self._config
         there = config.subscription.topics(
             self._seen, exclude_internal=config.exclude_internal_topics
@@ -130,16 +130,16 @@ class ZooKeeperMembership:
 
     @property
     def deadline(self) -> float:
-        """As long as the session certainly lives."""
+        """The loop time until which the session is certainly alive."""
         return -inf if self.lost else self._session.certain_until
 
     @property
     def last_heartbeat(self) -> float:
-        """When ZooKeeper last heard of us."""
+        """The loop time of the last response of the session; -inf if the member is lost."""
         return -inf if self.lost else self._session.last_answer
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """What is ours, again and again, for ever."""
+        """Yield the assignments of this member forever, and register again after lost sessions."""
         while True:
             try:
                 await self._register()
@@ -158,7 +158,10 @@ class ZooKeeperMembership:
                 await asyncio.sleep(min(1.0, self._config.backoff_ms / 1000))
 
     def rebalance_pending(self) -> bool:
-        """Whether shares may be others since the last assignment."""
+        """Return whether the assignment may have changed since the last one.
+
+        If so, the next assignment is yielded even if its partitions are the same.
+        """
         self._told = self._told and not self._bell.is_set()
         return not self._told
 
@@ -169,12 +172,12 @@ class ZooKeeperMembership:
     # --- registering -----------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        """Be there, in the session that there is now."""
+        """Register in the current session, unless that is done."""
         session = self._session
         await session.connected.wait()
         epoch = session.epoch
         if self._epoch is not None:
-            self._check_session(self._epoch)  # if it is over, what we had is lost, and said to be
+            self._check_session(self._epoch)  # raises if it is over, so that the loss is reported
             return
         await self._register_member(epoch)
         self._epoch = epoch
@@ -191,7 +194,7 @@ class ZooKeeperMembership:
     # --- rebalancing -----------------------------------------------------------------------------
 
     async def _shares(self) -> AsyncIterator[Assignment]:
-        """Our share in this session, whenever it changes."""
+        """Yield this member's assignments in the current session whenever they change."""
         assert self._epoch is not None
         tries = 0
         while True:
@@ -226,11 +229,10 @@ class ZooKeeperMembership:
                 tries = 0
 
     async def _wait_for_change(self, everyone: Shares) -> None:
-        """Wait until shares may be others.
+        """Wait until the assignment may have changed.
 
-        Where they follow from what members had before, members that looked at different moments
-        may disagree, and then somebody's share is left lying: that is looked for, until all is
-        taken.
+        With `sticky`, members that read the previous owners at different times may disagree.
+        Partitions then stay unclaimed. So the owners are checked until all partitions are claimed.
         """
         partitions: dict[str, list[int]] = defaultdict(list)
         for one in everyone if self._config.strategy == "sticky" else ():
@@ -260,16 +262,16 @@ class ZooKeeperMembership:
         )
 
     async def _divide(self) -> Shares:
-        """Who should read what, by what ZooKeeper says now."""
+        """Compute the group's assignment from the current znodes."""
         subscriptions = await self._members.read()
         if self._who not in subscriptions:
-            # somebody deleted it by hand; our session, and what we own in it, is still there
+            # it was deleted manually, but the session and its claims are intact
             assert self._epoch is not None
             await self._register_member(self._epoch)
             subscriptions = {**subscriptions, self._who: self._config.subscription}
         members, partitions = await self._subscribers.read(subscriptions)
         for topic, numbers in partitions.items():
-            # a topic that is not there yet is new when it comes, all of it
+            # all partitions of a topic that does not exist yet will be fresh
             self._seen.setdefault(topic, set(numbers))
         strategy = self._config.strategy
         owners = await self._read_owners(partitions) if strategy == "sticky" else {}
@@ -291,9 +293,9 @@ class ZooKeeperMembership:
             raise SessionExpired(self._paths.ids, f"the session of epoch {epoch} is over")
 
     async def leave(self) -> None:
-        """Give up everything, also our place in the group. Nothing is claimed again.
+        """Release all partitions and delete the registration. Nothing is claimed again.
 
-        Whatever was being done was cut short: what may have come of it is given up as well.
+        Nodes that cancelled operations may have created are deleted as well.
         """
         registered, self._epoch = self._epoch, None
         owned, self._owned = self._owned, {}
@@ -311,7 +313,7 @@ class ZooKeeperMembership:
     async def _release(
         self, partitions: Collection[TopicPartition], epoch: int, *, sure: bool = True
     ) -> None:
-        """Delete their owner nodes; if that is cut short, they stay loose."""
+        """Delete the owner nodes; if cancelled, they stay in `_uncertain_owners`."""
 
         async def let_go(one: TopicPartition) -> None:
             path = self._paths.owner(one)
@@ -322,13 +324,13 @@ class ZooKeeperMembership:
         self._uncertain_owners.difference_update(partitions)
 
     async def _tidy(self, epoch: int) -> None:
-        """Delete what claims and releases that were cut short may have left."""
+        """Delete owner nodes that cancelled claims and releases may have left."""
         await self._release(list(self._uncertain_owners), epoch, sure=False)
 
     async def _claim(
         self, shares: Mapping[TopicPartition, str], epoch: int
     ) -> dict[TopicPartition, NodeExists]:
-        """All of them or none; those that others own are in the way."""
+        """Claim all partitions or none, and return those that other members own."""
         in_the_way: dict[TopicPartition, NodeExists] = {}
         claimed: list[TopicPartition] = []
 
@@ -359,7 +361,7 @@ class ZooKeeperMembership:
                 return
 
     async def _wait_for(self, in_the_way: Collection[TopicPartition]) -> bool:
-        """Until one of the owners is gone, or the group is another; False if none is in time."""
+        """Wait until an owner node is gone or the group changes; return False on timeout."""
         with ExitStack() as stack:
             for one in in_the_way:
                 watch = self._session.watch_exists(self._paths.owner(one), self._bell)

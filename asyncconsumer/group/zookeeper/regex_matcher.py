@@ -1,7 +1,7 @@
-"""Matches topic names against a parsed pattern in linear time, within a limited number of steps.
+"""A matcher of topic names in linear time, within a limited number of steps.
 
-The pattern becomes a Thompson automaton. All of its states that are possible are followed at once,
-so no pattern makes it go back. Sets of states that were reached before are kept (a lazy DFA).
+The pattern becomes a Thompson automaton. All possible states are followed at once, so no pattern
+causes backtracking. Sets of states that were reached before are cached (a lazy DFA).
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,23 +22,23 @@ from asyncconsumer.group.zookeeper.regex_parser import (
 )
 
 _MAX_STATES: Final = 2**14
-_MAX_KEPT: Final = 2**16  # states in all sets that are kept, so that their memory is bounded
+_MAX_KEPT: Final = 2**16  # states in all cached sets, to bound their memory
 _ACCEPT: Final = 0
-_INSIDE: Final = -1  # a place of a name that is neither its start nor its end
+_INSIDE: Final = -1  # a position that is neither the start nor the end of a name
 
 
 class TooManySteps(Exception):
-    """Matching would take more steps than are allowed."""
+    """The error raised when matching exceeds the step limit."""
 
 
 class Steps:
-    """How many more steps may be taken."""
+    """The remaining steps of a match."""
 
     def __init__(self, limit: int) -> None:
         self.left = limit
 
     def take(self, count: int) -> None:
-        """So many are taken now; TooManySteps if there are not so many left."""
+        """Take `count` steps; raise `TooManySteps` if fewer are left."""
         self.left -= count
         if self.left < 0:
             raise TooManySteps
@@ -46,7 +46,7 @@ class Steps:
 
 @dataclass(slots=True)
 class _AutomatonState:
-    """One state of the automaton: what it reads, or under which condition it goes on."""
+    """A state of the automaton, with the characters it reads or the condition it checks."""
 
     to: list[int]
     chars: frozenset[str] | None = None
@@ -62,19 +62,19 @@ class _LookState:
 
 @dataclass(slots=True, eq=False)
 class _Set:
-    """States that are possible at one place of a name, and where characters lead from there."""
+    """The possible states at one position of a name, and the sets that follow them."""
 
     states: frozenset[int]
     next: dict[str, "_Set"] = field(default_factory=dict)
-    accepts: bool | None = None  # None until it is known
+    accepts: bool | None = None  # None until computed
 
 
 class _Automaton:
-    """The states of one pattern."""
+    """The automaton of one pattern."""
 
     def __init__(self, tree: Node) -> None:
         self.states = [_AutomatonState([])]
-        self.depends_on_place = False  # on more than whether a name begins or ends there
+        self.depends_on_place = False  # has conditions other than the start and end of a name
         self._work = 0
         self.start = self._add(tree, _ACCEPT)
 
@@ -85,9 +85,9 @@ class _Automaton:
         return len(self.states) - 1
 
     def _add(self, node: Node, then: int) -> int:
-        """Add states for a part of the pattern that leads to `then`; where it starts."""
+        """Add states for a part that leads to `then`, and return its first state."""
         self._work += 1
-        if self._work > 2 * _MAX_STATES:  # repetitions of nothing add no states
+        if self._work > 2 * _MAX_STATES:  # repetitions of an empty part add no states
             raise PatternError(f"it has more than {2 * _MAX_STATES} parts")
         match node:
             case Chars():
@@ -125,7 +125,7 @@ class _Automaton:
 
 
 class _Place:
-    """One name, and what is known about conditions at its places."""
+    """A name that is being matched, with cached conditions at its positions."""
 
     def __init__(self, matcher: "Matcher", name: str, steps: Steps) -> None:
         self._matcher = matcher
@@ -134,7 +134,7 @@ class _Place:
         self._looks: dict[tuple[int, int], bool] = {}
 
     def holds(self, state: int, condition: Assertion | _LookState, at: int) -> bool:
-        """Whether the condition of a state holds at a place."""
+        """Return whether the condition of a state holds at position `at`."""
         if isinstance(condition, _LookState):
             key = state, at
             if key not in self._looks:
@@ -166,7 +166,7 @@ class _Place:
 
 
 class Matcher:
-    """A compiled pattern. PatternError if it is none that can be matched."""
+    """A compiled pattern. Construction raises `PatternError` if it is not supported."""
 
     def __init__(self, text: str) -> None:
         self._automaton = _Automaton(parse(text))
@@ -175,7 +175,7 @@ class Matcher:
         self._kept = 0
 
     def matches(self, name: str, steps: Steps) -> bool:
-        """Whether the pattern matches the whole of a topic name, which is not empty."""
+        """Return whether the pattern matches the whole of a non-empty topic name."""
         place = _Place(self, name, steps)
         if self._automaton.depends_on_place:
             states = self.closure((self._automaton.start,), 0, place, steps)
@@ -212,7 +212,7 @@ class Matcher:
         return known
 
     def read(self, states: Iterable[int], char: str) -> list[int]:
-        """Where a character leads."""
+        """Return the states that follow when `char` is read."""
         known = self._automaton.states
         found: list[int] = []
         for one in states:
@@ -224,7 +224,7 @@ class Matcher:
     def closure(
         self, states: Iterable[int], at: int, place: _Place, steps: Steps
     ) -> frozenset[int]:
-        """All states that are possible at a place, without another character."""
+        """Return all states that are reachable at position `at` without reading a character."""
         known: Sequence[_AutomatonState] = self._automaton.states
         found: set[int] = set()
         left = list(states)

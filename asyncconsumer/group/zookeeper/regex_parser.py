@@ -1,9 +1,9 @@
-"""Parses the regular expressions of topic filters, as Java reads them.
+"""A parser of the Java regular expressions in topic filters.
 
-Registrations in ZooKeeper hold Java regular expressions, written by any member. A topic name has
-only 65 different characters. So every class of characters becomes a subset of those.
-Constructs that need backtracking (backreferences, possessive quantifiers, atomic groups) are
-refused: `regex_matcher` decides in linear time.
+Registrations in ZooKeeper hold Java regular expressions, written by any member. Topic names have
+only 65 different characters, so every character class becomes a subset of those. Constructs that
+need backtracking (backreferences, possessive quantifiers, atomic groups) are rejected, because
+`regex_matcher` runs in linear time.
 """
 
 import string
@@ -33,12 +33,12 @@ _PROPERTIES: Final = {
     **dict.fromkeys(("ASCII", "Graph", "Print"), ALPHABET),
     **dict.fromkeys(("Space", "Blank", "Cntrl", "IsWhite_Space"), _NOTHING),
 }
-_CONTROLS: Final = frozenset("tnrfae")  # characters that no topic name has
+_CONTROLS: Final = frozenset("tnrfae")  # escapes of characters that no topic name has
 _NO_EFFECT: Final = frozenset("smudU")  # flags about line ends, or characters beyond ASCII
 
 
 class PatternError(ValueError):
-    """A pattern that cannot be read, or that would need backtracking."""
+    """The error for a pattern that is invalid or would need backtracking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,21 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """All parts, one after the other."""
+    """A sequence of parts."""
 
     parts: Sequence["Node"]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the parts."""
+    """An alternative of parts."""
 
     parts: Sequence["Node"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part at least and at most so many times; None is no limit."""
+    """A part repeated `least` to `most` times; None means no limit."""
 
     part: "Node"
     least: int
@@ -73,14 +73,14 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A place in the name: "^" is its start, "$" its end, "b" and "B" are word boundaries."""
+    """A position: "^" start, "$" end, "b" word boundary, "B" no word boundary."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What follows here, or comes before, matches a part, or does not match it."""
+    """A lookahead or lookbehind, positive or negative."""
 
     part: "Node"
     behind: bool
@@ -92,14 +92,14 @@ Node: TypeAlias = Chars | Chain | Choice | Repeat | Assertion | Look
 
 
 def parse(text: str) -> Node:
-    """The pattern as a tree; PatternError if it is none that we can match."""
+    """Parse a pattern into a tree; raise `PatternError` if it is not supported."""
     if len(text) > MAX_PATTERN_LENGTH:
         raise PatternError(f"it has {len(text)} characters, more than {MAX_PATTERN_LENGTH}")
     return _Parser(text).parse()
 
 
 class _Parser:
-    """Recursive descent; the depth of groups is limited."""
+    """A recursive descent parser with a limited depth of groups."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -168,7 +168,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Chain(parts)
 
     def _atom(self, depth: int) -> Node | None:
-        """One unit of the pattern; None for one that only sets flags."""
+        """Parse one unit of the pattern; return None if it only sets flags."""
         char = self._next("a character")
         match char:
             case "(":
@@ -190,7 +190,7 @@ class _Parser:
         return Chars(self._set_of(char))
 
     def _set_of(self, one: str | frozenset[str]) -> frozenset[str]:
-        """The characters of topic names that a character or a set stands for."""
+        """Return the topic name characters that a character or set matches."""
         return self._cased(frozenset(one) & ALPHABET)
 
     def _cased(self, chars: frozenset[str]) -> frozenset[str]:
@@ -226,7 +226,7 @@ class _Parser:
         return wrap(part)
 
     def _flags(self) -> bool:
-        """Inline flags, as in "(?i)"; whether a group follows, as in "(?i:...)" or "(?:...)"."""
+        """Parse inline flags; return whether a group follows, as in "(?i:...)", not "(?i)"."""
         on = True
         while (char := self._next("the end of a group")) not in ":)":
             if char == "-":
@@ -245,7 +245,7 @@ class _Parser:
             return atom
         if self._accept("+"):
             raise self._error("a possessive quantifier needs backtracking, which is not supported")
-        self._accept("?")  # a lazy one matches the same whole names
+        self._accept("?")  # a lazy quantifier matches the same whole names
         if self._peek() in ("*", "+", "?", "{"):
             raise self._error(f"{self._peek()!r} repeats a repetition")
         return Repeat(atom, *bounds)
@@ -285,7 +285,7 @@ class _Parser:
         return Chars(self._set_of(self._escaped()))
 
     def _escaped(self) -> str | frozenset[str]:
-        """What an escape means, in a class or outside: one character, or a set of them."""
+        """Parse an escape, in a class or outside, into a character or a set of characters."""
         char = self._next("what '\\' escapes")
         if (chars := _SHORTHANDS.get(char.lower())) is not None:
             return ALPHABET - chars if char.isupper() else chars
@@ -309,12 +309,12 @@ class _Parser:
         return char
 
     def _class(self, depth: int) -> frozenset[str]:
-        """The set of a character class, with Java's unions "[a[bc]]" and intersections "&&"."""
+        """Parse a character class, with Java's unions "[a[bc]]" and intersections "&&"."""
         if depth > _MAX_DEPTH:
             raise self._error(f"classes are nested more than {_MAX_DEPTH} deep")
         negative = self._accept("^")
         found: frozenset[str] = _NOTHING
-        left: frozenset[str] | None = None  # of "&&"
+        left: frozenset[str] | None = None  # the left side of "&&"
         first = True
         while first or self._peek() != "]":
             if self._accept("&&"):
@@ -332,7 +332,7 @@ class _Parser:
         return ALPHABET - found if negative else found
 
     def _range(self) -> frozenset[str]:
-        """One item of a class: a character, a range, or an escape."""
+        """Parse one item of a class: a character, a range, or an escape."""
         low = self._class_item("']'")
         if not isinstance(low, str) or self._peek() != "-" or self._peek(1) in ("]", "[", ""):
             return self._set_of(low)

@@ -1,4 +1,4 @@
-"""What a member writes into ZooKeeper about itself, and how it reads what others wrote."""
+"""Encoding and decoding of the members' registrations in ZooKeeper."""
 
 import json
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from asyncconsumer.group.zookeeper.regex_parser import PatternError
 from asyncconsumer.zookeeper.registry import text_of
 
 _MOST: Final = 2**20
-_MOST_STREAMS: Final = 2**16  # of one member, of all its topics: each makes a thread id
-_MOST_TOPICS: Final = 2**12  # that one member names
+_MOST_STREAMS: Final = 2**16  # of one member in all its topics; each needs a thread id
+_MOST_TOPICS: Final = 2**12  # named by one member
 
 
 def write(subscription: StreamSubscription, now_ms: int) -> bytes:
-    """A registration as Kafka 1.1 writes it, key by key."""
+    """Encode a registration with the same keys and order as Kafka 1.1."""
     fields = {
         "version": 1,
         "subscription": dict(subscription.streams),
@@ -27,10 +27,10 @@ def write(subscription: StreamSubscription, now_ms: int) -> bytes:
 
 
 def read(path: str, data: bytes | None) -> StreamSubscription:
-    """What a member subscribes to, or BadZnode.
+    """Decode a member's subscription, or raise `BadZnode`.
 
-    Kafka's own members give up the whole rebalance when one registration makes no sense. Nobody
-    gains by that, so here it counts as no member at all, and is reported.
+    Kafka's own members abort the whole rebalance if one registration is malformed. Callers here
+    ignore such a member and log it instead.
     """
     fields = _parse(path, data)
     pattern, streams = fields.get("pattern"), fields.get("subscription")
@@ -48,7 +48,7 @@ def read(path: str, data: bytes | None) -> StreamSubscription:
     try:
         kind = PatternKind(pattern)
     except ValueError:
-        kind = PatternKind.STATIC  # so Kafka takes any other word
+        kind = PatternKind.STATIC  # as Kafka treats any other value
     subscription = StreamSubscription(
         MappingProxyType(streams), kind if streams else PatternKind.STATIC
     )
@@ -58,7 +58,7 @@ def read(path: str, data: bytes | None) -> StreamSubscription:
 
 
 def _checked(path: str, subscription: StreamSubscription) -> StreamSubscription:
-    """Only the first entry of a wildcard counts, and it must be a pattern that we can read."""
+    """Return the first entry of a wildcard subscription after validating its pattern."""
     expression, count = next(iter(subscription.streams.items()))
     try:
         matcher(expression)
@@ -71,7 +71,7 @@ def _checked(path: str, subscription: StreamSubscription) -> StreamSubscription:
 
 def _parse(path: str, data: bytes | None) -> Mapping[str, Any]:
     text = text_of(path, data, _MOST)
-    for candidate in (text, text.replace("\\", "\\\\")):  # the second is for members before 1.0.1
+    for candidate in (text, text.replace("\\", "\\\\")):  # before 1.0.1, "\\" is not escaped
         try:
             fields = json.loads(candidate)
         except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Who is registered in a group: read once, and from then on only as far as it changed."""
+"""The registered members of a ZooKeeper group, read incrementally."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Count(NamedTuple):
-    """Of all comings and goings below a node, which may itself be made anew."""
+    """The change counter of a node's children. `node` identifies a re-created node."""
 
     node: int
     changes: int
@@ -24,12 +24,12 @@ class _Count(NamedTuple):
 
 
 class Roster:
-    """The members of a group and their subscriptions. `bell` is rung when they come or go.
+    """The members of a group and their subscriptions. `bell` is set when members join or leave.
 
-    In a large group a member that comes would cost everybody as many reads as there are members,
-    and the server the square of that. Registrations are not written again, so those that are known
-    are not read again. One may go and come back under its name, with another subscription; but the
-    node above them counts all comings and goings. If it counts more than we see, all are read.
+    Reading all registrations after each change would cost the server quadratic work in large
+    groups. Registrations are never modified, so known ones are not read again. A member may leave
+    and register again under the same name with another subscription. The parent node counts all
+    changes of its children. If it counts more than are visible, all registrations are read again.
     """
 
     def __init__(self, session: ZooKeeperSession, group_id: str, bell: asyncio.Event) -> None:
@@ -37,11 +37,11 @@ class Roster:
         self._group = group_id
         self._ids = GroupPaths(group_id).ids
         self._watch = session.watch_children(self._ids, bell)
-        self._known: dict[str, StreamSubscription | None] = {}  # None for one that makes no sense
-        self._count: _Count | None = None  # when that was known
+        self._known: dict[str, StreamSubscription | None] = {}  # None for a malformed registration
+        self._count: _Count | None = None  # the counter for `_known`
 
     async def read(self) -> dict[str, StreamSubscription]:
-        """Who is there now, in order."""
+        """Return the current members and their subscriptions, sorted by consumer id."""
         names = set(await self._watch.read() or ())
         count = await self._comings_and_goings()
         seen = len(names ^ self._known.keys())
@@ -52,17 +52,17 @@ class Roster:
             del self._known[gone]
         await self._read(sorted(names - self._known.keys()))
         if names == self._known.keys():
-            self._count = count  # or somebody left meanwhile, and the bell has been rung
+            self._count = count  # otherwise a member left meanwhile and `bell` is set
         return {who: one for who, one in sorted(self._known.items()) if one is not None}
 
     def close(self) -> None:
-        """Watch no more."""
+        """Close the watch."""
         self._watch.close()
 
     async def _comings_and_goings(self) -> _Count | None:
-        """How many there were until the names were read; None if there were more since."""
+        """Return the counter as of the last read of the names; None if they changed since."""
         stat = await self._session.exists(self._ids)
-        # the server tells who watches of a change before it shows it to them
+        # the server sends a watch event before it shows the change to the watcher
         if stat is None or self._watch.changed.is_set():
             return None
         return _Count(stat.created_zxid, stat.children_version)
@@ -74,7 +74,7 @@ class Roster:
             if node is None:
                 continue
             self._known[name] = None
-            await asyncio.sleep(0)  # each may take milliseconds, and there may be many
+            await asyncio.sleep(0)  # decoding one may take milliseconds
             try:
                 self._known[name] = registration.read(path, node.data)
             except BadZnode as error:

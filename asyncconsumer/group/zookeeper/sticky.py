@@ -1,9 +1,9 @@
-"""A balanced assignment that moves as few partitions as it can. For groups of our own members.
+"""The sticky strategy of ZooKeeper groups. Kafka's own members do not support it.
 
-Balanced means: no chain of hand-overs, each to a thread that reads the topic, would leave the
-threads with more even numbers of partitions. Among all such assignments this one leaves the most
-partitions where they were. Together that is a flow of least cost, and it is solved as one: an
-assignment is the best if and only if no round of hand-overs makes it cheaper.
+The assignment is balanced: no chain of moves, each to a thread that reads the topic, makes the
+loads more even. Among all balanced assignments it moves the fewest partitions. This is a
+minimum-cost flow problem, solved by cycle cancelling. An assignment is optimal if and only if no
+cycle of moves has a negative cost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sticky(group: GroupInfo) -> Assignment:
-    """Every member must be given the same `owners`, or they will not agree."""
+    """Return the optimal assignment. Members agree only if they pass the same `owners`."""
     balance = _Balance(group)
     balance.settle()
     while found := balance.find_round():
@@ -31,11 +31,11 @@ def sticky(group: GroupInfo) -> Assignment:
 
 
 class _Stop:
-    """Somewhere that a round of hand-overs passes through: a thread, a topic, or the rim."""
+    """A node of the flow network: a thread, a group of topics, or `_RIM`."""
 
 
 class _Thread(_Stop):
-    """A thread, and by kind of topic the partitions it had before and those that are new to it."""
+    """A thread, with its previous (`at_home`) and new (`strays`) partitions by kind of topic."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,9 +45,9 @@ class _Thread(_Stop):
 
 
 class _Topics(_Stop):
-    """Topics with the same readers, which are many in a usual group.
+    """A kind of topics: all those with the same readers.
 
-    On a round, the thread before it gives one of their partitions to the one after.
+    In a cycle, the thread before this node gives one of their partitions to the thread after it.
     """
 
     def __init__(self, number: int, readers: Sequence[_Thread]) -> None:
@@ -56,30 +56,33 @@ class _Topics(_Stop):
 
 
 class _LeastLoaded:
-    """Which of some threads has the least to read, the first of several such."""
+    """A heap that finds the thread with the fewest partitions, the first if several."""
 
     def __init__(self, threads: Sequence[_Thread]) -> None:
         self._heap = [(thread.load, place, thread) for place, thread in enumerate(threads)]
         heapify(self._heap)
 
     def pop(self) -> _Thread:
-        """The one to give a partition to now."""
+        """Return the thread that gets the next partition."""
         while True:
             load, place, thread = self._heap[0]
             if load == thread.load:
                 heapreplace(self._heap, (load + 1, place, thread))
                 return thread
-            heapreplace(self._heap, (thread.load, place, thread))  # it was given others since
+            heapreplace(self._heap, (thread.load, place, thread))  # its load is outdated
 
 
 _RIM: Final = _Stop()
-"""A round that passes here takes a partition from the thread behind it for the one before."""
+"""The node that connects threads whose load changes.
+
+In a cycle through it, the thread before it gains one partition and the thread after it loses one.
+"""
 
 _Round = list[_Stop]
 
 
 class _Balance:
-    """An assignment on its way to the best."""
+    """An assignment that is being optimised."""
 
     def __init__(self, group: GroupInfo) -> None:
         subscriptions = group.subscriptions()
@@ -100,11 +103,15 @@ class _Balance:
             for partition in self._partitions
             if (owner := group.owners.get(partition)) in subscriptions[partition.topic]
         }
-        # one more uneven load must cost more than moving every partition
+        # a less even load must cost more than moving every partition
         self._weight = len(self._partitions) + 1
 
     def settle(self) -> None:
-        """Leave what can stay; the rest to who has least, topics with the fewest readers first."""
+        """Build the initial assignment.
+
+        Partitions stay with their previous owner if it still reads the topic. The others go to the
+        least loaded reader, topics with the fewest readers first.
+        """
         for partition, home in self._home.items():
             self._give(partition, home)
         unplaced = [p for p in self._partitions if p not in self._home]
@@ -114,7 +121,7 @@ class _Balance:
             self._give(partition, least[kinds[partition.topic]].pop())
 
     def assignment(self) -> Assignment:
-        """The owner of each partition."""
+        """Return the owner of each partition."""
         owners = {
             partition: thread.name
             for thread in self._threads.values()
@@ -124,10 +131,10 @@ class _Balance:
         return {partition: owners[partition] for partition in self._partitions}
 
     def find_round(self) -> _Round | None:
-        """A round of hand-overs that costs less than nothing; None once this is the best.
+        """Return a cycle of moves with a negative cost; None if the assignment is optimal.
 
-        The search of Bellman and Ford, begun everywhere at once: the steps that it would take
-        back form a circle if and only if there is such a round.
+        This is a Bellman-Ford search from all nodes at once. Its predecessor links form a cycle if
+        and only if there is a negative cycle.
         """
         steps = [
             (start, end, cost)
@@ -149,7 +156,7 @@ class _Balance:
         return found
 
     def worth(self, stops: _Round) -> bool:
-        """Whether the round can be made, again, and costs less than nothing."""
+        """Return whether the cycle is still possible and has a negative cost."""
         total = 0
         for start, end in pairwise(stops):
             cost = self._cost(start, end)
@@ -159,7 +166,7 @@ class _Balance:
         return total < 0
 
     def hand_over(self, stops: _Round) -> None:
-        """Make the round: each thread on it gives one partition to the next."""
+        """Apply the cycle: each thread that gives a partition passes it to the next thread."""
         moves = []
         for (start, end), (_, after) in zip(
             pairwise(stops), pairwise([*stops[1:], stops[1]]), strict=True
@@ -184,7 +191,7 @@ class _Balance:
         thread.load += 1
 
     def _steps(self) -> Iterator[tuple[_Stop, _Stop]]:
-        """Every step that a round might take, in an order that the search is quick with."""
+        """Yield all edges of the network, in an order that makes the search fast."""
         threads = self._threads.values()
         yield from ((_RIM, thread) for thread in threads)
         for thread in threads:
@@ -197,7 +204,10 @@ class _Balance:
         yield from ((thread, _RIM) for thread in threads)
 
     def _cost(self, start: _Stop, end: _Stop) -> int | None:
-        """What the step changes in (sum of the squared loads) * weight + partitions moved."""
+        """Return the cost of an edge, or None if it is not possible.
+
+        It is the change of (sum of the squared loads) * weight + number of moved partitions.
+        """
         match start, end:
             case _Topics(), _:
                 return 0
@@ -214,13 +224,13 @@ class _Balance:
         raise AssertionError("unreachable")
 
     def _stray_of(self, thread: _Thread, home: _Thread) -> TopicPartition | None:
-        """A partition that the thread has and that could go back to where it was."""
+        """Return a partition of the thread whose previous owner is `home`, if any."""
         strays = (p for held in thread.strays.values() for p in held)
         return next((p for p in strays if self._home.get(p) is home), None)
 
 
 def _circle(back: dict[_Stop, _Stop]) -> _Round | None:
-    """A circle among the steps back, turned forward, its first stop again at the end."""
+    """Return a cycle in the predecessor links, in forward order; its first node is repeated."""
     seen: set[_Stop] = set()
     for begin in back:
         path: dict[_Stop, None] = {}

@@ -1,4 +1,4 @@
-"""The assignment strategies by the names that `partition.assignment.strategy` knows them by."""
+"""The assignment strategies by their names in `partition.assignment.strategy`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -19,7 +19,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
         "roundrobin": round_robin,
         "roundrobin-0.10": round_robin_0_10,  # with members of Kafka 0.10 or 0.11
         "roundrobin-0.8": round_robin_0_8,  # with members of Kafka 0.8.2 or 0.9
-        "sticky": sticky,  # among our own members only
+        "sticky": sticky,  # not supported by Kafka's own members
     }
 )
-"""All members of a group must use the same one."""
+"""The strategies by name. All members of a group must use the same one."""

@@ -1,7 +1,7 @@
-"""Who reads which topics, by registrations that anybody may have written.
+"""The topics that each member reads, resolved from registrations that any client may write.
 
-Whatever they say, the work and the memory that they cost are limited. A registration that goes
-beyond a limit counts as no member, and a warning says so.
+The work and memory that registrations cost are limited. A member whose registration exceeds a
+limit is ignored, and a warning is logged.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from asyncconsumer.group.zookeeper.regex_matcher import Steps, TooManySteps
 from asyncconsumer.group.zookeeper.topic_source import TopicSource
 
 _log: Final = logging.getLogger(__name__)
-_MOST_STREAMS: Final = 2**16  # of all members, counted once for topics with the same readers
-_STEPS_AT_ONCE: Final = 20_000  # until other tasks get a turn
+_MOST_STREAMS: Final = 2**16  # of all members; topics with the same readers count once
+_STEPS_AT_ONCE: Final = 20_000  # before other tasks may run
 _STEPS_FOR_A_NAME: Final = 50_000
-_STEPS_TO_COMPILE: Final = 4  # each character
+_STEPS_TO_COMPILE: Final = 4  # per character
 _UNLIMITED: Final = 2**62
 
 
 class Subscribers:
-    """Makes members of registrations. Our own registration is never left out."""
+    """The resolver of registrations. It never ignores the registration of this member."""
 
     def __init__(self, topics: TopicSource, own_id: str, *, exclude_internal: bool) -> None:
         self._topics = topics
@@ -36,7 +36,7 @@ class Subscribers:
     async def read(
         self, subscriptions: Mapping[str, StreamSubscription]
     ) -> tuple[list[GroupMemberInfo], dict[str, tuple[int, ...]]]:
-        """The members, and the partitions of all topics that they read."""
+        """Return the members, and the partitions of all topics that they read."""
         existing = await self._topics.names() if self._needs_names(subscriptions) else []
         members = await self.members(subscriptions, existing)
         wanted = sorted({topic for streams in _different(members).values() for topic in streams})
@@ -44,9 +44,9 @@ class Subscribers:
         return members, {topic: partitions.get(topic, ()) for topic in wanted}
 
     def _needs_names(self, subscriptions: Mapping[str, StreamSubscription]) -> bool:
-        """Whether it must be known which topics exist.
+        """Return whether the names of existing topics are needed.
 
-        Patterns need that. So do names that others subscribe to, and we do not.
+        Patterns need them. So do topics to which only other members subscribe.
         """
         own = subscriptions[self._own_id]
         return any(
@@ -57,7 +57,7 @@ class Subscribers:
     async def members(
         self, subscriptions: Mapping[str, StreamSubscription], existing: Collection[str]
     ) -> list[GroupMemberInfo]:
-        """The members, with the topics that each of them reads."""
+        """Return the members with the topics that each of them reads."""
         resolved = await self._resolve(subscriptions, existing)
         members = [
             GroupMemberInfo(who, resolved[key])
@@ -69,9 +69,9 @@ class Subscribers:
     async def _resolve(
         self, subscriptions: Mapping[str, StreamSubscription], existing: Collection[str]
     ) -> dict[tuple[str, ...], Mapping[str, int]]:
-        """The topics of each different subscription, without those that cost too much.
+        """Return the topics of each distinct subscription, without those that cost too much.
 
-        Ours comes first, then those that most members have.
+        This member's subscription is resolved first, then the most common ones.
         """
         own = subscriptions[self._own_id].key
         sharing = Counter(one.key for one in subscriptions.values())
@@ -103,7 +103,7 @@ class Subscribers:
     async def _matched(
         self, subscription: StreamSubscription, existing: Collection[str], steps: Steps | None
     ) -> dict[str, int]:
-        """The existing topics that a pattern means; other tasks get their turns meanwhile."""
+        """Return the existing topics that a pattern includes, and yield to other tasks."""
         count, taken = next(iter(subscription.streams.values()), 0), 0
         found: dict[str, int] = {}
         steps = Steps(_UNLIMITED) if steps is None else steps
@@ -127,7 +127,7 @@ class Subscribers:
         return found
 
     async def _within_limit(self, members: list[GroupMemberInfo]) -> list[GroupMemberInfo]:
-        """As many as the limit of streams allows: those with the fewest first."""
+        """Return the members that fit into the stream limit, those with the fewest first."""
         weights = await _weights(members)
         left, admitted = _MOST_STREAMS, {self._own_id}
         for member in sorted(members, key=lambda one: (weights[id(one.streams)], one.consumer_id)):
@@ -143,14 +143,14 @@ class Subscribers:
 
 
 def _different(members: Collection[GroupMemberInfo]) -> dict[int, Mapping[str, int]]:
-    """The topics of members, once for all that share them."""
+    """Return the distinct topic mappings of the members."""
     return {id(one.streams): one.streams for one in members}
 
 
 async def _weights(members: Collection[GroupMemberInfo]) -> dict[int, int]:
-    """How many streams a member of each different subscription adds to a group.
+    """Return the number of streams that a member of each distinct subscription adds.
 
-    Topics that the same members read count once: they share one list of threads.
+    Topics that the same members read count once, because they use one list of threads.
     """
     different = _different(members)
     readers: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Which topics there are, and their partitions: told by ZooKeeper, or by the brokers."""
+"""Sources of topic names and partitions: ZooKeeper or the brokers."""
 
 import asyncio
 import logging
@@ -21,20 +21,20 @@ _log: Final = logging.getLogger(__name__)
 
 
 class TopicSource(Protocol):
-    """What a member must know of topics. Whoever makes one gives it a bell to ring on changes."""
+    """The topics that a member may read. Implementations set an event on changes."""
 
     async def names(self) -> list[str]:
-        """All there are."""
+        """Return the names of all topics."""
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Of those that are there; from now on the bell is rung when they change."""
+        """Return the partitions of existing topics, and watch them from now on."""
 
     async def run(self) -> None:
-        """What has to run in the background, if anything has."""
+        """Run the background work, if any."""
 
 
 class ZooKeeperTopics:
-    """As brokers in ZooKeeper mode keep them there."""
+    """The topics as brokers in ZooKeeper mode store them in znodes."""
 
     def __init__(self, session: ZooKeeperSession, bell: asyncio.Event) -> None:
         self._session = session
@@ -45,7 +45,7 @@ class ZooKeeperTopics:
         self._known: dict[str, tuple[int, ...]] = {}
 
     async def names(self) -> list[str]:
-        """All there are, watched from the first call on."""
+        """Return the names of all topics, and watch them from the first call on."""
         if self._names is None:
             self._names = self._session.watch_children(paths.TOPICS, self._bell)
         if self._names.changed.is_set():
@@ -53,7 +53,10 @@ class ZooKeeperTopics:
         return self._last_names
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Of these, and only these are watched from now on. Only what changed is read again."""
+        """Return the partitions of these topics, and watch only these from now on.
+
+        Only topics that changed are read again.
+        """
         wanted = [topic for topic in topics if _is_sound(topic)]
         for gone in self._watches.keys() - set(wanted):
             self._watches.pop(gone).close()
@@ -78,10 +81,10 @@ class ZooKeeperTopics:
             _log.warning("a topic is left out: %s", error)
 
     async def run(self) -> None:
-        """ZooKeeper rings by itself."""
+        """Do nothing: watches set the event."""
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Close all watches."""
         for watch in self._watches.values():
             watch.close()
         if self._names is not None:
@@ -89,30 +92,30 @@ class ZooKeeperTopics:
 
 
 class KafkaTopics:
-    """As brokers tell them, asked again every few seconds."""
+    """The topics in the brokers' metadata, polled every few seconds."""
 
     def __init__(self, cluster: Cluster, bell: asyncio.Event, every_ms: int) -> None:
         self._cluster = cluster
         self._growth = PartitionDiscovery(cluster)
         self._bell = bell
         self._every = every_ms / 1000
-        self._names: frozenset[str] | None = None  # as last told; None while nobody asks
+        self._names: frozenset[str] | None = None  # as last returned; None before the first call
         self._known: dict[str, tuple[int, ...]] = {}
         self._wanted: list[str] = []
 
     async def names(self) -> list[str]:
-        """All there are."""
+        """Return the names of all topics."""
         self._names = frozenset(await self._cluster.recent_topic_names())
         return sorted(self._names)
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Of those that are there; from now on they are asked about again and again."""
+        """Return the partitions of existing topics, and poll them from now on."""
         self._wanted = list(topics)
         self._known = await self._growth.ask(self._wanted)
         return self._known
 
     async def run(self) -> None:
-        """Look every few seconds, and ring if something changed."""
+        """Poll the metadata every few seconds, and set the event if it changed."""
         while True:
             await asyncio.sleep(self._every)
             try:
