@@ -72,7 +72,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# imported when they are asked for: a Spark worker that reads ranges needs no group, no ZooKeeper
+# imported on first use, because a Spark worker needs no group and no ZooKeeper
 _HOMES: Final = {
     "consumer.connector": ("ConsumerConnector",),
     "consumer.connector_listener": ("RebalanceListener",),

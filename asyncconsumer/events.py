@@ -1,4 +1,4 @@
-"""What happens to partitions that somebody should know of, as values; counted, logged, and told."""
+"""Events of partitions, and the bus that counts, logs and delivers them."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ _MOST_NAMED: Final = 8
 
 
 class Skipped(NamedTuple):
-    """Offsets that were not there to be read: from `start` up to, not including, `stop`.
+    """Offsets that are not in the log and were skipped, from `start` up to, excluding, `stop`.
 
-    When `stop` is the smaller one, reading went back: the log ends before where it was to go on.
+    If `stop` is smaller than `start`, reading went back, because the log ends before `start`.
     """
 
     partition: TopicPartition
@@ -31,9 +31,10 @@ class Skipped(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """The log was cut back below what was read: the offsets from `offset` to `read` are others now.
+    """A log that was truncated to `offset` after it was read up to `read`.
 
-    It happens when a replica that had not got everything became leader (an unclean election).
+    New records may get the offsets between. This happens if an out-of-sync replica becomes leader
+    (an unclean leader election).
     """
 
     partition: TopicPartition
@@ -48,7 +49,7 @@ class Truncated(NamedTuple):
 
 
 class Recreated(NamedTuple):
-    """The topic was deleted and made anew: `offset` is where the old one was read up to."""
+    """A topic that was deleted and re-created; the old one was read up to `offset`."""
 
     partition: TopicPartition
     offset: int
@@ -58,19 +59,19 @@ class Recreated(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    """There is, or may be, something to read, and nothing has moved for so many seconds."""
+    """A partition that may have records to read, and made no progress for `seconds`."""
 
     partition: TopicPartition
     seconds: float
     reason: str
-    unread: bool = False  # it is here, and its reader does not take it
+    unread: bool = False  # records are buffered, and the reader takes none
 
     def __str__(self) -> str:
         return f"{self.partition} has not moved for {self.seconds:.0f} s: {self.reason}"
 
 
 class Recovered(NamedTuple):
-    """A partition that was stalled for so many seconds moves again, or need not any more."""
+    """A partition that is not stalled any more, after `seconds`."""
 
     partition: TopicPartition
     seconds: float
@@ -80,13 +81,13 @@ class Recovered(NamedTuple):
 
 
 class Rebalanced(NamedTuple):
-    """What is ours became something else. It took so long from hearing of it to reading."""
+    """A changed assignment. `seconds` is the time from receiving it to fetching."""
 
     gained: frozenset[TopicPartition]
-    revoked: frozenset[TopicPartition]  # given up in good order
-    lost: frozenset[TopicPartition]  # taken away
+    revoked: frozenset[TopicPartition]  # after their last commit
+    lost: frozenset[TopicPartition]  # owned by others before a commit
     seconds: float
-    owners: Mapping[TopicPartition, str]  # who reads what now, as far as a member is told
+    owners: Mapping[TopicPartition, str]  # of all partitions, if known
 
     def __str__(self) -> str:
         moved = ((self.gained, "gained"), (self.revoked, "gave up"), (self.lost, "lost"))
@@ -95,7 +96,7 @@ class Rebalanced(NamedTuple):
 
 
 class RecordUnreadable(NamedTuple):
-    """What is at this place cannot be read, and was left out."""
+    """An unreadable record or batch that was skipped."""
 
     partition: TopicPartition
     offset: int
@@ -107,7 +108,7 @@ class RecordUnreadable(NamedTuple):
 
 
 class Retried(NamedTuple):
-    """A handler failed with a record: it is tried again, after so many seconds at the least."""
+    """A record whose handler failed. It is retried after at least `seconds`."""
 
     partition: TopicPartition
     offset: int
@@ -124,7 +125,7 @@ class Retried(NamedTuple):
 
 
 class RecordAbandoned(NamedTuple):
-    """A handler could not deal with a record, and goes on without it."""
+    """A record that a handler gave up after its last attempt."""
 
     partition: TopicPartition
     offset: int
@@ -152,8 +153,8 @@ Event: TypeAlias = (
     | RecordAbandoned
 )
 
-_OFTEN: Final = (RecordUnreadable, Retried, RecordAbandoned)  # as often as there are records
-_QUIET: Final = (Recovered,)  # as it should be
+_OFTEN: Final = (RecordUnreadable, Retried, RecordAbandoned)  # as often as records
+_QUIET: Final = (Recovered,)  # logged as info
 
 
 def _listed(partitions: frozenset[TopicPartition]) -> str:
@@ -163,9 +164,9 @@ def _listed(partitions: frozenset[TopicPartition]) -> str:
 
 
 class EventStream:
-    """``async for event in heard``: what happens from when it was made, until it is dropped.
+    """An async iterator over events, from its creation on.
 
-    Who does not keep up loses the oldest; nobody waits for it.
+    It keeps the last 1000 unread events. A slow reader loses the oldest ones.
     """
 
     def __init__(self) -> None:
@@ -174,12 +175,12 @@ class EventStream:
         self._over = False
 
     def hear(self, event: Event) -> None:
-        """It happened."""
+        """Add an event."""
         self._unread.append(event)
         self._bell.set()
 
     def end(self) -> None:
-        """Nothing more will happen."""
+        """End the iteration after the unread events."""
         self._over = True
         self._bell.set()
 
@@ -187,7 +188,7 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """The next one; after the last one of all the end."""
+        """Return the next event; stop after `end` and the unread events."""
         while not self._unread:
             if self._over:
                 raise StopAsyncIteration
@@ -201,10 +202,10 @@ def _snake_case(name: str) -> str:
 
 
 class EventBus:
-    """Counts events, logs them, and hands them to whoever listens."""
+    """The event bus: counts events, logs them, and passes them to event streams."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()  # by the name of the kind, in snake case
+        self.counts: Counter[str] = Counter()  # by class name in snake case
         self._on_event: Callable[[Event], None] = lambda event: None
         self._listeners: weakref.WeakSet[EventStream] = weakref.WeakSet()
         self._quiet_logs: dict[type, RateLimitedLogger] = {
@@ -216,7 +217,7 @@ class EventBus:
         self.counts[_snake_case(type(event).__name__)] += 1
         if isinstance(event, _OFTEN):
             self._quiet_logs[type(event)].warning("%s", event)
-        elif isinstance(event, Rebalanced):  # a coordinator may have one follow the other
+        elif isinstance(event, Rebalanced):  # rebalances may follow each other quickly
             self._quiet_logs[Rebalanced].info("%s", event)
         else:
             level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
@@ -226,16 +227,16 @@ class EventBus:
             one.hear(event)
 
     def on_event(self, heed: Callable[[Event], None]) -> None:
-        """Have this one act on what happens before anything else does."""
+        """Set the callback that is called with each event before event streams."""
         self._on_event = heed
 
     def listen(self, heard: EventStream | None = None) -> EventStream:
-        """What happens from now on; or have it heard by one that hears of other things, too."""
+        """Return an event stream of events from now on: a new one, or the given one."""
         heard = heard or EventStream()
         self._listeners.add(heard)
         return heard
 
     def end(self) -> None:
-        """Nothing more will happen: who listens comes to the end."""
+        """End all event streams."""
         for one in list(self._listeners):
             one.end()

@@ -1,4 +1,4 @@
-"""The small values that every layer speaks of."""
+"""The basic value types that all layers use."""
 
 import re
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ _LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
 
 def is_legal_topic(name: str) -> bool:
-    """Whether Kafka accepts it as the name of a topic. Such a name is one step of a path."""
+    """Return whether Kafka accepts the topic name. Such a name is also a valid path segment."""
     return _LEGAL_TOPIC.fullmatch(name) is not None
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic. Equal to, and hashed like, aiokafka's own."""
+    """A partition of a topic. It is equal to, and hashed like, aiokafka's type."""
 
     topic: str
     partition: int
@@ -25,11 +25,11 @@ class TopicPartition(NamedTuple):
 
 
 def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
-    """Several partitions of one topic, in a third of the time that one call for each takes."""
+    """Return partitions of one topic, in a third of the time of single constructor calls."""
     return list(map(_made, zip(repeat(topic), numbers, strict=False)))
 
 
-_made: Final = partial(tuple.__new__, TopicPartition)  # without a frame of Python for each
+_made: Final = partial(tuple.__new__, TopicPartition)  # without a Python frame for each
 
 
 class OffsetRange(NamedTuple):
@@ -49,14 +49,14 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The host and port of a broker."""
 
     host: str
     port: int
 
     @property
     def is_possible(self) -> bool:
-        """Whether anybody can listen there: what others tell need not be true."""
+        """Whether host and port are valid. Metadata from brokers may be wrong."""
         return bool(self.host) and 0 < self.port < 2**16
 
     def __str__(self) -> str:
@@ -64,13 +64,13 @@ class Address(NamedTuple):
 
 
 class Offset(int):
-    """An offset as a group keeps it, with what is kept beside it. Otherwise a number like any."""
+    """An offset to commit, with leader epoch and metadata. Otherwise it behaves like an int."""
 
     leader_epoch: int
     metadata: str
 
     def __new__(cls, offset: int, *, leader_epoch: int = -1, metadata: str = "") -> Self:
-        """`leader_epoch` is that of the last record read, -1 when it is not known."""
+        """Create an offset; `leader_epoch` is that of the last record read, or -1 if unknown."""
         self = super().__new__(cls, offset)
         self.leader_epoch = leader_epoch
         self.metadata = metadata
@@ -78,21 +78,24 @@ class Offset(int):
 
     @classmethod
     def of(cls, offset: int) -> "Offset":
-        """It as one, whatever it was."""
+        """Return an int as an `Offset`."""
         return offset if isinstance(offset, Offset) else Offset(offset)
 
     def within(self, longest: int) -> "Offset":
-        """The same with a text of at most so many characters, if that may be cut: this may not."""
+        """Return this offset with metadata of at most `longest` characters, if it can be cut.
+
+        Metadata of this class cannot be cut. Subclasses override this.
+        """
         return self
 
 
 class MemberIdentity(NamedTuple):
-    """As whom a member speaks to its group's coordinator."""
+    """The identity of a member in requests to its group coordinator."""
 
     member_id: str
-    generation: int  # or, in groups of KIP-848, the member's epoch
+    generation: int  # in KIP-848 groups, the member epoch
     instance_id: str | None = None  # of a static member
 
 
 OUTSIDER: Final = MemberIdentity("", -1)
-"""Who commits without being a member; a group that has members refuses."""
+"""The identity for commits without membership. A group with members refuses them."""

@@ -1,1 +1,1 @@
-"""What travels from fetchers to streams, and the channel in which it waits."""
+"""The chunks between fetchers and streams, and the channels that buffer them."""

@@ -1,4 +1,4 @@
-"""The decompressed bodies that readers hold: a cache that is charged to a budget."""
+"""The cache of decompressed bodies, charged to a budget."""
 
 import threading
 import weakref
@@ -7,50 +7,50 @@ from typing import Final, Protocol, TypeVar
 
 from asyncconsumer.buffer.preparing import Preparable, Preparing
 
-_QUARTER: Final = 4  # this part of the limit is for bodies, whatever others use of it
-_LEAST_WINDOW: Final = 16 * 2**10  # bytes of a body that are worth decompressing it again for
+_QUARTER: Final = 4  # bodies may always use a quarter of the limit
+_LEAST_WINDOW: Final = 16 * 2**10  # bytes; a smaller part is not worth a decompression
 
 R = TypeVar("R", bound=Preparable)
 
 
 class Evictable(Protocol):
-    """What can free its decompressed body; it decompresses it again when it is read on."""
+    """A reader that can free its decompressed body, and decompress it again later."""
 
     def evict(self) -> bool:
-        """Free the decompressed body; False if it is in use."""
+        """Free the decompressed body; return False if it is in use."""
 
 
 class BodyCache:
-    """Charges decompressed bodies to a limit, and evicts the least recently decompressed ones.
+    """A cache of decompressed bodies that evicts the least recently decompressed ones.
 
-    Nobody waits for room: a reader that waits for another could wait for ever. One body may always
-    be held, however large. A body that was evicted and does not fit comes back in parts.
-    Methods are called by the decoders, once per body, from any thread. `prepare` decompresses large
-    bodies in a thread, and is called on the event loop.
+    No reader waits for room, because readers could wait for each other. One body of any size may
+    always be held. A body that was evicted and does not fit is decompressed in parts. Decoders
+    call the methods once per body, from any thread. `prepare` is called on the event loop, and
+    decompresses large bodies in a thread.
     """
 
     def __init__(self, limit: int, used: Callable[[], int] = lambda: 0) -> None:
         self._limit = limit
-        self._used = used  # bytes of the limit that others use
-        # by reader, in the order of use; 0 bytes if it was evicted in the middle of a body
+        self._used = used  # bytes of the limit that fetches use
+        # by reader, in the order of decompression; 0 bytes after an eviction
         self._sizes: dict[weakref.ref[Evictable], int] = {}
         self._lock = threading.RLock()  # a garbage collection may call `_forget` at any time
         self._preparing = Preparing()
 
     @property
     def size(self) -> int:
-        """Bytes of all bodies that are in memory."""
+        """The bytes of all bodies in memory."""
         return sum(self._sizes.values())
 
     def make_room(self, reader: Evictable) -> None:
-        """Evict what is too much, before `reader` decompresses a body."""
+        """Evict bodies over the limit, before `reader` decompresses a body."""
         self._evict(reader)
 
     def hold(self, reader: Evictable, size: int, again: bool) -> int:  # noqa: FBT001 - called from C
-        """Charge a body, or what is kept of it; returns how many bytes the reader may keep.
+        """Charge a body or a part of it; return how many bytes the reader may keep.
 
-        `again` says that it was evicted before. Then it is charged with what it may keep. Who
-        keeps more than that says so.
+        `again` says that the body was evicted before. Then only the part that may be kept is
+        charged. A reader that keeps more calls this again.
         """
         with self._lock:
             self._sizes.pop(weakref.ref(reader), None)
@@ -63,17 +63,17 @@ class BodyCache:
         return kept
 
     def release(self, reader: Evictable) -> None:
-        """The reader has no body any more."""
+        """Remove the charge of a reader without a body."""
         self._sizes.pop(weakref.ref(reader), None)
 
     def trim(self) -> None:
-        """Evict what is too much, because others use more; not what was decompressed last."""
+        """Evict bodies over the limit after fetches used more, except the last decompressed one."""
         with self._lock:
             last = next(reversed(self._sizes), None)
             self._evict(last() if last is not None else None)
 
     async def prepare(self, reader: R) -> R:
-        """Have `reader` decompress its next body in a thread; returns the reader."""
+        """Decompress the next body of `reader` in a thread; return the reader."""
         return await self._preparing.prepare(reader)
 
     @property

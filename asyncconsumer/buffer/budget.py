@@ -6,14 +6,14 @@ from asyncconsumer.buffer.body_cache import BodyCache
 
 
 class Budget:
-    """One number of bytes for everything that was fetched, or asked for, and is not used up yet.
+    """The bytes of all fetches in flight and of all buffered chunks, with a limit.
 
-    A fetcher reserves what an answer may bring before it asks, so nothing that comes is too much.
-    The one thing that may go beyond the limit is a batch that is larger than what was asked for:
-    brokers send it whole, for else nobody could ever read it.
+    A fetcher reserves the maximum size of a response before the request. Only a batch larger than
+    the requested size exceeds the limit. Brokers send such a batch whole, because otherwise it
+    could never be read.
 
-    Decompressed bodies are charged to `bodies`, which may have what is free. A fetch never waits
-    for them: it evicts them. A quarter of the limit is theirs even if fetches use all of it.
+    Decompressed bodies are charged to `bodies`, which may use the free bytes. A fetch does not
+    wait for bodies but evicts them. Bodies may use a quarter of the limit even if fetches use all.
     """
 
     def __init__(self, limit: int) -> None:
@@ -25,31 +25,31 @@ class Budget:
 
     @property
     def free(self) -> int:
-        """Bytes that are neither used nor reserved."""
+        """The bytes that are neither used nor reserved."""
         return self.limit - self.used
 
     def take(self, size: int) -> None:
-        """Use, or reserve, so many bytes. Ask `free` before."""
+        """Use or reserve `size` bytes. The caller checks `free` before."""
         self.used += size
         self.peak = max(self.peak, self.used)
         self.bodies.trim()
 
     def give_back(self, size: int) -> None:
-        """So many bytes are free again; whoever waited for that looks again."""
+        """Return `size` bytes to the budget, and wake the waiting fetchers."""
         self.used -= size
         self.wake()
 
     def wake(self) -> None:
-        """Have whoever waits look again: there may be room, though nothing was given back."""
+        """Wake the waiting fetchers, because a channel may have room."""
         if self._bells:
             for bell in self._bells:
                 bell.set()
             self._bells.clear()
 
     def ring(self, bell: asyncio.Event) -> None:
-        """Set the event the next time that something is given back."""
+        """Set the event at the next `give_back` or `wake`."""
         self._bells.setdefault(bell)
 
     def silence(self, bell: asyncio.Event) -> None:
-        """Forget the event: nobody waits for it any more."""
+        """Remove an event that was passed to `ring`."""
         self._bells.pop(bell, None)

@@ -1,4 +1,4 @@
-"""Where fetchers leave chunks and one stream takes them: bounded by bytes, never by waiting."""
+"""A queue of chunks from fetchers to one stream, bounded by bytes. `push` never waits."""
 
 import asyncio
 import copy
@@ -15,40 +15,40 @@ _POPS_PER_YIELD: Final = 64
 
 
 class _Finished(ClosedError):
-    """It ended because there was no more."""
+    """The channel ended because all requested records were fetched."""
 
 
 class _Held(set[TopicPartition]):
-    """Partitions of which nothing is handed out, and how many bytes of them wait."""
+    """The partitions on hold, and their buffered bytes."""
 
     waiting = 0
 
     def count(self, size: int) -> None:
-        """So many bytes more; or fewer, if it is negative."""
+        """Add `size`, which may be negative, to the buffered bytes."""
         self.waiting += size
 
 
 class Channel:
-    """The chunks of one stream. All changes are synchronous; only `pop` waits.
+    """The buffered chunks of one stream. All changes are synchronous; only `pop` waits.
 
-    Partitions take turns, each in its own order. Whoever pushes asked `has_room` before it fetched:
-    a channel may hold as much as the budget still has free, so that one which nobody reads leaves
-    half to a second, a third to the third, and something to everyone. What is on hold does not
-    count: its reader may go on with other partitions for as long as it likes.
+    Chunks are popped from partitions in turn, and in order within a partition. Fetchers ask
+    `has_room` before they fetch. A channel may hold as many bytes as the budget has free. One
+    unread channel thus leaves half of the budget, and two that fill evenly leave a third.
+    Partitions on hold do not count, because the reader may read others for any time.
 
-    What was popped counts as held until `done`, for it is still in memory.
+    A popped chunk counts until `done`, because it is still in memory.
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.fill = 0  # bytes, with what was popped and is not done
+        self.fill = 0  # bytes, with popped chunks that are not done
         self.peak = 0
         self.pops = 0
         self._budget = budget
         self._waiting: dict[TopicPartition, deque[Chunk | ConsumerError]] = {}
-        # those with something, and not held; many may be held at once, each quickly
+        # partitions with chunks and not on hold; ordered, with fast removal
         self._ready: OrderedDict[TopicPartition, None] = OrderedDict()
         self._held = _Held()
-        self._in_hand: dict[Chunk, bool] = {}  # and whether it is still wanted
+        self._in_hand: dict[Chunk, bool] = {}  # popped; False if dropped meanwhile
         self._readable = asyncio.Event()
         self._ending: ConsumerError | None = None
         self._since_yield = 0
@@ -57,55 +57,55 @@ class Channel:
     # --- for fetchers ----------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Whether to fetch more for it."""
+        """Return whether to fetch more for this channel."""
         return self._ending is None and self.fill - self._held.waiting < self._budget.free
 
     def push(self, chunk: Chunk) -> None:
-        """Add a chunk. Its bytes are in the budget already; from here on they are the channel's."""
+        """Add a chunk whose bytes are reserved in the budget. The channel gives them back later."""
         self._check_open()
         self.fill += chunk.size
         self.peak = max(self.peak, self.fill)
         self._add(chunk.partition, chunk)
 
     def fail(self, partition: TopicPartition, error: ConsumerError) -> None:
-        """Raise this to the reader, after everything good of this partition was read."""
+        """Raise `error` to the reader after the buffered chunks of the partition."""
         self._check_open()
         self._add(partition, error)
 
     def interrupt(self, error: ConsumerError | None) -> None:
-        """Raise this to the reader next, before anything else, once; None takes it back."""
+        """Raise `error` once to the reader, before anything else. None withdraws it."""
         self._interruption = error
         if error is not None:
             self._readable.set()
 
     def drop(self, partition: TopicPartition) -> int:
-        """Forget what waits of a partition, and end what is being read of it; how many chunks."""
+        """Drop the chunks of a partition, also a popped one; return how many were buffered."""
         if partition in self._held:
             self._held.count(-self._waiting_bytes(partition))
             self._held.remove(partition)
         for chunk in self._in_hand:
             if chunk.partition == partition:
-                chunk.records.close()  # whoever iterates over it gets no further record
+                chunk.records.close()  # iterators deliver no further record
                 self._in_hand[chunk] = False
         dropped = self._waiting.pop(partition, None)
         if dropped is None:
-            return 0  # nearly always: most of thousands of partitions have nothing waiting
+            return 0  # the usual case: most of thousands of partitions have no chunks
         self._ready.pop(partition, None)
         chunks = [one for one in dropped if isinstance(one, Chunk)]
         self._give_back(chunks)
         return len(chunks)
 
     def hold(self, partition: TopicPartition) -> None:
-        """Keep what waits of a partition, and hand none of it out until `release`."""
+        """Keep the chunks of a partition, and pop none of them until `release`."""
         if partition not in self._held:
             self._held.add(partition)
             self._held.count(self._waiting_bytes(partition))
             if partition in self._waiting:
                 del self._ready[partition]
-                self._budget.wake()  # for others there may be room now
+                self._budget.wake()  # other partitions may have room now
 
     def release(self, partition: TopicPartition) -> None:
-        """Hand out a held partition's chunks again."""
+        """Pop chunks of a held partition again."""
         if partition in self._held:
             self._held.remove(partition)
             self._held.count(-self._waiting_bytes(partition))
@@ -113,34 +113,34 @@ class Channel:
                 self._turn(partition)
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Let readers come to the end of what is here, then end, or raise the error.
+        """End the channel after its buffered chunks, or raise the error then.
 
-        Harmless when done before: the first reason stays.
+        Repeated calls keep the first reason.
         """
         if error is None:
-            self.reopen()  # for good is more than for now
+            self.reopen()  # a close replaces a `finish`
         if self._ending is None:
             self._ending = error or ClosedError("the channel was closed")
             self._readable.set()
 
     def finish(self) -> None:
-        """As `close`, because everything that was wanted is here; `reopen` takes it back."""
+        """Close the channel because all requested records are fetched. `reopen` reverts this."""
         self.close(_Finished("all that was wanted was read"))
 
     def reopen(self) -> None:
-        """Something is wanted again, of what had come to its end."""
+        """Revert `finish`, because more records are requested."""
         if isinstance(self._ending, _Finished):
             self._ending = None
 
     def clear(self) -> None:
-        """Forget everything that waits."""
+        """Drop all buffered chunks."""
         for partition in list(self._waiting):
             self.drop(partition)
 
     # --- for the reader --------------------------------------------------------------------------
 
     def pop_now(self) -> Chunk | None:
-        """The next chunk, or None if there is none at the moment; or the error that is next."""
+        """Return the next chunk, or None if none is ready; raise if an error is next."""
         if self._interruption is not None:
             error, self._interruption = self._interruption, None
             raise error
@@ -160,9 +160,10 @@ class Channel:
         return item
 
     async def pop(self) -> Chunk | None:
-        """The next chunk, or None once the channel is closed and empty. Cancelling loses nothing.
+        """Return the next chunk, or None if the channel is closed and empty.
 
-        Data that keeps coming must not starve the other tasks, so it lets them run now and then.
+        A cancelled wait loses nothing. Constant data must not starve other tasks, so this yields
+        to the event loop now and then.
         """
         await self.yield_after_much()
         while True:
@@ -179,28 +180,28 @@ class Channel:
             self._since_yield = 0
 
     async def yield_after_much(self) -> None:
-        """Let other tasks run if much was popped since they last did."""
+        """Yield to the event loop if much was popped since the last time."""
         if self._since_yield >= _BYTES_PER_YIELD:
             self._since_yield = 0
             await asyncio.sleep(0)
 
     def _has_held_data(self) -> bool:
-        """Whether something of what is on hold waits: the end comes after it."""
+        """Return whether a partition on hold has chunks. The end comes after these."""
         held = self._held
         return not held.isdisjoint(self._waiting) or any(
             wanted and chunk.partition in held for chunk, wanted in self._in_hand.items()
         )
 
     def push_back(self, chunk: Chunk) -> None:
-        """Have what was popped, and not used up, be the next of its partition again."""
+        """Put a popped chunk back as the next one of its partition."""
         if self._in_hand.get(chunk):
             del self._in_hand[chunk]
             self._add(chunk.partition, chunk, first=True)
         else:
-            self.done(chunk)  # it was dropped meanwhile
+            self.done(chunk)  # dropped meanwhile
 
     def done(self, chunk: Chunk) -> bool:
-        """What was popped is used up; False if it was dropped meanwhile. Harmless when repeated."""
+        """Release a popped chunk; return False if it was dropped or released before."""
         wanted = self._in_hand.pop(chunk, None)
         if wanted is not None:
             self._give_back([chunk])
@@ -210,17 +211,17 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more may be pushed."""
+        """Whether the channel accepts no more chunks."""
         return self._ending is not None
 
     @property
     def readable(self) -> bool:
-        """Whether its reader could take something at once."""
+        """Whether a chunk can be popped at once."""
         return bool(self._ready)
 
     @property
     def is_due(self) -> bool:
-        """Whether its reader has something in hand, or could take something, and has not asked."""
+        """Whether the reader has a popped chunk, or could pop one, outside of holds."""
         in_hand = (
             wanted and chunk.partition not in self._held for chunk, wanted in self._in_hand.items()
         )
@@ -228,16 +229,16 @@ class Channel:
 
     @property
     def motion(self) -> tuple[int, int]:
-        """What changes whenever its reader takes something, be it one record of many."""
+        """A value that changes whenever the reader takes a chunk or a record."""
         return self.pops, sum(chunk.records.next_offset for chunk in self._in_hand)
 
     @property
     def holds_anything(self) -> bool:
-        """Whether something waits, of whatever partition."""
+        """Whether any chunk or error is buffered."""
         return bool(self._waiting)
 
     def __contains__(self, partition: TopicPartition) -> bool:
-        """Whether something waits of a partition."""
+        """Return whether a chunk or error of the partition is buffered."""
         return partition in self._waiting
 
     def _add(

@@ -1,4 +1,4 @@
-"""What one fetch brought of one partition."""
+"""A chunk: the records of one partition from one fetch."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from asyncconsumer.types import TopicPartition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Records of one partition, decoded as they are iterated over, and where they belong."""
+    """The records of one partition from one fetch, decoded during iteration."""
 
     partition: TopicPartition
-    offset: int  # that was asked for
-    next_offset: int  # behind the last record
-    epoch: int  # of the assignment it was fetched for
+    offset: int  # the requested offset
+    next_offset: int  # after the last record
+    epoch: int  # of the fetch target that it was fetched for
     leader_epoch: int  # of the last batch, or -1
-    size: int  # bytes it keeps in memory
+    size: int  # bytes in memory
     records: decoding.Records

@@ -1,4 +1,4 @@
-"""Large bodies are decompressed in a thread, one at a time, while the event loop runs."""
+"""Decompression of large bodies in a thread, one at a time, while the event loop runs."""
 
 import asyncio
 import threading
@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Preparable(Protocol):
-    """What has a large body to decompress."""
+    """A reader with a large body to decompress."""
 
     def prepare(self) -> None:
-        """Decompress it."""
+        """Decompress the next body."""
 
 
 R = TypeVar("R", bound=Preparable)
@@ -22,22 +22,22 @@ class _Job(NamedTuple):
 
 
 class Preparing:
-    """Prepares readers one after the other: a body in the making is charged to no budget yet.
+    """A queue that prepares one reader at a time, because an unfinished body is not charged yet.
 
-    A thread is started for each body, which takes far longer than that. It is no daemon thread:
-    it ends soon, and a codec must not be stopped by the end of the interpreter.
+    Each body gets a new thread, whose start is short compared to the decompression. It is not a
+    daemon thread: it ends soon, and interpreter shutdown must not stop a codec.
     """
 
     def __init__(self) -> None:
         self._job: _Job | None = None
 
     async def prepare(self, reader: R) -> R:
-        """Call `reader.prepare()` in a thread; returns the reader, which reads on at once.
+        """Call `reader.prepare()` in a thread, and return the reader.
 
-        A wait that is cancelled leaves the thread alone. Who asks for the same again joins it.
+        A cancelled wait does not stop the thread. Another call for the same reader waits for it.
         """
         loop = asyncio.get_running_loop()
-        if getattr(loop, "virtual_time", False):  # a simulation knows no threads
+        if getattr(loop, "virtual_time", False):  # simulations run without threads
             reader.prepare()
             return reader
         while self._job is not None and self._job.reader is not reader:
@@ -51,7 +51,7 @@ class Preparing:
 
     def _start(self, reader: Preparable, loop: asyncio.AbstractEventLoop) -> _Job:
         job = _Job(reader, loop.create_future())
-        # added first: when whoever waits goes on, the next may begin
+        # the first callback, so that the next job may start when the waiting tasks resume
         job.done.add_done_callback(self._over)
 
         def settle(error: BaseException | None) -> None:
@@ -64,7 +64,7 @@ class Preparing:
             failure: BaseException | None = None
             try:
                 reader.prepare()
-            except BaseException as error:  # noqa: BLE001 - raised where somebody waits
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 failure = error
             with suppress(RuntimeError):  # the loop may be closed by now
                 loop.call_soon_threadsafe(settle, failure)
@@ -73,5 +73,5 @@ class Preparing:
         return job
 
     def _over(self, done: asyncio.Future[None]) -> None:
-        done.exception()  # nobody may wait for it any more
+        done.exception()  # marks it as retrieved: all waits may be cancelled
         self._job = None

@@ -1,4 +1,4 @@
-"""The classic high-level consumer: streams of topics, in a group that ZooKeeper coordinates.
+"""The classic high-level consumer: streams of topics, in a group coordinated by ZooKeeper.
 
 async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="billing") as connector:
     streams = await connector.create_message_streams({"orders": 2}, value_decoder=json.loads)
@@ -32,15 +32,15 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_GRACE: Final = 10.0  # seconds for the last commit and the farewell
+_GRACE: Final = 10.0  # seconds for the last commit and for leaving the group
 
 
 class ConsumerConnector:
-    """Kafka's ZookeeperConsumerConnector, with streams to iterate over asynchronously.
+    """A consumer like Kafka's ZookeeperConsumerConnector, with asynchronous streams.
 
-    Takes the options of `ClassicConfig`. Brokers are those that ZooKeeper names, or, of a newer
-    Kafka, the ``bootstrap_servers``. Streams are made once; they end with `shutdown`, or with the
-    ``async with`` block.
+    The options are those of `ClassicConfig`. ZooKeeper supplies the brokers. For newer Kafka
+    versions, set ``bootstrap_servers``. Streams can be created once. They end with `shutdown`
+    or with the ``async with`` block.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class ConsumerConnector:
         self._group = ZooKeeperGroup(self.config, environment)
         self._scope = Scope("connector")
         self._stack = AsyncExitStack()
-        self._kafka: KafkaClient  # these two from the beginning of the block on
+        self._kafka: KafkaClient  # both are set within the block
         self._manager: FetchManager
-        self._member: ZooKeeperMembership | None = None  # once there are streams
-        self._following: MembershipRunner | None = None  # and until the shutdown
+        self._member: ZooKeeperMembership | None = None  # set with the first streams
+        self._following: MembershipRunner | None = None  # the same, until `shutdown`
 
     @classmethod
     def from_properties(
         cls, properties: Mapping[str, str], *, listener: RebalanceListener | None = None
     ) -> Self:
-        """With the classic consumer's names, e.g. ``{"zookeeper.connect": "zk:2181"}``."""
+        """Return a connector for properties such as ``{"zookeeper.connect": "zk:2181"}``."""
         return cls(ClassicConfig.from_properties(properties), listener=listener)
 
     async def __aenter__(self) -> Self:
@@ -116,9 +116,9 @@ class ConsumerConnector:
         key_decoder: Decoder[K] | None = None,
         value_decoder: Decoder[V] | None = None,
     ) -> dict[str, list[MessageStream[K, V]]]:
-        """So many streams of each topic. Returns once the first share is known.
+        """Create the given number of streams per topic, and wait for the first assignment.
 
-        Partitions are divided among all streams of the group; a stream too many gets none.
+        Partitions are divided among all streams of the group. Surplus streams get none.
         """
         if not topics:
             raise ConfigError("create_message_streams needs a topic, e.g. {'orders': 2}")
@@ -140,7 +140,10 @@ class ConsumerConnector:
         key_decoder: Decoder[K] | None = None,
         value_decoder: Decoder[V] | None = None,
     ) -> list[MessageStream[K, V]]:
-        """So many streams of all topics that a `Whitelist` or `Blacklist` lets pass, also later."""
+        """Create streams of all topics that a `Whitelist` or `Blacklist` accepts.
+
+        Topics that are created later are included.
+        """
         _check_count(num_streams, str(topics))
         membership = self._membership(topics.subscription(num_streams))
         streams = self._streams(membership, num_streams)
@@ -152,47 +155,47 @@ class ConsumerConnector:
     ) -> Mapping[TopicPartition, int]:
         """Commit what is acknowledged, or these offsets; return what was committed.
 
-        Without offsets, a call by the task that reads acknowledges what that task has in hand.
-        Partitions that are not assigned are left out: their owners would read records again or
-        skip some.
+        Without offsets, a call by the task that reads acknowledges the records that this task
+        has in flight. Partitions that are not assigned are left out, because their owners would
+        read records again or skip some.
         """
         return {} if self._following is None else await self._following.commit(offsets)
 
     @property
     def consumer_id(self) -> str | None:
-        """What we are called in the group; None before there are streams and after the end."""
+        """The consumer id in the group; None before there are streams and after `shutdown`."""
         if self._member is None or self._following is None:
             return None
         return self._member.consumer_id
 
     def events(self) -> EventStream:
-        """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""
+        """Return an iterator over events from now on: rebalances, skipped offsets and stalls."""
         self._scope.check_open()
         return self._manager.events.listen()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often what happened so far, by the names of events; and "dropped commits"."""
+        """The number of events so far by event name, plus ``dropped commits``."""
         self._scope.check_open()
         return self._manager.events.counts
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
-        """Partitions of ours that should move and do not, each with the reason: is it healthy?"""
+        """Return the assigned partitions that should make progress and do not, with the reason."""
         self._scope.check_open()
         return self._manager.stalled()
 
     def progress(self) -> Mapping[TopicPartition, Progress]:
-        """How far each partition of ours is fetched, the end of its log, and its broker."""
+        """Return the fetch position, log end and broker of each assigned partition."""
         self._scope.check_open()
         return self._manager.progress()
 
     @property
     def rebalances(self) -> int:
-        """How often a share was claimed so far; what only turned out to be the same is not one."""
+        """The number of assignments claimed so far. An unchanged assignment does not count."""
         return 0 if self._member is None else self._member.rebalances
 
     async def shutdown(self) -> None:
-        """Commit, leave the group, and end all streams. Harmless when done before."""
+        """Commit, leave the group, and end all streams. Repeated calls do nothing."""
         following, self._following = self._following, None
         if following is not None:
             await following.end()
@@ -210,7 +213,7 @@ class ConsumerConnector:
         return [
             Stream(
                 self._manager.channel(),
-                membership,  # what is not certainly ours is not handed out
+                membership,  # delivers only before the deadline
                 self._outside.virtual_clock(),
                 None if timeout < 0 else IdleTimeout(timeout),
             )
@@ -257,7 +260,7 @@ class ConsumerConnector:
         try:
             await following.joined()
         except BaseException:
-            await self.shutdown()  # nobody will ever read these streams
+            await self.shutdown()  # the caller never gets these streams
             self._member = None
             raise
 

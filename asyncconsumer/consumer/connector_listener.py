@@ -1,4 +1,4 @@
-"""Who is told of rebalances."""
+"""The rebalance listener of the classic API."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,19 +6,19 @@ from asyncconsumer.types import TopicPartition
 
 
 class RebalanceListener:
-    """Told of every change, in the order in which it happens. Override what you need.
+    """A listener for rebalances, called in the order of changes. Override what you need.
 
-    Reading waits for it: be quick. An exception ends the connector, and is raised where its streams
-    are read.
+    Fetching waits for the listener, so its methods should return soon. An exception ends the
+    connector, and is raised where its streams are read.
     """
 
     async def before_releasing_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """They are no longer read and were committed; they are ours until this returns."""
+        """Called for partitions that are stopped and committed, before they are released."""
 
     async def before_starting_fetchers(
         self, consumer_id: str, owners: Mapping[TopicPartition, str]
     ) -> None:
-        """New ones are ours, and will be read; `owners` are the threads of the whole group."""
+        """Called before new partitions are fetched. `owners` has the owner of each partition."""
 
     async def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """The session ended: they are somebody else's by now, and nothing may be committed."""
+        """Called when the session ended. Others may own the partitions, so nothing is committed."""

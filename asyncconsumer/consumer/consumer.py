@@ -1,4 +1,4 @@
-"""The newer KafkaConsumer: a member of a group, whoever coordinates it, or partitions by hand.
+"""The `Consumer`: a member of a group in Kafka or ZooKeeper, or a reader of chosen partitions.
 
 async with Consumer("orders", bootstrap_servers="k:9092", group_id="billing") as consumer:
     async for record in consumer:
@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 
 
 class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
-    """Reads topics as a member of a group, or partitions by hand; ``async for`` within its block.
+    """A consumer that reads topics as a member of a group, or partitions assigned manually.
 
-    A record is finished when the next one is asked for, and committed then and not before. Takes
-    the options of Kafka's consumer, in snake case; `offsets` may be an `OffsetStore` of your own.
+    Read it with ``async for`` within its ``async with`` block. Asking for the next record
+    acknowledges the one before, which may be committed only then. The options are those of
+    Kafka's consumer, in snake case. `offsets` may be a custom `OffsetStore`.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         super().__init__(config, given)
         self._wish = parse_subscription(topics, pattern, partitions)
         if self.config.zookeeper is None:
-            assignors(self.config.member)  # what is wrong with them is told now
+            assignors(self.config.member)  # raises here if they are not valid
         if self.config.reading.progress:
             check_terminal()
         self._deserializers = (
@@ -90,7 +91,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         )
         self._stack = AsyncExitStack()
         self._reading: ConsumerStream[K, V] | None = (
-            None  # of what is joined: a record may be in work
+            None  # of the current subscription: it may hold a pending record
         )
         self._limit = (
             None if (most := self.config.reading.max_records) is None else RecordLimit(most)
@@ -99,7 +100,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
 
     async def __aenter__(self) -> Self:
         if self._scope.is_over and not self._was_open:
-            self._scope = Scope("consumer")  # it failed to open, and may be tried again
+            self._scope = Scope("consumer")  # opening failed, and may be tried again
         async with AsyncExitStack() as stack:
             self._connected = await connect(stack, self.config, self._given.environment)
             await stack.enter_async_context(self._scope)
@@ -120,13 +121,13 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         if kind is None and self._joined is not None:
             self._joined.following.acknowledge_at_exit()
         try:
-            await self._changes.rest()  # another task may be about to want something else
+            await self._changes.rest()  # another task may be changing the subscription
             await self._leave()
         finally:
             await self._stack.__aexit__(kind, error, where)
 
     def __del__(self) -> None:
-        if hasattr(self, "_scope") and self._scope.is_open:  # what was refused has none
+        if hasattr(self, "_scope") and self._scope.is_open:  # absent if the constructor raised
             warnings.warn(
                 f"unclosed {self!r}: it was opened and its `async with` block was never left, so "
                 "its group waits for a session timeout",
@@ -137,31 +138,35 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
 
     @property
     def is_open(self) -> bool:
-        """Whether its block is running."""
+        """Whether the ``async with`` block is running."""
         return self._scope.is_open
 
     # --- records ---------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
-        """Records, or with deserializers messages. Choose one way to read, and stay with it."""
+        """Return an iterator over records, or over messages if there are deserializers.
+
+        A consumer is read in one way only.
+        """
         return aiter(self._whole)
 
     def batches(
         self, max_records: int = 500, max_wait_ms: int = 100
     ) -> AsyncIterator[list[Message[K, V]]]:
-        """Lists of up to so many, of any partitions; one that has begun waits so long for more.
+        """Return an iterator over lists of up to `max_records` records, of any partitions.
 
-        All of a batch is finished when the next one is asked for.
+        After its first record, a batch waits up to `max_wait_ms` for more. Asking for the next
+        batch acknowledges the whole batch.
         """
         return self._whole.batches(max_records, max_wait_ms)
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[Message[K, V]]]:
-        """Return the records that are there, by partition; wait so long if there are none.
+        """Return the buffered records, by partition; wait up to `timeout_ms` if there are none.
 
-        With `partitions`, only these are read, until the next call. What a call returned is
-        acknowledged by the next call, or by `commit`.
+        With `partitions`, only these are read, until the next call. The next call or `commit`
+        acknowledges the returned records.
         """
         self._check_callable("getmany()")
         return await self._whole.getmany(
@@ -171,7 +176,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
     async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
         """Return the next record, of these partitions if any are given.
 
-        The next call acknowledges it, and so does `commit`.
+        The next call or `commit` acknowledges it.
         """
         self._check_callable("getone()")
         return await self._whole.getone(*partitions)
@@ -180,7 +185,10 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         self.config.reading.refuse(name, "max_records", "idle_timeout_ms", "stop_at")
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
-        """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
+        """Return an iterator over chunks: the raw records of a partition that one fetch returned.
+
+        A chunk is iterated with a plain ``for``, which is cheaper than ``async for``.
+        """
         return self._whole.chunks()
 
     def arrow(
@@ -191,18 +199,20 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         columns: Sequence[str] = COLUMNS,
         timestamps: Timestamps = "ms",
     ) -> AsyncIterator["pa.RecordBatch"]:
-        """Arrow batches, each of one partition, made without an object per record.
+        """Return an iterator over Arrow batches, each of one partition.
 
-        With ``copy=False`` keys and values point into the buffers of the fetch and keep them alive.
+        No object is created per record. With ``copy=False`` keys and values point into the fetch
+        buffers and keep them alive.
         """
         return self._whole.arrow(
             copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
         )
 
     def streams(self, number: int) -> list[ConsumerStream[K, V]]:
-        """So many streams that divide what is ours, to be read by as many tasks.
+        """Return `number` streams that divide the assignment, to be read by as many tasks.
 
-        With `stop_at` those without any end with the last, for a rebalance may bring one.
+        With `stop_at`, a stream without partitions ends with the last stream, because a rebalance
+        may assign one to it.
         """
         whole_number("the number of streams", number, 1)
         self.config.reading.refuse("streams()", "max_records", "idle_timeout_ms")
@@ -210,12 +220,15 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         streams = [there.open_stream(there.kind) for _ in range(number)]
         self._route(SharedRoutes(streams))
         if isinstance(there.wish, ManualPartitions) and self.config.reading.stop_at is not None:
-            for without in streams[len(there.wish) :]:  # nothing more will come
+            for without in streams[len(there.wish) :]:  # manual assignments get no more
                 without.channel.finish()
         return [self._reading_of(one) for one in streams]
 
     def partitions(self) -> AsyncIterator[ConsumerStream[K, V]]:
-        """A stream for each partition, as it becomes ours; it ends when it is ours no more."""
+        """Return an iterator over streams, one for each partition when it is assigned.
+
+        A stream ends when its partition is revoked or lost.
+        """
         self.config.reading.refuse("partitions()", "max_records", "idle_timeout_ms", "stop_at")
         opened = self.by_partition(self._there.kind).opened()
 
@@ -226,7 +239,10 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         return CancelSafeIterator(take)
 
     def by_partition(self, kind: StreamKind[S]) -> PartitionRoutes[S]:
-        """The same with a kind of streams of your own, for those who build on it."""
+        """Return the routes of one stream per partition, opened by `kind`.
+
+        `ConsumerApp` uses this with its own class of streams.
+        """
         there = self._there
         streams = PartitionRoutes(lambda: there.open_stream(kind))
         self._route(streams)
@@ -277,7 +293,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
 
     def _skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         ours = self.assignment
-        self._there.transactions.back_to({})  # which then knows where they began
+        self._there.transactions.back_to({})  # records where each partition began
         self._rebalancer.seek({one: at for one, at in offsets.items() if one in ours})
 
     def _read_again(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -293,10 +309,10 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         self._there.transactions.moved(offsets)
 
     def transaction(self, producer: TransactionalProducer) -> AbstractAsyncContextManager[None]:
-        """``async with consumer.transaction(producer)``: offsets are committed with what is sent.
+        """Return an ``async with`` block that commits offsets in a transaction of the producer.
 
-        All that was handed out by its end is done with once it is committed; if it is aborted, that
-        comes again. The producer is aiokafka's, started with a ``transactional_id``.
+        The transaction covers all records delivered by the end of the block. If it is aborted,
+        they are redelivered. The producer is aiokafka's, started with a ``transactional_id``.
         """
         config = self.config
         if config.reading.commit_policy != "manual" or config.zookeeper is not None:
@@ -308,10 +324,10 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         self._check_undivided()
         return self._there.transactions.transaction(producer)
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- monitoring ------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """How it stands: in one word, why, and what is behind."""
+        """Return the health: the state, its reason, the lag and the last activity."""
         if not self._scope.is_open:
             return Health(state=HealthState.CLOSED, reason="it is not open")
         if self._joined is None:
@@ -322,37 +338,37 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         return with_topics(found, self._joined.topics)
 
     def status(self) -> Status:
-        """The same as plain values: this is what the pages of `asgi` show."""
+        """Return the health as plain values, as the pages of `asgi` show it."""
         counts = self.counts if self._scope.is_open else {}
         return status_of(self.health(), counts, self.config.member.group_id)
 
     def events(self) -> EventStream:
-        """What happens from now on, to iterate over: rebalances, what was skipped, what stalls."""
+        """Return an iterator over events from now on: rebalances, skipped offsets and stalls."""
         self._scope.check_open()
         return self._connected.manager.events.listen()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often what happened so far, by the names of events; and "dropped commits"."""
+        """The number of events so far by event name, plus ``dropped commits``."""
         self._scope.check_open()
         return self._connected.manager.events.counts
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
-        """Partitions of ours that should move and do not, each with the reason: is it healthy?"""
+        """Return the assigned partitions that should make progress and do not, with the reason."""
         self._scope.check_open()
         return self._connected.manager.stalled()
 
     def progress(self) -> Mapping[TopicPartition, Progress]:
-        """How far each partition of ours is fetched, the ends of its log, its broker, and when."""
+        """Return the fetch position, log end, broker and last fetch of each assigned partition."""
         self._scope.check_open()
         return self._connected.manager.progress()
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The end of the log as a fetch last told it; None until then."""
+        """Return the high watermark of the last fetch response; None before the first one."""
         return self._end_of(partition, "high_watermark")
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Up to where no transaction is open, as a fetch last told it; None until then."""
+        """Return the last stable offset of the last fetch response; None before the first one."""
         return self._end_of(partition, "last_stable_offset")
 
     def _end_of(self, partition: TopicPartition, which: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Records that nobody could deal with, written to a topic of their own, and never lost."""
+"""Writing of records that could not be processed to a dead letter topic or a retry topic."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
 
 PREFIX: Final = "dlt."
-"""How the names of the headers begin that tell of the failure; what they tell is text."""
+"""The prefix of the headers that describe the failure. Their values are text."""
 
 _LONGEST_MESSAGE: Final = 1_000  # characters of an error
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
@@ -32,7 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a record is a dead letter."""
+    """The reason why a record is a dead letter."""
 
     error: BaseException
     attempts: int = 1
@@ -43,23 +43,23 @@ class Failure:
 @dataclass(slots=True, eq=False)
 class _PendingDeadLetter:
     record: Record
-    outgoing: ProducerRecord  # what is written in its place
+    outgoing: ProducerRecord  # the record to write
     written: asyncio.Event = field(default_factory=asyncio.Event)
     offset: int = -1
-    waiting: int = 0  # those who want to know that it is written
+    waiting: int = 0  # callers that wait until it is written
 
     @property
     def is_parked(self) -> bool:
-        """It is no dead letter: it comes again, to whoever has the partition of that number."""
+        """Whether this is a write to a retry topic, whose partition is given."""
         return self.outgoing.partition is not None
 
     def has(self, offset: int) -> None:
-        """It is written, and has this offset there."""
+        """Mark the record as written at `offset`."""
         self.offset = offset
         self.written.set()
 
     async def heard(self) -> None:
-        """Return once it is written."""
+        """Wait until the record is written."""
         self.waiting += 1
         try:
             await self.written.wait()
@@ -68,18 +68,18 @@ class _PendingDeadLetter:
 
 
 _Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
-"""By what a record is known: a topic that was made anew has others at the same places."""
+"""The identity of a record. A re-created topic has other records at the same offsets."""
 
 
 class NotADeadLetter(Exception):
-    """It does not tell which record it was: others wrote it there."""
+    """The record has no failure headers, because another program wrote it."""
 
 
 class DeadLetterProducer:
-    """Writes records to a topic, with what went wrong. A producer is opened by the first one.
+    """A writer of records with failure headers. The first record opens the producer.
 
-    A write that fails is tried again until it succeeds: whoever waits for it has not finished the
-    record, so it is not committed. One task owns the producer; all others wait for it.
+    A failed write is retried until it succeeds. Until then the caller waits, so the original
+    record is not acknowledged or committed. One task owns the producer.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class DeadLetterProducer:
     ) -> None:
         self.topic: Final = topic
         self.written = 0
-        self.last_error: str | None = None  # since the last one that was written
+        self.last_error: str | None = None  # None after a successful write
         self._connection = connection
         self._network = opener, now_ms
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
-        # not written yet, or somebody waits for them: asked for again, they are not new ones
+        # not written yet, or awaited; a repeated request for the same record joins the first
         self._letters: dict[_Same, _PendingDeadLetter] = {}
         self._to_check = False  # whether the topic is there
         self._asked = asyncio.Event()
@@ -120,7 +120,7 @@ class DeadLetterProducer:
 
     @property
     def trouble(self) -> str | None:
-        """Why letters cannot be written, if some wait for it or the topic is not there."""
+        """Why dead letters cannot be written, if some wait or the topic does not exist."""
         if self.last_error is None:
             return None
         if waiting := self.waiting:
@@ -131,22 +131,22 @@ class DeadLetterProducer:
 
     @property
     def waiting(self) -> int:
-        """Records that are still to be written."""
+        """The number of records that are not written yet."""
         return sum(not one.written.is_set() for one in self._letters.values())
 
     def reach_by(self, connection: ConnectionConfig) -> None:
-        """From now on: where brokers are may be known only after this was made."""
+        """Set the connection options. The brokers may be known only after the constructor."""
         self._connection = connection
 
     def check_topic(self) -> None:
-        """Look in the background whether the topic is there; if it is not, `trouble` says so."""
+        """Check in the background whether the topic exists; if not, `trouble` says so."""
         self._to_check = True
         self._asked.set()
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
-        """Return once the record is written, to all replicas in sync; however long that takes.
+        """Write a record to all in-sync replicas, and return its offset.
 
-        To a partition that its key chooses, if none is given; returns the offset it has there.
+        Wait without a limit until this succeeds. Without `partition`, the key selects one.
         """
         self._scope.check_open()
         same = _same(record)
@@ -163,7 +163,7 @@ class DeadLetterProducer:
         return letter.offset
 
     def _tidy(self, letter: _PendingDeadLetter) -> None:
-        """Forget it, if it is written and nobody waits to hear so."""
+        """Remove a dead letter that is written and has no waiting callers."""
         if letter.written.is_set() and not letter.waiting:
             self._letters.pop(_same(letter.record), None)
 
@@ -196,7 +196,7 @@ class DeadLetterProducer:
         return await stack.enter_async_context(producer)
 
     async def _is_checked(self, producer: Producer) -> bool:
-        """Whether nothing is to be said of the topic, be it that nobody asked."""
+        """Return whether the topic exists, or no check was requested."""
         if not self._to_check:
             return True
         try:
@@ -221,9 +221,10 @@ class DeadLetterProducer:
         )
 
     def _unwritten(self) -> list[_PendingDeadLetter]:
-        """What is to be written. Not what was to wait for another try, if nobody waits any more.
+        """Return the records to write, and drop records for retry topics without a caller.
 
-        Its partition went to another, who may be done with it by now, and with what comes after it.
+        The partition of a dropped record was revoked. Its new owner may have processed the
+        record, and later ones, already.
         """
         self._letters = {
             same: one for same, one in self._letters.items() if one.waiting or not one.is_parked
@@ -233,7 +234,7 @@ class DeadLetterProducer:
     async def _write(
         self, producer: Producer, letters: list[_PendingDeadLetter]
     ) -> list[_PendingDeadLetter]:
-        """Those that could not be written."""
+        """Write dead letters and return those that could not be written."""
         outcomes = await producer.send([letter.outgoing for letter in letters])
         failed = []
         for letter in letters:
@@ -244,7 +245,7 @@ class DeadLetterProducer:
                 continue
             letter.has(outcome)
             self.written += 1
-            self._tidy(letter)  # who wanted it may have given up
+            self._tidy(letter)  # its caller may have been cancelled
         if not failed:
             self.last_error, self._to_check = None, False
         return failed
@@ -257,12 +258,12 @@ class DeadLetterProducer:
 
 
 def _kept(headers: Headers) -> Headers:
-    """The record's own, without what was told of an earlier failure."""
+    """Return the headers of the record without those of an earlier failure."""
     return tuple(one for one in headers if not one[0].startswith(PREFIX))
 
 
 def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
-    """The headers that tell where a record was, and what went wrong."""
+    """Return the headers that name the original record and its failure."""
     error = failure.error
     told: dict[str, object] = {
         "topic": record.topic,
@@ -282,14 +283,14 @@ def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]
 
 
 def _message(error: BaseException) -> str:
-    """All that is known: the record is beside it."""
+    """Return the full error text, with the cause of a deserialization error."""
     if isinstance(error, DeserializationFailed) and error.__cause__ is not None:
         return f"{error.__cause__!r} ({error})"
     return str(error)
 
 
 def parse_failure_headers(record: Record) -> dict[str, bytes]:
-    """What the headers tell that `failure_headers` has written, by name."""
+    """Return the values of the headers that `failure_headers` wrote, by name."""
     return {
         name.removeprefix(PREFIX): text or b""
         for name, text in record.headers
@@ -298,7 +299,7 @@ def parse_failure_headers(record: Record) -> dict[str, bytes]:
 
 
 def original(record: Record) -> Record:
-    """The record as it was before it was written here, or to a retry topic."""
+    """Return the original record of a dead letter or of a record in a retry topic."""
     told = parse_failure_headers(record)
     try:
         partition, offset, timestamp = (

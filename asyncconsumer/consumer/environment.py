@@ -1,4 +1,4 @@
-"""All that is not ours to decide: networks, chance and time."""
+"""Injected dependencies: transports, random numbers and clocks."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,19 +19,19 @@ def _milliseconds() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The real world, unless a simulation plays it."""
+    """Transports, random numbers and clocks. The defaults are real; simulations replace them."""
 
     open_broker: BrokerOpener = open_connection
     open_zookeeper: ZooKeeperOpener = open_line
     randomness: Random = field(default_factory=Random)  # for jitter and shuffling
-    clock: Callable[[], float] | None = None  # where the loop's is not the system's
+    clock: Callable[[], float] | None = None  # if the loop does not use the system's clock
     now_ms: Callable[[], int] = _milliseconds
     clock_offsets: Callable[[], ClockOffsets] = (
         system_offsets  # of clocks that count suspended time
     )
 
     def virtual_clock(self) -> Callable[[], float] | None:
-        """The clock to use instead of the system's; None if the running loop uses the system's.
+        """Return the clock to use instead of the system's; None if the loop uses the system's.
 
         Threads keep real time, so none may be started for a loop that has a clock of its own.
         """

@@ -1,4 +1,4 @@
-"""How a consumer stands, in one word, and why."""
+"""The health of a consumer: one state, and the reason for it."""
 
 import asyncio
 import enum
@@ -17,25 +17,25 @@ from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.status import Status, lag_by_name
 
-_RECENT: Final = 5.0  # seconds in which something must have moved
+_RECENT: Final = 5.0  # seconds within which progress counts as current
 
 
 class HealthState(enum.StrEnum):
-    """What there is to know at a glance."""
+    """The state of a consumer."""
 
     IDLE = "idle"  # nothing to read
     CONSUMING = "consuming"
-    REBALANCING = "rebalancing"  # or joining, for the first time
-    STALLED = "stalled"  # there is something to read, and it does not come
-    DISCONNECTED = "disconnected"  # no broker answers
-    HANDLER_BOUND = "handler_bound"  # records wait, and nobody takes them
-    FENCED = "fenced"  # whether what it has is its own is not certain any more
+    REBALANCING = "rebalancing"  # or joining the group
+    STALLED = "stalled"  # there are records to fetch, and none arrive
+    DISCONNECTED = "disconnected"  # no broker responds
+    HANDLER_BOUND = "handler_bound"  # records are buffered, and the reader takes none
+    FENCED = "fenced"  # the partitions may belong to other members
     CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How a consumer stands. Times are seconds ago, None if it never happened."""
+    """The health of a consumer. Times are seconds ago, or None if it never happened."""
 
     state: HealthState
     reason: str | None = None
@@ -47,27 +47,27 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether it knows what is its own, and that moves if there is something to move."""
+        """Whether the assignment is known, and records are read if there are any."""
         return self.state in (HealthState.IDLE, HealthState.CONSUMING)
 
     @property
     def live(self) -> bool:
-        """Whether it can get well by itself."""
+        """Whether the consumer can recover without a restart."""
         return self.state is not HealthState.CLOSED
 
 
 class ObservableMembership(Membership, Protocol):
-    """One that can tell having no share from not knowing it."""
+    """A membership that distinguishes an empty assignment from none received yet."""
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether what is its own is yet to be said, be it again."""
+        """Whether the member waits for an assignment, the first or a new one."""
 
 
 def health_of(
     membership: ObservableMembership, rebalancer: Rebalancer, manager: FetchManager
 ) -> Health:
-    """It all in one value."""
+    """Return the current health."""
     now, progress = asyncio.get_running_loop().time(), manager.progress()
     lag = _lag(rebalancer, progress)
     disconnected = _disconnected(manager.vitals, progress)
@@ -84,7 +84,7 @@ def health_of(
 
 
 def with_topics(health: Health, topics: TopicCheck) -> Health:
-    """The same, unless topics are missing that it would have to read."""
+    """Return the health, changed if subscribed topics are missing."""
     if not health.ready:
         return health
     if (reason := topics.reason) is not None:
@@ -102,7 +102,7 @@ def _state(
     lag: Mapping[TopicPartition, int | None],
     now: float,
 ) -> tuple[HealthState, str | None]:
-    """The gravest that is true."""
+    """Return the most severe state that applies, with its reason."""
     if not rebalancer.rebalanced.is_set():
         return HealthState.REBALANCING, "it waits for its first share"
     grouped = not isinstance(membership, GrouplessMembership)
@@ -138,7 +138,7 @@ def _disconnected(vitals: Liveness, progress: Mapping[TopicPartition, Progress])
 def _lag(
     rebalancer: Rebalancer, progress: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, int | None]:
-    """How many offsets each partition is behind; None while that is not known."""
+    """Return the lag of each partition in offsets; None while it is not known."""
     lag: dict[TopicPartition, int | None] = {}
     for one in rebalancer.reading:
         position = rebalancer.position(one)
@@ -152,7 +152,7 @@ def _ago(moment: float, now: float) -> float | None:
 
 
 def status_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Status:
-    """The same as plain values."""
+    """Return the health as plain values."""
     return Status(
         live=health.live,
         ready=health.ready,

@@ -1,4 +1,4 @@
-"""Who sees every record before the user does, and every commit after it was made."""
+"""Interceptors, called for each record before delivery and after each commit."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -15,24 +15,24 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Interceptor:
-    """Override what you need. What a method raises is logged, and otherwise does not matter."""
+    """A base class for interceptors. Override what you need. Exceptions are only logged."""
 
     def on_consume(self, record: Record) -> Record:
-        """What the user is given in place of the record, of the same place; by default the same."""
+        """Return the record to deliver, of the same partition and offset."""
         return record
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These offsets were committed."""
+        """Called after these offsets were committed."""
 
 
 class Interceptors:
-    """Several, one after the other."""
+    """The interceptors of a consumer, called in order."""
 
     def __init__(self, each: Iterable[Interceptor]) -> None:
         if not isinstance(each, Iterable):
             raise ConfigError(f"interceptors must be a list of them, got {each!r}")
         self._each = tuple(each)
-        self._log = RateLimitedLogger(_log)  # it may fail with every record
+        self._log = RateLimitedLogger(_log)  # an interceptor may fail for every record
         for one in self._each:
             if not (hasattr(one, "on_consume") and hasattr(one, "on_commit")):
                 raise ConfigError(f"{one!r} is no interceptor: derive it from Interceptor")
@@ -43,26 +43,29 @@ class Interceptors:
         return bool(self._each)
 
     def on_consume(self, record: Record) -> Record:
-        """What becomes of a record."""
+        """Return the record after all interceptors."""
         for one in self._each:
             try:
                 record = _checked(one.on_consume(record), record)
-            except Exception as error:  # noqa: BLE001 - a mistake of somebody who only looks on
+            except Exception as error:  # noqa: BLE001 - must not stop the consumer
                 at = f"{record.topic}[{record.partition}]@{record.offset}"
                 self._log.warning("an interceptor failed with %s", at, error=error)
         return record
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Tell all of a commit."""
+        """Call all interceptors after a commit."""
         for one in self._each:
             try:
                 one.on_commit(offsets)
-            except Exception as error:  # noqa: BLE001 - a mistake of somebody who only looks on
+            except Exception as error:  # noqa: BLE001 - must not stop the consumer
                 self._log.warning("an interceptor failed with a commit", error=error)
 
 
 def _checked(given: object, record: Record) -> Record:
-    """It, if it can stand for a record: else that would be lost, or another one committed."""
+    """Return `given` if it is a record of the same partition and offset; raise otherwise.
+
+    Another result would lose the record, or commit another one.
+    """
     if not isinstance(given, Record):
         raise TypeError(f"on_consume() must return a record, not {type(given).__name__}")
     if _place(given) != _place(record):
@@ -75,18 +78,18 @@ def _place(record: Record) -> tuple[str, int, int]:
 
 
 class InterceptedStore:
-    """An offset store whose commits interceptors are told of."""
+    """An offset store that calls interceptors after each commit."""
 
     def __init__(self, store: OffsetStore, interceptors: Interceptors) -> None:
         self._store = store
         self._interceptors = interceptors
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """As the store."""
+        """Return the committed offsets of the store."""
         return await self._store.load(partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """As the store."""
+        """Commit to the store, then call the interceptors with the committed offsets."""
         try:
             await self._store.commit(offsets)
         except ConsumerError as error:

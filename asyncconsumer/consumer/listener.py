@@ -1,4 +1,4 @@
-"""Who is told of what a consumer is given, and of what is taken from it."""
+"""Rebalance listeners: called when partitions are assigned, revoked or lost."""
 
 import asyncio
 import inspect
@@ -16,54 +16,54 @@ _METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partit
 
 
 class ConsumerRebalanceListener:
-    """Told of every change, in the order in which it happens. Override what you need.
+    """A listener for rebalances, called in the order of changes. Override what you need.
 
-    Methods may be coroutines or plain functions. The group waits for them, `listener_timeout_ms` at
-    the most. What they raise ends the consumer, and is raised where it is read.
+    Methods may be coroutines or plain functions. The group waits for them, for at most
+    `listener_timeout_ms`. An exception ends the consumer, and is raised where it is read.
     """
 
     def on_partitions_assigned(
         self, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """These are ours in addition, and are read when this is over: `seek` them here."""
+        """Called before newly assigned partitions are fetched. `seek` may be called here."""
         return None
 
     def on_partitions_revoked(
         self, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """These are no longer read, and are ours until this is over: they may be committed."""
+        """Called for stopped partitions before they are released. They may be committed."""
         return None
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
-        """These are somebody else's by now: nothing may be committed for them."""
+        """Called for partitions that others may own already. They cannot be committed any more."""
         return None
 
 
 class ListenerList(list[object]):
-    """The listeners of a consumer, in the order in which they are told."""
+    """The listeners of a consumer, in the order of their calls."""
 
     def __init__(self, main: object = None) -> None:
         super().__init__(() if main is None else (main,))
-        self._main = main  # what the constructor or `subscribe` was given
+        self._main = main  # the argument of the constructor or of `subscribe`
 
     def replace(self, listener: object) -> None:
-        """Have this one in place of the one that was given before, if that is still there."""
+        """Replace the listener of the constructor or an earlier `subscribe`; append if none."""
         at = self.index(self._main) if self._main in self else len(self)
         self[at : at + 1] = [listener]
         self._main = listener
 
 
 def checked(listener: object) -> object:
-    """It, if it can be told of anything: one that cannot would never be missed."""
+    """Return the listener; raise if it has none of the methods, as after a misspelling."""
     if not any(callable(getattr(listener, name, None)) for name in _METHODS):
         raise ConfigError(f"{listener!r} is no listener: it has none of {', '.join(_METHODS)}")
     return listener
 
 
 def listeners(told: Sequence[object], timeout_ms: int) -> Listeners:
-    """For the rebalancer. A listener that lacks one of the methods is not told of that.
+    """Return the callbacks for the rebalancer. Missing methods of a listener are not called.
 
-    There may be more of them later: who is told is looked up at each change.
+    The list is read at each change, because listeners may be added later.
     """
 
     def of(name: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:

@@ -1,4 +1,4 @@
-"""Which kind of member a consumer is, by its options and by what it wants to read."""
+"""Creation of the membership that the options and the subscription require."""
 
 from random import Random
 from types import TracebackType
@@ -41,36 +41,36 @@ class GroupMember(LeavableMembership, Protocol):
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """As whom to commit."""
+        """The identity to commit with."""
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether what is its own is yet to be said."""
+        """Whether the member waits for an assignment."""
 
     @property
     def is_current(self) -> bool:
-        """Whether what it has was assigned for what it is subscribed to now."""
+        """Whether the assignment was made for the current subscription."""
 
     @property
     def settles_after(self) -> float:
-        """Seconds after which an empty assignment is final, if others release at once."""
+        """The seconds after which an empty assignment is final, if others revoke at once."""
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of its subscription; for a pattern those that are known to match."""
+        """The subscribed topics; for a pattern, the known topics that match."""
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """What another thread may send for it."""
+        """The heartbeat request that another thread may send, and its address; or None."""
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """It did."""
+        """Record that a heartbeat from another thread was answered."""
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want something else."""
+        """Change the subscription."""
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Open the membership."""
 
     async def __aexit__(
         self,
@@ -78,11 +78,11 @@ class GroupMember(LeavableMembership, Protocol):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """End."""
+        """Close the membership."""
 
 
 def assignors(config: MemberConfig) -> list[Assignor]:
-    """Those that the options name, or are."""
+    """Return the assignors of the options, given by name, class or instance."""
     if not config.strategies:
         raise ConfigError(f"partition_assignment_strategy is empty: take {', '.join(_ASSIGNORS)}")
     found: list[Assignor] = []
@@ -101,7 +101,7 @@ def assignors(config: MemberConfig) -> list[Assignor]:
 
 
 def in_zookeeper(subscription: Subscription) -> filters.StreamSubscription:
-    """The same, as it is registered in ZooKeeper: one stream, which divides what it gets itself."""
+    """Return the subscription for registration in ZooKeeper, with a stream count of 1."""
     if isinstance(subscription, TopicSubscription):
         return filters.StreamSubscription(dict.fromkeys(sorted(subscription.names), 1))
     return filters.Whitelist(subscription.text).subscription(1)
@@ -118,7 +118,7 @@ def member(
     randomness: Random,
     suspensions: Suspensions,
 ) -> GroupMember:
-    """The member that the options make."""
+    """Return the member for the group protocol of the options."""
 
     def classic(wanted: Subscription) -> ClassicMembership:
         return ClassicMembership(

@@ -1,4 +1,4 @@
-"""Where a consumer reads, and what its group knows of it: what does not depend on what it reads."""
+"""The methods of a `Consumer` for commits, positions, seeks, pauses and offset queries."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.01
 
 
 class OffsetOperations(ABC):
-    """The part of a `Consumer` that speaks of offsets."""
+    """The part of a `Consumer` that deals with offsets."""
 
     def __init__(self, config: ConsumerConfig, given: Collaborators) -> None:
         self.config: Final = config
@@ -34,7 +34,7 @@ class OffsetOperations(ABC):
     @property
     @abstractmethod
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours now."""
+        """The partitions that are assigned now."""
 
     @property
     @abstractmethod
@@ -47,11 +47,11 @@ class OffsetOperations(ABC):
     @property
     @abstractmethod
     def _direct_offsets(self) -> UnsubscribedOffsets | None:
-        """The offsets of the group, if nothing is subscribed."""
+        """The offset store of the group, if nothing is subscribed."""
 
     @abstractmethod
     def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read on from there, because the user wants to."""
+        """Seek to these offsets on the user's request."""
 
     @property
     def _rebalancer(self) -> Rebalancer:
@@ -59,23 +59,23 @@ class OffsetOperations(ABC):
 
     @property
     def connection(self) -> ConnectionConfig:
-        """How brokers are reached: as it was told, or as ZooKeeper told when it was opened."""
+        """The connection options. Without `bootstrap_servers`, ZooKeeper supplied the brokers."""
         return self._lookups.connection
 
     @property
     def member_id(self) -> str | None:
-        """How the coordinator knows us; None while it does not, and for static members."""
+        """The member id from the coordinator; None before it is known, and for static members."""
         who = self._following.identity
         return None if who is None or who.instance_id is not None else who.member_id or None
 
     @property
     def commits(self) -> bool:
-        """Whether there is a place to keep offsets: a group's, or a store of your own."""
+        """Whether offsets can be committed, to a group or to a custom store."""
         return self._given.commits(self.config)
 
     @property
     def keeps_metadata(self) -> bool:
-        """Whether the metadata of an `Offset` that is committed surely comes back with it."""
+        """Whether the store keeps the metadata of a committed `Offset`."""
         return self._given.keeps_metadata(self.config)
 
     def _check_commits(self) -> None:
@@ -88,12 +88,12 @@ class OffsetOperations(ABC):
     ) -> dict[TopicPartition, int]:
         """Commit what is acknowledged, or a record and all before it, or these offsets.
 
-        Without offsets, a call by the task that reads acknowledges what that task has in hand. A
-        call by another task commits what is acknowledged already.
+        Without offsets, a call by the task that reads acknowledges the records that this task
+        has in flight. A call by another task commits only what is acknowledged already.
 
-        Returns what was committed. A partition that a rebalance took is left out: whoever has it
-        now reads on from the last commit. An `asyncconsumer.Offset` may carry a text to be kept
-        beside it.
+        Return the committed offsets. Partitions that are not assigned any more are left out,
+        and their new owners continue from the last commit. An `asyncconsumer.Offset` may carry
+        metadata.
         """
         self._check_commits()
         if (direct := self._direct_offsets) is not None:
@@ -110,7 +110,7 @@ class OffsetOperations(ABC):
     async def committed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """What the group has committed, of these partitions or of all that are ours."""
+        """Return the committed offsets of these partitions, or of the assignment."""
         self._check_commits()
         wanted = self.assignment if partitions is None else partitions_of(partitions)
         if (direct := self._direct_offsets) is not None:
@@ -118,24 +118,24 @@ class OffsetOperations(ABC):
         return await self._following.committer.load(wanted)
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be handed out."""
+        """Return the offset of the next record to deliver."""
         while (found := self.position_now(partition)) is None:
             self._following.check()
             if (start := self._rebalancer.start_to_look_up(partition)) is None:
                 await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
                 continue
-            # a listener waits for this, and reading for the listener: so it begins where we say
+            # a listener waits for this, and fetching waits for the listener: seek to the result
             at = (await self._lookups.ends([partition], start))[partition]
             if self._rebalancer.start_to_look_up(partition) == start:
                 self._go_to({partition: at})
         return found
 
     def position_now(self, partition: TopicPartition) -> int | None:
-        """The same, or None while it is being looked up."""
+        """Return the offset of the next record to deliver, or None while it is looked up."""
         return self._rebalancer.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from there; nothing that was fetched before is handed out any more."""
+        """Continue at `offset`. Records that were fetched before are dropped."""
         if not is_offset(offset):
             raise ConfigError(
                 f"seek to {offset!r} of {partition}: give a whole number from 0 on; for the ends "
@@ -144,48 +144,48 @@ class OffsetOperations(ABC):
         self._go_to({partition: offset})
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read these, or all that are ours, from the first record there is."""
+        """Read these partitions, or the whole assignment, from the first record of the log."""
         self._go_to(dict.fromkeys(partitions or self.assignment, EARLIEST))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read of these, or of all that are ours, only what is written from now on."""
+        """Read these partitions, or the whole assignment, from the end of the log."""
         self._go_to(dict.fromkeys(partitions or self.assignment, LATEST))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these until `resume`; rebalances do not change that.
+        """Deliver nothing of these partitions until `resume`, also across rebalances.
 
-        As Java's: without any it does nothing, so a list that is empty pauses nothing.
+        Without arguments this does nothing, as in Java.
         """
         self._rebalancer.pause(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with these."""
+        """Deliver records of these partitions again."""
         self._rebalancer.resume(partitions)
 
     async def partitions_for(self, topic: str) -> frozenset[TopicPartition]:
-        """All partitions of a topic, whoever reads them; none if there is no such topic."""
+        """Return all partitions of a topic; none if the topic does not exist."""
         return await self._lookups.partitions(topic)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The first offset that each partition has. Sends one request to each leader.
+        """Return the first offset of each partition, with one request to each leader.
 
-        Raises UnknownTopicOrPartition at once for a partition that its topic does not have.
+        Raise UnknownTopicOrPartition at once for a partition that its topic does not have.
         """
         return await self._lookups.ends(partitions_of(partitions), EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will have.
+        """Return the offset that the next record of each partition will have.
 
-        Sends one request to each leader, and raises what `beginning_offsets` raises.
+        Send one request to each leader, and raise the same errors as `beginning_offsets`.
         """
         return await self._lookups.ends(partitions_of(partitions), LATEST)
 
     async def offsets_for_times(
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Offset and timestamp of the first record at or after a moment; None if none is as new.
+        """Return offset and timestamp of the first record at or after a moment; None if none.
 
         A moment is a datetime with a time zone, or milliseconds since 1970.
         """

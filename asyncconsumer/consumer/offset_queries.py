@@ -1,4 +1,4 @@
-"""Offsets by place or time, for many partitions at once."""
+"""Queries of log ends and of offsets by time, for many partitions at once."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -10,7 +10,7 @@ from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
 
 
 class OffsetQueries:
-    """Asks the leaders of partitions."""
+    """Offset queries to the leaders of partitions."""
 
     def __init__(self, leaders: LeaderClient, *, committed_only: bool) -> None:
         self._leaders = leaders
@@ -18,24 +18,24 @@ class OffsetQueries:
 
     @property
     def connection(self) -> ConnectionConfig:
-        """How they are reached."""
+        """The connection options of the brokers."""
         return self._leaders.connection
 
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
-        """All that a topic has; none if there is no such topic."""
+        """Return all partitions of a topic; none if the topic does not exist."""
         return await self._leaders.partitions(topic)
 
     async def ends(
         self, partitions: Iterable[TopicPartition], which: int
     ) -> dict[TopicPartition, int]:
-        """Their EARLIEST or LATEST offsets."""
+        """Return the EARLIEST or LATEST offsets of partitions."""
         found = await self._ask(dict.fromkeys(partitions, which))
         return {one: listed.offset for one, listed in found.items()}
 
     async def for_times(
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a moment; None if none is as new."""
+        """Return offset and timestamp of the first record at or after a moment, or None."""
         found = await self._ask({one: milliseconds(at) for one, at in moments.items()})
         return {one: at if at.offset >= 0 else None for one, at in found.items()}
 

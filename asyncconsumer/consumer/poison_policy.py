@@ -1,4 +1,4 @@
-"""What becomes of what cannot be read: a record that does not deserialize, a damaged batch."""
+"""The handling of unreadable records: deserialization errors and corrupt batches."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias, cast
@@ -13,23 +13,27 @@ Unreadable: TypeAlias = CorruptRecords | DeserializationFailed
 
 
 class PoisonPolicy(NamedTuple):
-    """One policy for all streams of a consumer."""
+    """The poison policy of a consumer, for all its streams."""
 
     policy: str
     events: EventBus
-    seek: Callable[[Mapping[TopicPartition, int]], None]  # to get over a damaged batch
+    seek: Callable[[Mapping[TopicPartition, int]], None]  # to skip a corrupt batch
     letters: DeadLetterProducer | None = None
-    group: str = ""  # for the letters
+    group: str = ""  # for the headers of dead letters
 
     def raises(self, error: Unreadable) -> bool:
-        """Whether its user is told; also of what time may mend, or where nobody knows the end."""
+        """Return whether the error is raised to the reader.
+
+        Retriable errors, and corrupt batches of unknown length, are raised under every policy.
+        """
         endless = isinstance(error, CorruptRecords) and error.resume is None
         return self.policy == "raise" or error.retriable or endless
 
     async def met(self, error: Unreadable, is_there: Callable[[], bool]) -> None:
-        """Deal with it so that reading can go on, or raise it.
+        """Apply the policy to an unreadable record or batch, or raise the error.
 
-        While its letter is written reading may go on elsewhere: then it is there no more.
+        `is_there` says whether the reader is still at this chunk. While the dead letter is
+        written, the partition may be lost or sought elsewhere.
         """
         if self.raises(error):
             raise error
@@ -43,7 +47,7 @@ class PoisonPolicy(NamedTuple):
 
 
 def _record_of(error: Unreadable) -> Record:
-    """Of a damaged batch there is no record: its place stands for it."""
+    """Return the record of the error; for a corrupt batch, an empty record at its offset."""
     if isinstance(error, CorruptRecords):
         return Record(error.topic, error.partition, error.offset)
     return cast("Record", error.record)

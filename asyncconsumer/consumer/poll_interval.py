@@ -1,4 +1,4 @@
-"""The longest time that a reader may take until it asks for the next record, if it is limited."""
+"""The check of `max_poll_interval_ms`: the time between two requests of a reader."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,9 +11,10 @@ from asyncconsumer.rebalance.runner import MembershipRunner
 async def leave_when_exceeded(
     following: MembershipRunner, group_id: str, max_poll_interval_ms: int
 ) -> None:
-    """Leave the group once a reader did not ask for so long; it gets PollIntervalExceeded.
+    """Leave the group after a reader asked for nothing for `max_poll_interval_ms`.
 
-    A reader that waits for records, or whose partitions are paused, has asked.
+    The reader gets PollIntervalExceeded. A reader that waits for records, or whose partitions
+    are paused, does not exceed the interval.
     """
 
     def channels() -> Iterable[Channel]:
@@ -24,7 +25,7 @@ async def leave_when_exceeded(
 
 
 async def _exceeded(channels: Callable[[], Iterable[Channel]], seconds: float) -> None:
-    """Return once one of the channels had something for its reader, and it did not move."""
+    """Wait until the reader of a channel with records made no progress for `seconds`."""
     now = asyncio.get_running_loop().time
     moved: dict[Channel, tuple[tuple[int, int], float]] = {}
     while True:

@@ -1,4 +1,4 @@
-"""A bar on the terminal: how far a consumer is on its way to the end."""
+"""A progress bar on the terminal: the offsets read so far, and those to the end."""
 
 import asyncio
 from contextlib import suppress
@@ -15,7 +15,7 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.2
 
 
 def check_terminal() -> None:
-    """Raise if the package that draws it is not there."""
+    """Raise if the package `rich`, which draws the bar, is not installed."""
     try:
         import rich.progress  # noqa: F401
     except ImportError as error:
@@ -23,16 +23,16 @@ def check_terminal() -> None:
 
 
 class Bar:
-    """Looks now and then; records do not wait for it. What is beyond the end is not counted."""
+    """A progress bar that polls positions. Offsets after the end are not counted."""
 
     def __init__(self, title: str, rebalancer: Rebalancer, manager: FetchManager) -> None:
         self._title = title
         self._rebalancer = rebalancer
         self._manager = manager
-        self._seen: dict[TopicPartition, tuple[int, int]] = {}  # where each was first, and last
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}  # first and last position
 
     async def run(self) -> NoReturn:
-        """Draw it until cancelled."""
+        """Draw the bar until cancelled."""
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -67,7 +67,7 @@ class Bar:
                 show()
 
     def look(self) -> tuple[int, int]:
-        """How many offsets were read, and how many there are with those to come."""
+        """Return the number of offsets read, and the total with those still to read."""
         progress, to_come = self._manager.progress(), 0
         for one, routed in self._rebalancer.reading.items():
             with suppress(NotAssigned):

@@ -1,4 +1,4 @@
-"""Partitions from offset to offset, without a group: what a Spark task reads.
+"""A reader of offset ranges of partitions, without a group.
 
 async with RangeReader(bootstrap_servers) as reader:
     async for batch in reader.read(OffsetRange("orders", 0, 100, 200)).arrow(): ...
@@ -28,15 +28,15 @@ _OWN_OPTIONS: Final = ("retry_timeout_ms", "max_buffered_bytes")
 
 
 class RangeReader:
-    """Reads ranges of offsets, any number of them, side by side.
+    """A reader of offset ranges, any number of them concurrently.
 
-    Takes the options of `ConnectionConfig` and `FetchConfig`. A range ends exactly at its end, also
-    when compaction or transactions left nothing there; a range that is not, or no longer, in the
-    log raises OffsetNotThere.
+    The options are those of `ConnectionConfig` and `FetchConfig`. A range ends exactly at its
+    end, also if compaction or transactions left no record there. A range that is not in the log
+    raises OffsetUnavailable.
     """
 
-    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - for their names
-        """Check the names of options before `__init__` would miss bootstrap_servers."""
+    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
+        """Check the option names before a missing `bootstrap_servers` raises TypeError."""
         named = {"bootstrap_servers": servers[0]} if servers else {}
         check_names({**options, **named}, _OWN_OPTIONS)
         return super().__new__(cls)
@@ -73,7 +73,7 @@ class RangeReader:
         await self._session.__aexit__(kind, error, traceback)
 
     async def _check_end(self, at: TopicPartition, end: int) -> None:
-        """A range that ends behind the log would never end."""
+        """Raise if the range ends after the end of the log, because it would never end."""
         leaders, committed = self._session.leaders, self._fetch_config.committed_only
         latest = (await list_offset(leaders, at, LATEST, committed_only=committed)).offset
         if end > latest:
@@ -82,10 +82,10 @@ class RangeReader:
 
     @asynccontextmanager
     async def read_all(self, wanted: Iterable[OffsetRange]) -> AsyncIterator[Stream]:
-        """Many ranges, each of another partition, as one stream that ends when all have ended.
+        """Open one stream of many ranges, each of another partition. It ends after all ranges.
 
-        All are fetched at once, in few requests, within ``max_buffered_bytes``; each comes in its
-        order.
+        All ranges are fetched concurrently, in few requests, within ``max_buffered_bytes``. The
+        records of each range are in order.
         """
         ranges: dict[TopicPartition, OffsetRange] = {}
         for one in wanted:
@@ -114,7 +114,7 @@ class RangeReader:
             yield Stream(channel)
 
     def read(self, wanted: OffsetRange) -> PartitionStream:
-        """The records of a range: with ``async for``, or as `chunks()`, or as `arrow()` batches."""
+        """Return a stream of one range, for ``async for``, `chunks()` or `arrow()`."""
         _check(wanted)
         at = TopicPartition(wanted.topic, wanted.partition)
 

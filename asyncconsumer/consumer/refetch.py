@@ -1,4 +1,4 @@
-"""Damaged records are fetched again before they are believed to be damaged at the broker."""
+"""The policy to fetch corrupt records again before the error is raised."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -9,11 +9,11 @@ from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_MOST_FETCHES: Final = 3  # besides the first
+_MOST_FETCHES: Final = 3  # after the first
 
 
 class RefetchPolicy:
-    """Counts how often the same place was fetched again, for one stream."""
+    """A counter of repeated fetches of the same offset, for one stream."""
 
     def __init__(
         self,
@@ -22,13 +22,14 @@ class RefetchPolicy:
     ) -> None:
         self._position = position
         self._seek = seek
-        self._tries: dict[TopicPartition, tuple[int, int]] = {}  # the offset, and how often
+        self._tries: dict[TopicPartition, tuple[int, int]] = {}  # offset and count
         self._log = RateLimitedLogger(_log)
 
     def recover(self, error: Exception) -> bool:
-        """Fetch damaged records again; False if that was done often enough, or it is another error.
+        """Fetch corrupt records again; return whether that was started.
 
-        Whoever reads on after the error was raised has it tried as often again.
+        Return False for other errors and after 3 fetches. The count then starts again, for a
+        reader that continues after the error.
         """
         if not isinstance(error, CorruptRecords):
             return False
@@ -40,7 +41,7 @@ class RefetchPolicy:
             return False
         self._log.warning("%s: it is fetched again (%d of %d)", error, tries + 1, _MOST_FETCHES)
         self._tries[place] = error.offset, tries + 1
-        # what was collected for a batch and not handed out is dropped by the seek: from there on
+        # the seek drops records collected for a batch, so start at the first of these
         position = self._position(place)
         self._seek({place: error.offset if position is None else min(position, error.offset)})
         return True

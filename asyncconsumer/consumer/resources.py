@@ -1,4 +1,4 @@
-"""What a consumer is connected to: brokers, and ZooKeeper where it coordinates the group."""
+"""The resources of a consumer: Kafka client, fetch manager, ZooKeeper, dead letter producer."""
 
 import logging
 from contextlib import AsyncExitStack
@@ -15,18 +15,18 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Resources(NamedTuple):
-    """All that is open."""
+    """The open clients of a consumer."""
 
     kafka: KafkaClient
     manager: FetchManager
     zookeeper: ZooKeeperGroup | None
-    letters: DeadLetterProducer | None  # for what cannot be read
+    letters: DeadLetterProducer | None  # for unreadable records
 
 
 async def connect(
     stack: AsyncExitStack, config: ConsumerConfig, environment: Environment
 ) -> Resources:
-    """Open what the options say; the stack closes it."""
+    """Open the resources that the options require. The stack closes them."""
     zookeeper, found = None, tuple[str, ...]()
     if config.zookeeper is not None:
         zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, environment))
@@ -39,7 +39,7 @@ async def connect(
             opener=environment.open_broker,
         )
     )
-    await kafka.cluster.refresh()  # nobody there, or a wrong password: told at once
+    await kafka.cluster.refresh()  # unreachable brokers and login errors raise here
     manager = FetchManager(
         kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=environment.randomness
     )

@@ -1,4 +1,4 @@
-"""The simple consumer: partitions, leaders and offsets by hand; no group is joined."""
+"""The simple consumer: explicit partitions, leaders and offsets, without a group."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,35 +42,35 @@ from asyncconsumer.types import Address, TopicPartition
 OFFSET_RESETS: Final = ("none", "earliest", "latest")
 _OWN_OPTIONS: Final = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
 _LEADER_TRIES: Final = 3
-_LEADER_WAITS: Final = (1.0, 2.0)  # seconds between them, the first and the longest
+_LEADER_WAITS: Final = (1.0, 2.0)  # seconds between tries: the first wait and the longest
 
 
 class FetchResult(NamedTuple):
-    """What a fetch brought of one partition."""
+    """The result of a fetch for one partition."""
 
     partition: TopicPartition
     records: decoding.Records
-    """To iterate over; decoded on the way."""
+    """The records, decoded during iteration."""
     next_offset: int
-    """Where to fetch next."""
+    """The offset of the next fetch."""
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
     error: BrokerError | None
-    """The broker's refusal, in which case there are no records."""
+    """The error of the broker for this partition; then there are no records."""
 
 
 class SimpleConsumer:
-    """Fetches what it is told to, and reads partitions across leader changes.
+    """A consumer for single fetches, and for reading partitions across leader changes.
 
-    Takes the options of `ConnectionConfig` and `FetchConfig`. ``auto_offset_reset`` says what
-    `read` does about an offset that is not there: raise ("none"), or go to "earliest" or "latest",
-    which is logged and told to ``on_skip`` with the range that was skipped. Trouble that may pass
-    is borne for ``retry_timeout_ms``; then it is raised.
+    The options are those of `ConnectionConfig` and `FetchConfig`. If an offset is out of range,
+    `read` follows ``auto_offset_reset``: "none" raises, "earliest" and "latest" skip. A skip is
+    logged, and ``on_skip`` is called with the skipped range. Retriable errors are retried for
+    ``retry_timeout_ms`` and raised after that.
     """
 
-    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - for their names
-        """Check the names of options before `__init__` would miss bootstrap_servers."""
+    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
+        """Check the option names before a missing `bootstrap_servers` raises TypeError."""
         named = {"bootstrap_servers": servers[0]} if servers else {}
         check_names({**options, **named}, _OWN_OPTIONS)
         return super().__new__(cls)
@@ -95,7 +95,8 @@ class SimpleConsumer:
         self._policy = ReadPolicy(
             auto_offset_reset=auto_offset_reset, on_skip=on_skip, bodies=self._session.bodies
         )
-        self._free_lanes = [0]  # that no fetch waits on: a broker answers one after the other
+        # connections without a fetch in flight: a broker answers each connection in order
+        self._free_lanes = [0]
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
@@ -112,7 +113,7 @@ class SimpleConsumer:
     # --- leaders ---------------------------------------------------------------------------------
 
     async def partitions(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions, asked of the cluster."""
+        """Return the partition numbers of a topic, from fresh metadata."""
         found = (await self._session.cluster.refresh([topic])).topics.get(topic)
         if found is None:
             raise UnknownTopicOrPartition(f"topic {topic!r}")
@@ -121,16 +122,16 @@ class SimpleConsumer:
         return sorted(found.partitions)
 
     async def find_leader(self, topic: str, partition: int) -> Leader:
-        """The broker that leads a partition now, asked of the cluster; one try."""
+        """Return the leader of a partition from fresh metadata, without retries."""
         return (await self._session.cluster.refresh([topic])).leader(
             TopicPartition(topic, partition)
         )
 
     async def find_new_leader(self, topic: str, partition: int, old: int) -> Leader:
-        """The leader after broker `old` stopped answering; 3 tries, after a second and after two.
+        """Return the leader after broker `old` failed, with 3 tries and waits of about 1 s and 2 s.
 
-        On the first try `old` itself does not count: the cluster may not have noticed yet. Later on
-        it does, for it may have come back.
+        The first try does not accept `old`, because the metadata may be out of date. Later tries
+        accept it, because the broker may have recovered.
         """
         waits = backoff(*_LEADER_WAITS, self._session.randomness)
         about = f"a leader of {TopicPartition(topic, partition)} after broker {old}"
@@ -159,10 +160,9 @@ class SimpleConsumer:
     ) -> dict[TopicPartition, FetchResult]:
         """Fetch each partition from an offset, with one request to each leader.
 
-        ``max_bytes`` is for each partition; what is not given is as the options say. A request that
-        meets a broken connection is sent once more. When it fails nevertheless, the next call asks
-        for the leader anew. A broker's refusal of one partition is in its result; the others are
-        not affected.
+        ``max_bytes`` applies to each partition. Missing arguments are taken from the options. A
+        request is sent once more after a lost connection. If it fails, the next call looks up the
+        leader again. An error of one partition is in its result and does not affect the others.
         """
         config = self._changed(max_bytes, max_wait_ms, min_bytes)
         for at, offset in wanted.items():
@@ -184,7 +184,7 @@ class SimpleConsumer:
         return results
 
     def _changed(self, size: int | None, wait_ms: int | None, least: int | None) -> FetchConfig:
-        """The options with what one fetch has of its own, checked like them."""
+        """Return the fetch options with the arguments of one fetch, validated together."""
         own = {
             "max_partition_fetch_bytes": size,
             "fetch_max_wait_ms": wait_ms,
@@ -202,7 +202,7 @@ class SimpleConsumer:
         at_leaders: Mapping[Address, Mapping[TopicPartition, PartitionFetch]],
         config: FetchConfig,
     ) -> list[PartitionResponse]:
-        """Ask the leaders side by side; an error of one is an error of the call."""
+        """Send the fetches to all leaders concurrently. Raise the first error."""
         lane = self._free_lanes.pop() if self._free_lanes else self._session.brokers.new_lane()
         try:
             async with asyncio.TaskGroup() as group:
@@ -229,7 +229,7 @@ class SimpleConsumer:
                 connection = await brokers.connection(address, Traffic.FETCH, lane=lane)
                 return understand(await connection.send_raw(message), asks, config.fetch_max_bytes)
             except ConsumerError as error:
-                # whatever it is, the partition may be led elsewhere when it is fetched next
+                # after any error, the partition may have another leader at the next fetch
                 for partition in asks:
                     self._session.leaders.doubt(partition)
                 if last_try or not isinstance(error, ConnectionLost):
@@ -254,11 +254,11 @@ class SimpleConsumer:
     async def offsets_before(
         self, topic: str, partition: int, when: int | datetime = LATEST
     ) -> int:
-        """The first offset at or after a moment; or EARLIEST; or LATEST, where the log ends.
+        """Return the first offset at or after a moment, or the EARLIEST or LATEST offset.
 
         A moment is a datetime with a time zone, or milliseconds since 1970. All records before the
-        offset are older than it. When none is as new, that is the end of the log. A topic that no
-        broker knows is waited for for 2 s; a partition that its topic lacks is an error at once.
+        offset are older. If no record is that new, the result is the end of the log. An unknown
+        topic is retried for 2 s. A partition that its topic does not have is an error at once.
         """
         moment = milliseconds(when)
         at = TopicPartition(topic, partition)
@@ -271,11 +271,11 @@ class SimpleConsumer:
     async def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """What a group has committed in Kafka, without joining it; None where it has not."""
+        """Return the committed offsets of a group in Kafka, or None, without joining it."""
         return await self._offsets_of(group).load(partitions)
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group in Kafka, without joining it; a group with live members refuses."""
+        """Commit for a group in Kafka without joining it. A group with members refuses."""
         for at, offset in offsets.items():
             _check_offset(at, offset, 0, "commit one from 0, that of the next record to read")
         await self._offsets_of(group).commit(offsets)
@@ -294,11 +294,11 @@ class SimpleConsumer:
     def read(
         self, topic: str, partition: int, offset: int = EARLIEST, *, end: int | None = None
     ) -> PartitionStream:
-        """Read a partition from an offset on, EARLIEST and LATEST included, across leader changes.
+        """Return a stream of a partition from an offset, EARLIEST or LATEST, across leader changes.
 
-        ``async for record in simple.read("orders", 0)``; its `chunks()` and `arrow()` are cheaper.
-        Without an `end` it goes on for ever; with one it stops before that offset, and with
-        ``end=LATEST`` before where the log ends now.
+        Use ``async for record in simple.read("orders", 0)``. Its `chunks()` and `arrow()` are
+        cheaper. Without `end` the stream has no end. With one it stops before that offset, and
+        with ``end=LATEST`` at the current end of the log.
         """
         at = TopicPartition(topic, partition)
         for place in (offset, 0 if end is None else end):
@@ -326,5 +326,5 @@ def _check_offset(at: tuple[str, int], offset: object, least: int, advice: str) 
 
 
 def _refused(at: TopicPartition, offset: int, error: BrokerError) -> PartitionResponse:
-    """What a broker would have answered, had we known one to ask."""
+    """Return the response for a partition whose leader is not known."""
     return PartitionResponse(at, offset, error, -1, -1, -1, None, -1, memoryview(b""))

@@ -1,4 +1,4 @@
-"""Where a consumer that is to end stops reading each partition."""
+"""The end offsets of partitions for the option `stop_at`."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,11 +13,11 @@ from asyncconsumer.types import TopicPartition
 
 
 async def ends_of(config: ConsumerConfig, wish: Wish, kafka: KafkaClient) -> Ends:
-    """By the option `stop_at`. For its "end", logs are looked at now.
+    """Return the function that finds end offsets for `stop_at`.
 
-    What comes to a member later, because another one left, ends where it would have there; only
-    partitions of which nobody could know yet, as those of a pattern, are looked at when they come.
-    Those that `stop_at` leaves out end where they end.
+    A `stop_at` mapping gives the ends of its partitions. The log ends of all other known
+    partitions are queried now, and a partition that is assigned later keeps this end. Partitions
+    that are not known now, as those of a pattern, are queried when they are assigned.
     """
     stop = config.reading.stop_at
     if stop is None:

@@ -1,4 +1,4 @@
-"""A stream as its user reads it: records, batches, chunks or Arrow, and what is done to them."""
+"""The stream of a `Consumer`: records, batches, chunks or Arrow, after its delivery policy."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Way = Literal["records", "batches", "calls", "chunks", "arrow"]
-"""What a loop iterates over; "calls" are those of `getmany`."""
+"""The kind of items that an iteration delivers; "calls" are those of `getmany` and `getone`."""
 
 
 class _MessageSource(Generic[K, V]):
@@ -43,7 +43,7 @@ class _MessageSource(Generic[K, V]):
 
     @property
     def in_hand(self) -> bool:
-        """Whether a message was handed out, and none asked for since."""
+        """Whether a message was delivered, and no other was requested since."""
         return self._reading.in_hand
 
     def __anext__(self) -> Awaitable[Message[K, V]]:
@@ -51,7 +51,7 @@ class _MessageSource(Generic[K, V]):
 
 
 class _ReturnedBatch:
-    """What `getmany` returned last, as the source of an iteration."""
+    """The result of the last `getmany` or `getone`, as the source of an iteration."""
 
     in_hand = False
 
@@ -64,66 +64,66 @@ class PendingRecord(NamedTuple):
 
 
 class UnreadableItem(NamedTuple):
-    """Something unreadable, and what it is part of."""
+    """The error of an unreadable record or batch, and the chunk that contains it."""
 
     error: DeserializationFailed | CorruptRecords
     part_of: object
 
 
 class RecordLimit:
-    """How many records may still be handed out, by all streams of a consumer."""
+    """The number of records that all streams of a consumer may still deliver."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
 
 class DeliveryPolicy(NamedTuple):
-    """What is done to records before they are handed out; nothing, if it can be."""
+    """The deserializers, interceptors, poison policy and limits of a stream."""
 
     key: Deserializer[Any]
     value: Deserializer[Any]
     interceptors: Interceptors
     poison: PoisonPolicy
-    commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # what a message's does
+    commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # of a message
     limit: RecordLimit | None
-    read_again: Callable[[Mapping[TopicPartition, int]], None]  # from there on
-    select: Callable[[Collection[TopicPartition] | None], bool]  # what to hand out; if it changed
+    read_again: Callable[[Mapping[TopicPartition, int]], None]  # from these offsets
+    select: Callable[[Collection[TopicPartition] | None], bool]  # returns whether it changed
 
     @property
     def as_it_is(self) -> bool:
-        """Whether what is handed out are records, not messages."""
+        """Whether the stream delivers records, not messages."""
         return self.key.as_it_is and self.value.as_it_is and self.commit is None
 
     @property
     def waits(self) -> bool:
-        """Whether to make a message may take time."""
+        """Whether a deserializer may have to be awaited."""
         return self.key.waits or self.value.waits
 
     @property
     def nothing(self) -> bool:
-        """Whether records are handed out as they are, without a call for each."""
+        """Whether records are delivered unchanged, without a call for each."""
         special = self.interceptors or self.limit
         return self.as_it_is and not special and self.poison.policy == "raise"
 
 
 class ConsumerStream(Generic[K, V]):
-    """``async for message in reading``, or `batches()`, `chunks()`, `arrow()`: choose one.
+    """A stream to read with ``async for``, `batches()`, `chunks()` or `arrow()`: choose one.
 
-    What was handed out is finished when the next is asked for. Giving up waiting loses nothing.
+    Asking for the next item acknowledges the one before. A cancelled wait loses nothing.
     """
 
     def __init__(
         self, stream: BatchedStream, how: DeliveryPolicy, partition: TopicPartition | None = None
     ) -> None:
-        self.partition = partition  # of a stream that has only that one
+        self.partition = partition  # if the stream has only this one
         self._stream = stream
         self._how = how
         self._readers = how.key.reader("key"), how.value.reader("value")
-        self._as_it_is, self._waits = how.as_it_is, how.waits  # asked for each record
-        self._in_work: PendingRecord | None = None  # taken from the stream, not handed out yet
-        self._left: list[decoding.Record] = []  # the same, of a batch
-        self.in_hand = False  # a message was handed out, and none asked for since
-        self._bad: UnreadableItem | None = None  # not dealt with yet
+        self._as_it_is, self._waits = how.as_it_is, how.waits  # cached: read for each record
+        self._in_work: PendingRecord | None = None  # taken, not delivered yet
+        self._left: list[decoding.Record] = []  # of a batch, taken and not delivered yet
+        self.in_hand = False  # a message was delivered, and no other was requested since
+        self._bad: UnreadableItem | None = None  # the poison policy is not applied yet
         stream.set_pending_source(self._not_handed_out)
         self._by_hand = stream.iteration(self, self._prepare)
         self._returned = _ReturnedBatch()
@@ -136,10 +136,10 @@ class ConsumerStream(Generic[K, V]):
         return self._loop(_MessageSource(self), self._prepare)
 
     async def __anext__(self) -> Message[K, V]:
-        """Return the next message. It acknowledges the one before.
+        """Return the next message, and acknowledge the one before.
 
-        A wait that is cancelled or timed out loses nothing. After an error of a deserializer that
-        is retriable the same record comes again, after another one the next record.
+        A wait that is cancelled or timed out loses nothing. After a retriable deserializer error
+        the same record is tried again. After another error the next record follows.
         """
         self._by_hand.begin()
         return await self.next_message()
@@ -165,10 +165,13 @@ class ConsumerStream(Generic[K, V]):
             return message
 
     async def _deal_with(self, bad: UnreadableItem) -> None:
-        """With poison. Who gives up waiting for that has it dealt with the next time."""
+        """Apply the poison policy.
+
+        If the caller is cancelled meanwhile, the next call applies it again.
+        """
         if self._how.poison.raises(bad.error):
             if not bad.error.retriable:
-                self._in_work = None  # who asks again is done with it
+                self._in_work = None  # the next request acknowledges it
             raise bad.error
         self._bad = bad
         await self._met(bad)
@@ -182,7 +185,7 @@ class ConsumerStream(Generic[K, V]):
         return self._left if in_work is None else [in_work.record, *self._left]
 
     async def _next(self) -> Message[K, V] | None:
-        """The next one; None if it was lost while its deserializers took their time."""
+        """Return the next message; None if its partition was lost during deserialization."""
         if self._in_work is None:
             record = self._how.interceptors.on_consume(await anext(aiter(self._stream)))
             if not self._waits:
@@ -198,9 +201,10 @@ class ConsumerStream(Generic[K, V]):
     def batches(
         self, max_records: int = 500, max_wait_ms: int = 100
     ) -> AsyncIterator[list[Message[K, V]]]:
-        """Lists of up to so many, of any partitions; one that has begun waits so long for more.
+        """Return an iterator over lists of up to `max_records` records, of any partitions.
 
-        All of a batch is finished when the next one is asked for.
+        After its first record, a batch waits up to `max_wait_ms` for more. Asking for the next
+        batch acknowledges the whole batch.
         """
         whole_number("max_records", max_records, 1)
         whole_number("max_wait_ms", max_wait_ms, 0)
@@ -211,10 +215,10 @@ class ConsumerStream(Generic[K, V]):
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[Message[K, V]]]:
-        """Return the messages that are there, by partition; wait so long if there are none.
+        """Return the buffered messages, by partition; wait up to `timeout_ms` if there are none.
 
-        With `partitions`, only these are read, until the next call. What a call returned is
-        acknowledged by the next call, or by `commit`.
+        With `partitions`, only these are read, until the next call. The next call or `commit`
+        acknowledges the returned messages.
         """
         whole_number("timeout_ms", timeout_ms, 0)
         whole_number("max_records", max_records, 1)
@@ -227,7 +231,7 @@ class ConsumerStream(Generic[K, V]):
     async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
         """Return the next message, of these partitions if any are given.
 
-        The next call acknowledges it, and so does `commit`.
+        The next call or `commit` acknowledges it.
         """
         return (await self._get(partitions, None, 1))[0]
 
@@ -236,7 +240,7 @@ class ConsumerStream(Generic[K, V]):
     ) -> list[Message[K, V]]:
         self._calls.begin()
         if self._how.select(partitions or None):
-            self._seek_back(self._taken())  # it may be of other partitions
+            self._seek_back(self._taken())  # these records may be of other partitions
         now = asyncio.get_running_loop().time
         deadline = None if seconds is None else now() + seconds
 
@@ -277,7 +281,10 @@ class ConsumerStream(Generic[K, V]):
         return [interceptors.on_consume(one) for one in batch] if interceptors else batch
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
-        """What each fetch brought of a partition, as raw records, for a plain ``for``: cheaper."""
+        """Return an iterator over chunks: the raw records of a partition that one fetch returned.
+
+        A chunk is iterated with a plain ``for``, which is cheaper than ``async for``.
+        """
         self._refuse_limit("chunks()")
         return self._loop(self._stream.chunks(), partial(self._prepare, way="chunks"))
 
@@ -289,9 +296,10 @@ class ConsumerStream(Generic[K, V]):
         columns: Sequence[str] = COLUMNS,
         timestamps: Timestamps = "ms",
     ) -> AsyncIterator["pa.RecordBatch"]:
-        """Arrow batches, each of one partition, made without an object per record.
+        """Return an iterator over Arrow batches, each of one partition.
 
-        With ``copy=False`` keys and values point into the buffers of the fetch and keep them alive.
+        No object is created per record. With ``copy=False`` keys and values point into the fetch
+        buffers and keep them alive.
         """
         self._refuse_limit("arrow()")
         batches = self._stream.arrow(
@@ -299,13 +307,13 @@ class ConsumerStream(Generic[K, V]):
         )
         return self._loop(batches, partial(self._prepare, way="arrow"))
 
-    # --- how -------------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     def _loop(self, source: LoopSource[T], prepare: Callable[[bool], None]) -> AsyncIterator[T]:
         return self._stream.iterate(source, prepare)
 
     def _prepare(self, again: bool, *, way: Way = "records") -> None:  # noqa: FBT001 - one caller
-        """Seek back to what another iteration had in hand and did not acknowledge."""
+        """Seek back to the records that another iteration took and did not acknowledge."""
         stream = self._stream
         offsets = stream.leftover(whole=way == "chunks")
         more = [self._taken(way), stream.unacknowledged() if again else {}]
@@ -316,7 +324,7 @@ class ConsumerStream(Generic[K, V]):
             self._how.select(None)
 
     def _taken(self, way: Way | None = None) -> Mapping[TopicPartition, int]:
-        """Return where to read what was taken, not handed out, and is of no use in another way."""
+        """Return the first offsets of taken records that this way of reading cannot deliver."""
         in_batches = way in ("batches", "calls")
         taken = [] if in_batches else [*self._left, *self._stream.collected]
         if self._in_work is not None and way != "records":
@@ -329,7 +337,7 @@ class ConsumerStream(Generic[K, V]):
             self._how.read_again(offsets)
 
     def _is_used_up(self) -> bool:
-        """Whether there was enough; then its user is done with the last of it."""
+        """Return whether the record limit is reached; if so, acknowledge the last record."""
         used_up = self._how.limit is not None and self._how.limit.left <= 0
         if used_up:
             self._stream.acknowledge()
@@ -340,7 +348,7 @@ class ConsumerStream(Generic[K, V]):
             raise ConfigError(f"max_records counts records, and {way} hands out many at once")
 
     def _made(self, record: decoding.Record) -> Message[K, V]:
-        """A message of a record, where nothing needs to be waited for."""
+        """Return the message of a record whose deserializers need no await."""
         if self._as_it_is:
             return cast("Message[K, V]", record)
         read_key, read_value = self._readers
@@ -356,8 +364,11 @@ class ConsumerStream(Generic[K, V]):
         return Message.of(record, key, value, self._how.commit)
 
     async def _made_of_left(self, most: int) -> list[Message[K, V]]:
-        """What is left of a batch, without what is poison; what comes before that goes first."""
-        self._left = [one for one in self._left if self._stream.batch_has(one)]  # and not lost
+        """Return messages for the rest of a batch, without unreadable records.
+
+        If the policy raises, the messages before the unreadable record are returned first.
+        """
+        self._left = [one for one in self._left if self._stream.batch_has(one)]  # without lost ones
         made: list[Message[K, V]] = []
         waited, poison = self._waits, self._how.poison
         left = min(most, len(self._left))
@@ -380,7 +391,7 @@ class ConsumerStream(Generic[K, V]):
         return made
 
     async def _still_ours(self, made: list[Message[K, V]]) -> list[Message[K, V]]:
-        """Of what was made, what was not lost while that took its time."""
+        """Return the messages whose partitions were not lost during deserialization."""
         if not await self._stream.is_certain():
-            raise StopAsyncIteration  # nor will it be: all of it stays here, unfinished
+            raise StopAsyncIteration  # never certain again: all records stay unacknowledged
         return [one for one in made if self._stream.batch_has(one)]

@@ -1,4 +1,4 @@
-"""What a consumer reads: topics, a pattern or partitions; and the wait until they are assigned."""
+"""The methods of a `Consumer` for subscriptions, listeners and the current assignment."""
 
 import asyncio
 import re
@@ -40,18 +40,18 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.01
 
 
 class SubscribeOperations(OffsetOperations):
-    """The part of a `Consumer` that says what is read."""
+    """The part of a `Consumer` that manages its subscription."""
 
     def __init__(self, config: ConsumerConfig, given: Collaborators) -> None:
         super().__init__(config, given)
         self._scope = Scope("consumer")
-        self._connected: Resources  # within the block
+        self._connected: Resources  # set within the ``async with`` block
         self._joined: ActiveSubscription | None = None
         self._changes = SubscriptionLock()
 
     @abstractmethod
     def _read_from(self, stream: BatchedStream | None) -> None:
-        """From now on records come from this stream."""
+        """Deliver records from this stream from now on."""
 
     async def subscribe(
         self,
@@ -59,7 +59,7 @@ class SubscribeOperations(OffsetOperations):
         pattern: str | re.Pattern[str] | None = None,
         listener: object = None,
     ) -> None:
-        """Read these topics, or those whose names match, in place of what was subscribed before.
+        """Subscribe to these topics or this pattern, and end the subscription before.
 
         A listener replaces the one that the constructor or an earlier `subscribe` was given.
         `wait_assigned` waits for the partitions. Without a group_id all partitions are assigned
@@ -73,7 +73,7 @@ class SubscribeOperations(OffsetOperations):
         await self._want(wish)
 
     async def assign(self, partitions: ToAssign) -> None:
-        """Read exactly these partitions, in place of those before; no group divides them.
+        """Read exactly these partitions, without group assignment, and end the assignment before.
 
         A mapping gives the offset to begin at for each partition: a number, EARLIEST, LATEST, or
         None for the committed offset. When this returns the partitions are assigned.
@@ -81,24 +81,27 @@ class SubscribeOperations(OffsetOperations):
         await self._want(manual_partitions(partitions))
 
     async def unsubscribe(self) -> None:
-        """Stop reading, commit what is finished, leave the group. Another wish may follow."""
+        """Stop reading, commit acknowledged records and leave the group.
+
+        The consumer can subscribe again.
+        """
         async with self._changes.one():
             await self._leave()
 
     def listen(self, listener: object) -> None:
-        """Tell this one as well, from the next change on, after those that were there before."""
+        """Add a rebalance listener. It is called from the next change on, after earlier ones."""
         self._given.listeners.append(checked(listener))
 
     def remove_listener(self, listener: object) -> None:
-        """Tell this one of no further change."""
+        """Remove a rebalance listener."""
         if listener not in self._given.listeners:
             raise ConfigError(f"{listener!r} is no listener of this consumer: it cannot be removed")
         self._given.listeners.remove(listener)
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed; for a pattern those that are known to match it.
+        """Return the subscribed topics; for a pattern, the known topics that match.
 
-        It is empty for partitions assigned by hand, and where nothing is subscribed.
+        The result is empty for manual assignments, and if nothing is subscribed.
         """
         there = self._joined
         if there is None:
@@ -111,19 +114,19 @@ class SubscribeOperations(OffsetOperations):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours now."""
+        """The partitions that are assigned now."""
         return frozenset() if self._joined is None else frozenset(self._rebalancer.reading)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """Those of ours that are paused."""
+        """The assigned partitions that are paused."""
         return frozenset() if self._joined is None else self._rebalancer.paused
 
     async def wait_assigned(self) -> frozenset[TopicPartition]:
         """Wait until partitions of the current subscription are assigned, and return them.
 
-        The result is empty only if the group has none for this member. Where members release
-        partitions one after the other, that is known after `revoke_grace_ms` and some heartbeats.
+        The result is empty only if the group has none for this member. In protocols that revoke
+        step by step, this is certain after `revoke_grace_ms` and some heartbeats.
         """
         now, empty_since = asyncio.get_running_loop().time, None
         while True:
@@ -146,14 +149,14 @@ class SubscribeOperations(OffsetOperations):
         await self._following.joined()
 
     async def topics(self) -> frozenset[str]:
-        """The names of all topics of the cluster that this consumer is allowed to see."""
+        """Return the names of all topics of the cluster that this consumer may see."""
         self._scope.check_open()
         return frozenset(await self._connected.kafka.cluster.topic_names())
 
     def _is_subscribed(
         self, there: ActiveSubscription, partitions: Iterable[TopicPartition]
     ) -> bool:
-        """Whether all of these are of the current subscription, and not of one before it."""
+        """Return whether all these partitions belong to the current subscription."""
         wish = there.wish
         if isinstance(wish, ManualPartitions):
             return wish.issuperset(partitions)
@@ -162,14 +165,14 @@ class SubscribeOperations(OffsetOperations):
             return topics <= wish.names
         return topics == wish.matching(topics, exclude_internal=False)
 
-    # --- changing it -----------------------------------------------------------------------------
+    # --- changes of the subscription -------------------------------------------------------------
 
     async def _want(self, wish: Wish) -> None:
         self._scope.check_open()
         async with self._changes.one():
             await self._change_to(wish)
         there = self._there
-        # a listener that assigns is waited for by the rebalance: it cannot wait for that in turn
+        # the rebalance waits for its listeners, so a listener that assigns must not wait for it
         if isinstance(there.membership, GrouplessMembership) and not there.following.is_within:
             while not there.is_assigned and there is self._joined:
                 there.following.check()

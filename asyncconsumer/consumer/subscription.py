@@ -1,4 +1,4 @@
-"""What becomes of a wish: a member, its stream, and who follows and commits."""
+"""An active subscription: its membership, its stream, and the tasks that rebalance and commit."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -51,18 +51,18 @@ S = TypeVar("S", bound=Stream)
 StreamKind: TypeAlias = Callable[
     [Channel, Fence | None, Callable[[], float] | None, IdleTimeout | None], S
 ]
-"""A class of streams, or what makes them in the same way."""
+"""A class of streams, or a function with the same parameters."""
 
 
 class OpenStream(Protocol):
-    """Makes a stream, of the kind that is given, for what is read."""
+    """A function that opens a stream for the subscription."""
 
     def __call__(self, kind: StreamKind[S]) -> S:
-        """A new one."""
+        """Return a new stream of this kind."""
 
 
 class Collaborators(NamedTuple):
-    """What the user gave besides options."""
+    """The objects that the user passed besides options."""
 
     listeners: ListenerList
     offsets: OffsetStore | None
@@ -71,25 +71,28 @@ class Collaborators(NamedTuple):
     companions: Mapping[str, str] = {}
 
     def following(self, membership: Member) -> Membership:
-        """What the rebalancer follows: with partitions that come along, if there are any."""
+        """Return the membership for the rebalancer, with co-assigned partitions if any."""
         return CoAssignedMembership(membership, self.companions) if self.companions else membership
 
     def commits(self, config: ConsumerConfig) -> bool:
-        """Whether there is a place to keep offsets."""
+        """Return whether offsets can be committed."""
         return self.offsets is not None or config.member.group_id is not None
 
     def keeps_metadata(self, config: ConsumerConfig) -> bool:
-        """Whether a text beside an offset is kept: ZooKeeper has no room, other stores may not."""
+        """Return whether offset metadata is kept.
+
+        ZooKeeper cannot store it, and user stores may not.
+        """
         zookeeper = config.zookeeper
         in_kafka = zookeeper is None or (
-            # of two stores the larger offset counts, and that may be ZooKeeper's
+            # with two stores the larger offset is used, and that may be ZooKeeper's
             zookeeper.offsets_storage == "kafka" and not zookeeper.dual_commit_enabled
         )
         return self.offsets is None and config.member.group_id is not None and in_kafka
 
 
 class ActiveSubscription(NamedTuple):
-    """A wish that is being fulfilled."""
+    """A subscription with its running membership, stream and tasks."""
 
     wish: Wish
     membership: Member
@@ -97,22 +100,25 @@ class ActiveSubscription(NamedTuple):
     following: MembershipRunner
     transactions: Transactions
     open_stream: OpenStream
-    kind: StreamKind[BatchedStream]  # of its streams, by how they are committed
+    kind: StreamKind[BatchedStream]  # at most once, or batched
     topics: TopicCheck
-    onlookers: list[asyncio.Task[None]]  # they only look, and end first
-    stack: AsyncExitStack  # of what must be closed in the end
+    onlookers: list[asyncio.Task[None]]  # monitoring tasks, which end first
+    stack: AsyncExitStack  # closes the membership and the watchdog
 
     def takes(self, wish: Wish) -> bool:
-        """Whether it can change to another wish without leaving its group."""
+        """Return whether the membership can change to `wish` without leaving its group.
+
+        Raise SubscriptionConflict if only one of the two is a manual assignment.
+        """
         if isinstance(wish, ManualPartitions) != isinstance(self.wish, ManualPartitions):
             raise SubscriptionConflict(named(self.wish), named(wish))
         return not isinstance(self.membership, ZooKeeperMembership)
 
     def wanting(self, wish: Wish) -> "ActiveSubscription":
-        """The same, with another wish that it takes."""
+        """Return this subscription, changed to a `wish` for which `takes` is True."""
         membership = self.membership
         if isinstance(membership, GrouplessMembership):
-            self.following.rebalancer.rebalanced.clear()  # until this one was dealt with
+            self.following.rebalancer.rebalanced.clear()  # set again after this change
         if isinstance(membership, ManualMembership):
             assert isinstance(wish, ManualPartitions)
             membership.assign(wish, wish.starts)
@@ -124,16 +130,16 @@ class ActiveSubscription(NamedTuple):
 
     @property
     def is_assigned(self) -> bool:
-        """Whether what it has now was assigned for its wish, and no rebalance is under way."""
+        """Whether the assignment is that of the current subscription, and no rebalance runs."""
         rebalancer = self.following.rebalancer
         at_rest = rebalancer.rebalanced.is_set() and rebalancer.idle.is_set()
         return at_rest and self.membership.is_current
 
     async def end(self) -> None:
-        """Stop reading, commit, leave."""
+        """Stop reading, commit, and leave the group."""
         try:
             for task in self.onlookers:
-                await _ended(task)  # while there is something to see
+                await _ended(task)  # before the state that they monitor changes
             await self.following.end()
         finally:
             await self.stack.aclose()
@@ -150,7 +156,7 @@ async def join(
     connected: Resources,
     scope: Scope,
 ) -> ActiveSubscription:
-    """Begin to read what is wished for, with tasks of that scope."""
+    """Open the subscription of `topics`, and start its tasks in `scope`."""
     wish, kafka, manager = topics.wish, connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(wish, config, given, coordinator, connected, scope)
@@ -158,7 +164,7 @@ async def join(
     committer = Committer(store, manager.events.counts)
 
     def nothing_comes() -> bool:
-        """Whether there is nothing to read, and not only no way to it."""
+        """Return whether the consumer is healthy, so that silence means an empty log."""
         return health_of(membership, rebalancer, manager).state in _AT_REST
 
     open_stream = _opener(config, given, connected, membership, nothing_comes)
@@ -199,11 +205,11 @@ async def join(
 async def _enter(
     stack: AsyncExitStack, config: ConsumerConfig, given: Collaborators, membership: Member
 ) -> None:
-    """Open a member of a group that Kafka coordinates, and the thread that keeps its session."""
+    """Open the member of a Kafka-coordinated group, and its heartbeat thread."""
     if isinstance(membership, GrouplessMembership | ZooKeeperMembership):
         return
     await stack.enter_async_context(membership)
-    # virtual time stands still while a callback runs, so nothing can block that loop
+    # virtual time does not pass while a callback runs, so nothing can block that loop
     if config.member.heartbeat_thread and given.environment.virtual_clock() is None:
         await stack.enter_async_context(_watchdog(config, membership))
 
@@ -215,7 +221,7 @@ def _onlookers(
     following: MembershipRunner,
     manager: FetchManager,
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """What looks at a consumer while it reads, by the names of the tasks."""
+    """Return the monitoring coroutines of a consumer, with the names of their tasks."""
     rebalancer, most = following.rebalancer, config.member.max_poll_interval_ms
     yield "check topics", topics.run(lambda: bool(rebalancer.reading))
     if most is not None and not isinstance(membership, GrouplessMembership):
@@ -228,7 +234,7 @@ def _onlookers(
 def store_without_members(
     config: ConsumerConfig, given: Collaborators, connected: Resources
 ) -> OffsetStore:
-    """Where the offsets of the group are, for who is no member of it."""
+    """Return the offset store of the group, for a consumer that is not a member."""
     kafka = connected.kafka
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     return _told_store(config, given, coordinator, ManualMembership(()), connected)
@@ -270,7 +276,7 @@ def _opener(
 ) -> OpenStream:
     ends, raises = config.reading.idle_timeout_ms, config.member.consumer_timeout_ms
     idle = IdleTimeout(ends, may_end) if ends else IdleTimeout(raises) if raises else None
-    # what is not certainly ours is not handed out; by hand nobody takes it away
+    # records are delivered only before the deadline; without a group there is none
     fence = None if isinstance(membership, GrouplessMembership) else membership
 
     def open_stream(kind: StreamKind[S]) -> S:
@@ -317,7 +323,7 @@ def _told_store(
     membership: Member,
     connected: Resources,
 ) -> OffsetStore:
-    """The store, with interceptors that are told of its commits."""
+    """Return the offset store, wrapped so that interceptors observe its commits."""
     store = _store(config, given, coordinator, membership, connected)
     return InterceptedStore(store, given.interceptors) if given.interceptors else store
 
@@ -344,7 +350,7 @@ def _store(
         patience_ms=config.member.commit_timeout_ms,
         randomness=given.environment.randomness,
         identity=lambda: membership.identity,
-        # by hand may mean by transactions: one that is about to be committed moves them
+        # manual commits may be made by transactions, and a pending one changes the offsets
         stable_only=config.fetch.committed_only or config.reading.commit_policy == "manual",
     )
 

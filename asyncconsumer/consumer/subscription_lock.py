@@ -1,25 +1,25 @@
-"""What a consumer wants is changed by one task at a time, and left once."""
+"""A lock for changes of the subscription, and for leaving the group once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-_SECONDS_TO_CHANGE: Final = 5.0  # for a subscription to come about, when all is to end
+_SECONDS_TO_CHANGE: Final = 5.0  # to wait for a change in progress when the consumer closes
 
 
 class SubscriptionLock:
-    """Who changes something now, and who leaves."""
+    """A lock: one task at a time changes the subscription, and one leaves the group."""
 
     def __init__(self) -> None:
         self._at_rest = asyncio.Event()
         self._at_rest.set()
-        self._left = asyncio.Event()  # not set while a group is being left
+        self._left = asyncio.Event()  # cleared while a task leaves the group
         self._left.set()
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Make one, after the one that is under way."""
+        """Hold the lock for one change, after the change in progress."""
         while not self._at_rest.is_set():
             await self._at_rest.wait()
         self._at_rest.clear()
@@ -29,13 +29,13 @@ class SubscriptionLock:
             self._at_rest.set()
 
     async def rest(self) -> None:
-        """Wait for the one that is under way, though not for long."""
+        """Wait for the change in progress, for at most 5 seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SECONDS_TO_CHANGE):
                 await self._at_rest.wait()
 
     async def leaving(self, leave: Callable[[], Awaitable[None]]) -> None:
-        """Leave, or wait for the task that is just doing it."""
+        """Call `leave`, or wait for the task that is leaving already."""
         if not self._left.is_set():
             await self._left.wait()
             return

@@ -1,4 +1,4 @@
-"""What a consumer is asked to read: topics, a pattern, or partitions; never two kinds at once."""
+"""A subscription as the user gives it: topics, a pattern, or partitions."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -11,16 +11,16 @@ from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
 
 ToAssign: TypeAlias = Iterable[TopicPartition] | Mapping[TopicPartition, int | None]
-"""Partitions, or the offset to begin at for each: also EARLIEST, LATEST, or None for committed."""
+"""Partitions, or a mapping to start offsets: a number, EARLIEST, LATEST, or None for committed."""
 
 
 class ManualPartitions(frozenset[TopicPartition]):
-    """Partitions assigned by hand, and the offset to begin at for those that were given one."""
+    """Manually assigned partitions, with their start offsets if given."""
 
     starts: dict[TopicPartition, int]
 
     def __new__(cls, starts: Mapping[TopicPartition, int | None]) -> Self:
-        """Of a mapping; None where no offset is given."""
+        """Create the set from a mapping to start offsets, with None for no offset."""
         made = super().__new__(cls, starts)
         made.starts = {one: at for one, at in starts.items() if at is not None}
         return made
@@ -34,7 +34,7 @@ def parse_subscription(
     pattern: str | re.Pattern[str] | None,
     partitions: ToAssign | None,
 ) -> Wish | None:
-    """What was asked for; None if nothing was. Raises for more than one kind."""
+    """Return the subscription, or None if all arguments are empty. Raise for more than one kind."""
     given: list[Wish] = []
     if topics:
         check_names(topics)
@@ -49,7 +49,7 @@ def parse_subscription(
 
 
 def manual_partitions(given: ToAssign) -> ManualPartitions:
-    """What was given to `assign`; raises for what is no partition, or no offset."""
+    """Return the manual assignment; raise for an invalid partition or offset."""
     if not isinstance(given, Mapping):
         return ManualPartitions(dict.fromkeys(partitions_of(given)))
     for one, at in given.items():
@@ -62,14 +62,14 @@ def manual_partitions(given: ToAssign) -> ManualPartitions:
 
 
 def check_names(topics: Collection[object]) -> None:
-    """Raise for what is no name; users may not check their types."""
+    """Raise if a topic name is not a string or is empty."""
     for topic in topics:
         if not isinstance(topic, str) or not topic:
             raise ConfigError(f"{topic!r} is no topic: give names, one argument each")
 
 
 def partitions_of(given: object) -> list[TopicPartition]:
-    """What was given as partitions, also as plain pairs; raises for what is none."""
+    """Return partitions from TopicPartitions or plain pairs; raise for anything else."""
     if not isinstance(given, Iterable) or isinstance(given, str | TopicPartition):
         raise ConfigError(
             f"{given!r} is no list of partitions: give [TopicPartition(topic, number)]"
@@ -78,7 +78,7 @@ def partitions_of(given: object) -> list[TopicPartition]:
 
 
 def partition_of(given: object) -> TopicPartition:
-    """As one, be it a plain pair, or aiokafka's; raises if it is none."""
+    """Return a TopicPartition from a plain pair or aiokafka's type; raise otherwise."""
     match given:
         case (str(topic), int(number)) if topic and number >= 0 and not isinstance(number, bool):
             return TopicPartition(topic, number)
@@ -86,7 +86,7 @@ def partition_of(given: object) -> TopicPartition:
 
 
 def named(wish: Wish) -> str:
-    """What to call it in an error."""
+    """Return the description of a subscription for errors and the progress bar."""
     if isinstance(wish, frozenset):
         return f"{len(wish)} partitions assigned by hand"
     return f"a pattern ({wish})" if isinstance(wish, PatternSubscription) else f"topics ({wish})"

@@ -1,4 +1,4 @@
-"""Looks for subscribed topics that do not exist, so that a wrong name is noticed."""
+"""A check for subscribed topics that do not exist, so that a wrong name is noticed."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _SECONDS_TO_CREATE: Final = 0.5
 
 
 class TopicCheck:
-    """What is missing of a subscription. It is looked at again while nothing is assigned."""
+    """The missing topics of a subscription, checked again while nothing is assigned."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, wish: Wish) -> None:
         self.missing: frozenset[str] = frozenset()  # topics that do not exist
@@ -32,7 +32,7 @@ class TopicCheck:
 
     @property
     def reason(self) -> str | None:
-        """Why nothing can come of a topic, for health."""
+        """The missing topics as a reason for the health, or None."""
         if not self.missing:
             return None
         names = ", ".join(map(repr, sorted(self.missing)))
@@ -41,9 +41,9 @@ class TopicCheck:
         return f"{noun} {names} {verb} not exist: create what is missing, or check the name"
 
     async def look(self, wish: Wish | None = None) -> None:
-        """Find out what is missing. Raises the error of a topic that may not be read.
+        """Check which topics are missing. Raise the error of a topic that may not be read.
 
-        A wish takes the place of the one before.
+        A given `wish` replaces the subscription.
         """
         wish = self.wish if wish is None else wish
         if isinstance(wish, TopicSubscription):
@@ -54,12 +54,12 @@ class TopicCheck:
             except ConsumerError as error:
                 if not error.retriable:
                     raise
-                _log.warning("no metadata of topics: %s", error)  # reading tries it again
+                _log.warning("no metadata of topics: %s", error)  # `run` and fetching try again
         self.wish = wish
         self._warn(self.reason or self.unmatched)
 
     async def run(self, assigned: Callable[[], bool]) -> None:
-        """Look again while something is missing, or nothing is assigned."""
+        """Check again while topics are missing, or nothing is assigned."""
         while True:
             creating = self._creates and self.missing
             await asyncio.sleep(_SECONDS_TO_CREATE if creating else self._seconds_between_looks)
@@ -97,7 +97,7 @@ class TopicCheck:
             self.unmatched = _why_unmatched(pattern, every)
 
     def _warn(self, reason: str | None) -> None:
-        """Log it once, and again each minute for as long as it is true."""
+        """Log a reason once, and again each minute while it applies."""
         now, (last, at) = asyncio.get_running_loop().time(), self._warned
         if reason is not None and (reason != last or now - at >= _SECONDS_BETWEEN_WARNINGS):
             self._warned = reason, now

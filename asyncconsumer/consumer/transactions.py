@@ -1,4 +1,4 @@
-"""Offsets that are committed by a transaction, together with what was made of the records."""
+"""Offsets that a producer's transaction commits together with its output records."""
 
 import asyncio
 import logging
@@ -17,23 +17,23 @@ from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_TO_COMMIT: Final = 10.0  # for who is cancelled meanwhile
+_SECONDS_TO_COMMIT: Final = 10.0  # after a cancellation during the commit
 
 
 class TransactionalProducer(Protocol):
-    """aiokafka's, started with a ``transactional_id``."""
+    """The producer of aiokafka, started with a ``transactional_id``."""
 
     def transaction(self) -> Any:  # noqa: ANN401 - untyped there
-        """A block that commits in the end, or aborts if something is raised."""
+        """Return a block that commits at its end, or aborts after an exception."""
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group_id: str, /
     ) -> object:
-        """Have these committed with it."""
+        """Commit these offsets with the transaction."""
 
 
 class Transactions:
-    """One after the other, for one share of a group after the other."""
+    """The transactions of a consumer, one at a time, across assignments."""
 
     def __init__(
         self, group_id: str, membership: Membership, rebalancer: Rebalancer, manager: FetchManager
@@ -44,14 +44,15 @@ class Transactions:
         self._manager = manager
         self._done: dict[
             tuple[TopicPartition, int], int
-        ] = {}  # up to where, by since when it is ours
-        self._any = False  # whether there was one
+        ] = {}  # offset after the last committed record, by assignment
+        self._any = False  # whether a transaction was opened
 
     @asynccontextmanager
     async def transaction(self, producer: TransactionalProducer) -> AsyncIterator[None]:
-        """All that was handed out up to its end is done with if it commits, and comes again if not.
+        """Open a block that commits the offsets of all records delivered by its end.
 
-        What a rebalance took while it was open is read by another: then it is aborted.
+        If it aborts, these records are redelivered. It aborts if a partition with such records
+        was revoked or lost meanwhile, because another member reads them.
         """
         self._any = True
         self._bases()
@@ -76,14 +77,17 @@ class Transactions:
             self._rebalancer.forget_given_up()
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """From where to read again: what is in no transaction yet is not done, however it looks."""
+        """Return the offsets to re-read from, at most those of the last transaction.
+
+        Records after the last transaction are not processed, even if they are acknowledged.
+        """
         bases = self._bases()
         if not self._any:
             return dict(offsets)
         return {one: min(at, bases.get(one, at)) for one, at in offsets.items()}
 
     def moved(self, partitions: Iterable[TopicPartition]) -> None:
-        """Their reader wants to read elsewhere: where it goes is where the next one begins."""
+        """Reset the bases of partitions after a user's seek. The next transaction starts there."""
         reading = self._rebalancer.reading
         for one in partitions:
             self._done.pop((one, reading[one].since), None)
@@ -92,7 +96,7 @@ class Transactions:
         return {one: routed.since for one, routed in self._rebalancer.reading.items()}
 
     def _check(self) -> None:
-        """Nothing that we may have made something of belongs to another by now."""
+        """Raise TransactionFenced if a partition with delivered records may have another owner."""
         now = asyncio.get_running_loop().time()
         gone = [
             one
@@ -103,40 +107,41 @@ class Transactions:
             raise TransactionFenced(self._group_id, gone)
 
     def _handed_out(self, bases: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Up to where, of each partition of which there was something since the last one."""
+        """Return the positions of partitions with records delivered since the last transaction."""
         found = {one: self._rebalancer.position(one) for one in self._rebalancer.reading}
         return {one: at for one, at in found.items() if at is not None and at > bases.get(one, at)}
 
     def _bases(self) -> dict[TopicPartition, int]:
-        """Up to where each partition is done with: the last transaction, or where it began."""
+        """Return the offset of the last transaction for each partition, or its start offset."""
         begun, ours = self._manager.begun(), self._ours()
         for one in ours.keys() & begun.keys():
             self._done.setdefault((one, ours[one]), begun[one])
         return {place[0]: self._done[place] for place in ours.items() if place in self._done}
 
     def _are_done(self, done: dict[tuple[TopicPartition, int], int]) -> None:
-        """Committed up to there; what is not ours any more is forgotten."""
+        """Record the committed offsets, and drop partitions that are not assigned any more."""
         ours = self._ours().items()
         self._done = {place: at for place, at in self._done.items() if place in ours} | done
 
     def _acknowledge(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Acknowledge what was handed out, if it is just what was committed."""
+        """Acknowledge the records of streams whose positions are exactly those committed."""
         for stream in self._rebalancer.streams.all():
             positions = {tp: stream.position(tp) for tp in committed}
             if all(at is None or at == committed[tp] for tp, at in positions.items()):
                 stream.acknowledge()
 
     def _go_back(self) -> None:
-        """What was handed out since the last one is to come again."""
+        """Seek back to the last transaction, so that later records are redelivered."""
         bases = self._bases()
         if again := {one: bases[one] for one in self._handed_out(bases)}:
             self._rebalancer.seek(again)
 
 
 class _Ended:
-    """A producer's transaction. Whoever is cancelled while it commits still waits for the outcome.
+    """A producer's transaction whose commit is awaited even if the caller is cancelled.
 
-    For the producer commits all the same: what was read in it must not come again.
+    The producer commits in that case, too. Records of a committed transaction must not be
+    redelivered.
     """
 
     def __init__(self, block: AbstractAsyncContextManager[Any]) -> None:
@@ -176,5 +181,5 @@ class _Ended:
                 "if it is committed after all"
             )
             raise
-        except Exception as error:  # noqa: BLE001 - it is raised where the block ends
+        except Exception as error:  # noqa: BLE001 - raised where the block ends
             self._error = error

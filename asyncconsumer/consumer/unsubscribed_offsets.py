@@ -1,4 +1,4 @@
-"""The offsets of a group while nothing is subscribed: read and committed as no member."""
+"""The offsets of a group, read and committed without membership."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -11,7 +11,10 @@ from asyncconsumer.types import TopicPartition
 
 
 class UnsubscribedOffsets:
-    """Passes offsets on to a store. Kafka refuses commits while the group has members."""
+    """The offsets of a group while nothing is subscribed.
+
+    Kafka refuses these commits while the group has members.
+    """
 
     def __init__(self, store: OffsetStore) -> None:
         self._store = store
@@ -19,13 +22,13 @@ class UnsubscribedOffsets:
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """The committed offset of each partition; None where there is none."""
+        """Return the committed offset of each partition, or None."""
         return await self._store.load(partitions)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | Record | Message[Any, Any] | None
     ) -> dict[TopicPartition, int]:
-        """Commit these offsets, or a record and all before it. Without any nothing is finished."""
+        """Commit these offsets, or a record and all before it. None commits nothing."""
         if offsets is None:
             return {}
         if isinstance(offsets, Record | Message):

@@ -1,4 +1,4 @@
-"""A thread that keeps a session while the event loop is blocked, and says what blocks it."""
+"""A thread that sends heartbeats while the event loop is blocked, and logs what blocks it."""
 
 import asyncio
 import contextlib
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
-_BLOCKED_AFTER: Final = 2.0  # seconds in which the event loop did nothing else
+_BLOCKED_AFTER: Final = 2.0  # seconds without activity of the event loop
 
 
 class Heartbeating(Protocol):
-    """A member for which others may send heartbeats."""
+    """A member whose heartbeats another thread may send."""
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """What to send, and where to; None while there is no session to keep."""
+        """The broker address and the request; None while the member has no session."""
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """It was answered well."""
+        """Record that a heartbeat, sent at `sent_at`, was answered without an error."""
 
 
 class Watchdog:
-    """Watches the loop that enters it, within its ``async with`` block.
+    """A watchdog for the event loop that enters its ``async with`` block.
 
-    While the loop is well it costs a wake-up of two threads each half second. When it is blocked,
-    heartbeats are sent from here, with connections of our own, for `most` seconds: a program that
-    stands still for ever is to lose its partitions. A C extension that keeps the interpreter's
-    lock stops this thread as well; then the session ends, and the member's deadline is the fence.
+    It wakes two threads each half second. While the loop is blocked, this thread sends heartbeats
+    on its own connections, for at most `most` seconds. After that the member loses its partitions,
+    as a hung program should. A C extension that holds the GIL blocks this thread as well. Then
+    the session ends, and the member's deadline prevents further delivery.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Watchdog:
         self._config = config
         self._interval = interval
         self._most = most
-        self._seen = time.monotonic()  # when the loop was last at work
+        self._seen = time.monotonic()  # when the loop last ran
         self._stop: Callable[[], object]
 
     async def __aenter__(self) -> Self:
@@ -71,7 +71,7 @@ class Watchdog:
         try:
             await asyncio.shield(asyncio.wrap_future(started))
         except asyncio.CancelledError:
-            started.result()  # it is a matter of a moment, and then it can be stopped
+            started.result()  # takes a moment; then `_stop` is set
             self._stop()
             raise
         return self
@@ -105,7 +105,7 @@ class Watchdog:
         own, stop = asyncio.get_running_loop(), asyncio.Event()
 
         def stop_soon() -> None:
-            with contextlib.suppress(RuntimeError):  # it has stopped by itself
+            with contextlib.suppress(RuntimeError):  # the thread has ended already
                 own.call_soon_threadsafe(stop.set)
 
         self._stop = stop_soon
@@ -116,13 +116,13 @@ class Watchdog:
                 try:
                     watched.loop.call_soon_threadsafe(self._at_work)
                 except RuntimeError:
-                    return  # the loop was closed without a farewell
+                    return  # the loop was closed without leaving the block
                 looked = time.monotonic()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_SECONDS_BETWEEN_LOOKS):
                         await stop.wait()
                 if time.monotonic() - looked > _BLOCKED_AFTER:
-                    continue  # the whole process stood still: give the loop its turn
+                    continue  # the whole process was suspended: let the loop run first
                 blocked = time.monotonic() - self._seen
                 if blocked < _BLOCKED_AFTER:
                     named = False
@@ -136,7 +136,7 @@ class Watchdog:
                     await self._beat(brokers)
 
     async def _beat(self, brokers: BrokerPool) -> None:
-        """One heartbeat for a member that cannot send it itself."""
+        """Send one heartbeat on behalf of the member."""
         if (heartbeat := self._member.heartbeat) is None:
             return
         address, message = heartbeat
@@ -153,7 +153,7 @@ class Watchdog:
 
 
 class _WatchedMember(NamedTuple):
-    """The loop that is watched, and how its thread is told of ours."""
+    """The watched loop and its thread, and the futures of the start and end of the watchdog."""
 
     loop: asyncio.AbstractEventLoop
     thread: int
@@ -161,7 +161,7 @@ class _WatchedMember(NamedTuple):
     ended: "Future[None]"
 
     def name(self, blocked: float) -> None:
-        """Say what keeps it."""
+        """Log the stack at which the loop is blocked."""
         frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - there is no other way
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "unknown"
         _log.warning(

@@ -1,4 +1,4 @@
-"""A group in ZooKeeper, from its options to its members and its offsets."""
+"""A group in ZooKeeper: its session, brokers, members and offset store."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZooKeeperGroup:
-    """A group, seen from one process; within its ``async with`` block there is a session."""
+    """A ZooKeeper group in one process, with a session within its ``async with`` block."""
 
     def __init__(self, config: ClassicConfig, environment: Environment) -> None:
         self._config = config
@@ -52,20 +52,20 @@ class ZooKeeperGroup:
         await self.session.__aexit__(kind, error, where)
 
     async def brokers(self) -> Sequence[str]:
-        """Where brokers are, as ZooKeeper tells; nothing if the options say where."""
+        """Return the broker addresses from ZooKeeper; none if `bootstrap_servers` is set."""
         if self._config.bootstrap_servers:
             return ()
         return [str(address) for address in await self._seeds.first()]
 
     def follow_brokers(self, kafka: KafkaClient, scope: Scope) -> None:
-        """Tell the cluster of brokers that come, with a task of that scope."""
+        """Start a task that passes changed broker addresses to the cluster."""
         if not self._config.bootstrap_servers:
             scope.start(self._seeds.follow(kafka.cluster), "follow brokers")
 
     def member(
         self, subscription: StreamSubscription, kafka: KafkaClient, scope: Scope
     ) -> ZooKeeperMembership:
-        """A new member; what it must watch is watched by a task of that scope."""
+        """Return a new member, and start its topic watch in `scope`."""
         config, bell = self._config, asyncio.Event()
         now_ms = self._outside.now_ms()
         who = config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
@@ -92,7 +92,7 @@ class ZooKeeperGroup:
         )
 
     def offsets(self, membership: ZooKeeperMembership, kafka: KafkaClient) -> OffsetStore:
-        """Where its members keep offsets."""
+        """Return the offset store of the group."""
         config, loop = self._config, asyncio.get_running_loop()
         in_zookeeper = ZooKeeperOffsets(
             self.session, config.group_id, epoch=lambda: membership.epoch

@@ -1,7 +1,7 @@
-"""Where brokers are, as ZooKeeper tells: asked at the start, and followed from then on.
+"""The broker addresses in ZooKeeper, read at the start and watched from then on.
 
-Metadata tells of brokers that move as long as one of those we know is left. When all of them are
-replaced, only ZooKeeper knows where the others are.
+Kafka metadata announces new brokers as long as one known broker is left. If all brokers are
+replaced, only ZooKeeper has the new addresses.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class ZooKeeperBrokers:
-    """The addresses of live brokers that speak a security protocol."""
+    """The addresses of live brokers with a listener for the security protocol."""
 
     def __init__(self, session: ZooKeeperSession, security_protocol: str) -> None:
         self._session = session
         self._protocol = security_protocol
 
     async def first(self) -> list[Address]:
-        """As soon as there is one."""
+        """Wait until there is a broker, and return the addresses."""
         async with aclosing(self._whenever_they_change()) as changes:
             async for found in changes:
                 if found:
@@ -40,7 +40,7 @@ class ZooKeeperBrokers:
         raise AssertionError("changes have no end")
 
     async def follow(self, cluster: Cluster) -> NoReturn:
-        """Tell a cluster whenever they change. While there is none, the last ones may come back."""
+        """Pass changed addresses to a cluster. An empty list is ignored: brokers may return."""
         while True:
             try:
                 async for found in self._whenever_they_change():

@@ -1,4 +1,4 @@
-"""From one assignment to the next."""
+"""The change from one assignment to the next."""
 
 from asyncconsumer.rebalance.ports import Listeners, Streams
 from asyncconsumer.rebalance.rebalancer import Rebalancer

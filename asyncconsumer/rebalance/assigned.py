@@ -1,4 +1,4 @@
-"""What is ours, and what was."""
+"""The assigned partitions with their routes, and the positions of revoked ones."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -9,37 +9,37 @@ from asyncconsumer.types import TopicPartition
 
 
 class PartitionRoute(NamedTuple):
-    """A partition that is read, and by whom."""
+    """The stream and the fetch target of an assigned partition."""
 
     stream: Stream
     wanted: FetchTarget
-    since: int  # a number that is another whenever it becomes ours
+    since: int  # differs for each assignment of the partition
 
 
 class RevokedPosition(NamedTuple):
-    """A partition that was read, and is not ours any more."""
+    """The last position of a partition that was revoked or lost."""
 
-    since: int  # as above
-    position: int  # up to where it was handed out
+    since: int  # as in `PartitionRoute`
+    position: int  # offset after the last delivered record
 
 
 class ListenerCall(NamedTuple):
-    """What listeners are being told of."""
+    """The partitions of the listener call in progress."""
 
-    starting: Collection[TopicPartition] = ()  # ours, and not read yet
-    releasing: Mapping[TopicPartition, int] = {}  # ours still, and read no more; up to where
+    starting: Collection[TopicPartition] = ()  # assigned, not fetched yet
+    releasing: Mapping[TopicPartition, int] = {}  # stopped, not released yet
 
 
 class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
-    """What is read now; and what was, of which something was handed out, the last time."""
+    """The routes of assigned partitions, and the last positions of revoked and lost ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self.given_up: dict[TopicPartition, RevokedPosition] = {}
-        self.begun_with: set[TopicPartition] = set()  # all that were ever given up so
+        self.begun_with: set[TopicPartition] = set()  # every partition ever in `given_up`
 
     def give_up(self, partition: TopicPartition, position: int | None) -> None:
-        """It was handed out up to there; None if nothing was."""
+        """Remove a partition; `position` is None if no record was delivered."""
         routed = self.pop(partition)
         if position is not None:
             self.given_up[partition] = RevokedPosition(routed.since, position)

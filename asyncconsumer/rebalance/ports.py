@@ -1,4 +1,4 @@
-"""Who takes part in a rebalance besides the membership: offsets, streams, listeners."""
+"""The interfaces that a rebalancer uses besides the membership: offsets, streams, listeners."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,52 +11,52 @@ from asyncconsumer.types import TopicPartition
 
 
 class OffsetCommits(Protocol):
-    """Where a group's offsets are."""
+    """The committed offsets of a group."""
 
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:
-        """The offset to go on at; None where there is none."""
+        """Return the committed offsets; None for partitions without one."""
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
     ) -> object:
-        """Keep them, or raise; with `rewind` also if larger ones were kept before."""
+        """Commit offsets, or raise. With `rewind`, they may be smaller than before."""
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """They are not ours any more: keep nothing for them that is not kept yet."""
+        """Drop uncommitted offsets of partitions that are not assigned any more."""
 
 
 Ends = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
-"""Where to stop reading partitions, of those that have an end."""
+"""Returns the end offsets of those partitions that have one."""
 Listener = Callable[[Collection[TopicPartition]], Awaitable[None]]
 
 
 async def endless(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """They are read for ever."""
+    """Return no end offsets."""
     return {}
 
 
 async def _nobody(partitions: Collection[TopicPartition]) -> None:
-    """Nobody listens."""
+    """Do nothing; the default of all listeners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """Who is told what, in the order in which it happens."""
+    """The callbacks of a rebalance, in the order of their calls."""
 
     before_releasing: Listener = _nobody
-    """They are no longer read, and committed, and ours until this returns."""
+    """Called for stopped and committed partitions. They are released when it returns."""
     before_starting: Callable[[Assignment, Collection[TopicPartition]], Awaitable[None]] = field(
         default=lambda assignment, new: _nobody(new)
     )
-    """New ones are ours, and are read when this returns, from where `seek` says meanwhile."""
+    """Called for new partitions. They are fetched when it returns; it may `seek`."""
     lost: Listener = _nobody
-    """They were taken away: what was not committed will be read again, by another."""
+    """Called for lost partitions. Other members read uncommitted records again."""
 
 
 async def call_listener(what: str, listening: Awaitable[None]) -> None:
-    """Have a listener told; what it raises is raised where users wait."""
+    """Await a listener, and wrap its exception in ListenerFailed."""
     try:
         await listening
     except ConsumerError:
@@ -66,27 +66,27 @@ async def call_listener(what: str, listening: Awaitable[None]) -> None:
 
 
 class Streams(Protocol):
-    """Who reads what."""
+    """The streams of a consumer, by partition."""
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """The stream of that number that reads a partition."""
+        """Return the stream with this number that reads the partition."""
 
     def all(self) -> Collection[Stream]:
-        """All there are."""
+        """Return all streams."""
 
     def end(self, partition: TopicPartition) -> None:
-        """It is not ours any more."""
+        """Handle that the partition is not assigned any more."""
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Let readers come to the end of what is there; then end, or raise the error."""
+        """Close all streams. Each ends or raises the error after its buffered records."""
 
 
 class RebalancePolicy(NamedTuple):
-    """What is decided once, for all rebalances."""
+    """The settings of all rebalances."""
 
     auto_offset_reset: str
     auto_commit: bool
-    grace: float  # seconds that users have to finish a record before its partition is given up
+    grace: float  # seconds to wait for records in flight before a partition is revoked
     listeners: Listeners
     ends: Ends
-    rewind: bool  # more was committed than is finished: it is taken back when something is given up
+    rewind: bool  # the commit at a revocation may go back (at-most-once commits run ahead)

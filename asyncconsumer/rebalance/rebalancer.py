@@ -1,4 +1,4 @@
-"""From one assignment to the next: stop reading, commit, let go; then load offsets and read."""
+"""The change from one assignment to the next: revoke and commit, then load offsets and fetch."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Rebalancer:
-    """Follows a membership. One assignment is dealt with before the next is asked for."""
+    """The component that applies the assignments of a membership, one at a time."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Rebalancer:
         ends: Ends = endless,
         rewind: bool = False,
     ) -> None:
-        self.rebalanced = asyncio.Event()  # a first assignment was dealt with
-        self.idle = asyncio.Event()  # none is being dealt with: it can be cancelled
+        self.rebalanced = asyncio.Event()  # the first assignment was applied
+        self.idle = asyncio.Event()  # no assignment is being applied, so `run` may be cancelled
         self.idle.set()
         self._membership = membership
         self._manager = manager
@@ -61,37 +61,37 @@ class Rebalancer:
             auto_offset_reset, auto_commit, grace, listeners, ends, rewind
         )
         self._change = ListenerCall()
-        self._paused: set[TopicPartition] = set()  # also while they are not ours
+        self._paused: set[TopicPartition] = set()  # also while they are not assigned
         self._selected: frozenset[TopicPartition] | None = None  # only these are read
         self._reading = AssignedPartitions()
-        self._last_finished: dict[TopicPartition, int] = {}  # as finished, the last time
+        self._last_finished: dict[TopicPartition, int] = {}  # the last result of `finished`
         self._epoch = 0
         manager.events.on_event(self._on_event)
 
     @property
     def reading(self) -> Mapping[TopicPartition, PartitionRoute]:
-        """What is read now."""
+        """The assigned partitions with their streams."""
         return self._reading
 
     @property
     def releasing(self) -> Mapping[TopicPartition, int]:
-        """What may be committed though it is read no more: a listener is just told of it."""
+        """Revoked partitions that may be committed while a listener runs, with their offsets."""
         return self._change.releasing
 
     @property
     def given_up(self) -> Mapping[TopicPartition, RevokedPosition]:
-        """What is not ours any more though something of it was handed out, the last time it was."""
+        """Revoked or lost partitions of which records were delivered, with their last positions."""
         return self._reading.given_up
 
     def forget_given_up(self) -> None:
-        """What was given up so far does not matter any more."""
+        """Clear `given_up`."""
         self._reading.given_up.clear()
 
     def finished(self) -> dict[TopicPartition, int]:
-        """How far users are done with what they were given, of what is ours: to be committed.
+        """Return the offsets to commit: of each partition, that after the last acknowledged record.
 
-        Of a partition that nothing was read of it is where reading began, as soon as that is
-        known: who comes after us begins there, and not at what is the end of the log by then.
+        If no record was read, this is the start offset, as soon as it is known. The next owner
+        then begins there, and not at a later end of the log.
         """
         begun = self._manager.begun()
         done = {tp: offset for tp in self._reading if (offset := begun.get(tp)) is not None}
@@ -101,7 +101,7 @@ class Rebalancer:
                 for tp, offset in stream.finished().items()
                 if tp in self._reading and self._reading[tp].stream is stream
             }
-        # a stream goes back only where the log itself did: what was committed means nothing there
+        # offsets decrease only if the log was truncated: forget what was committed
         gone_back = [tp for tp, offset in done.items() if offset < self._last_finished.get(tp, -1)]
         if gone_back:
             self._offsets.forget(gone_back)
@@ -109,7 +109,7 @@ class Rebalancer:
         return done
 
     async def run(self) -> None:
-        """Follow, until the membership ends."""
+        """Apply assignments until the membership ends."""
         async for assignment in self._membership.assignments():
             self.idle.clear()
             now, before = asyncio.get_running_loop().time, self._reading.keys() | ()
@@ -124,11 +124,11 @@ class Rebalancer:
                 change = frozenset(gained), frozenset(gone - lost), lost
                 self._manager.events.publish(Rebalanced(*change, now() - began, assignment.owners))
             for stream in self.streams.all():
-                stream.interrupt(assignment.failure)  # an old failure does not matter any more
+                stream.interrupt(assignment.failure)  # None clears an old failure
             self.rebalanced.set()
 
     def read_again(self, stream: Stream) -> None:
-        """Forget what a stream was given ahead, and read it again from what is finished on."""
+        """Drop the buffered records of a stream, and fetch again after the acknowledged ones."""
         self._epoch += 1
         done = self.finished()
         for tp, routed in self._reading.items():
@@ -140,7 +140,10 @@ class Rebalancer:
         self._reconcile()
 
     def route(self, streams: Streams) -> None:
-        """Have these streams read what is ours, from what is finished on; those before end."""
+        """Route all partitions to these streams, and close the old ones.
+
+        Fetching starts after the last acknowledged records.
+        """
         done, before = self.finished(), self.streams
         self._epoch += 1
         self.streams = streams
@@ -152,25 +155,25 @@ class Rebalancer:
         self._reconcile()
         self._fail_without_offset(self._reading)
 
-    # --- where to read ---------------------------------------------------------------------------
+    # --- positions -------------------------------------------------------------------------------
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read on from there, or from EARLIEST or LATEST. Nothing fetched before is handed out."""
+        """Continue at these offsets, or at EARLIEST or LATEST. Drop records fetched before."""
         self._check_assigned(offsets)
         self._epoch += 1
         for tp, offset in offsets.items():
             routed = self._reading[tp]
             routed.stream.forget(tp)
             if routed.wanted.offset == NO_OFFSET:
-                routed.stream.channel.drop(tp)  # the error that says so
+                routed.stream.channel.drop(tp)  # the NoCommittedOffset error
             routed.stream.begin(tp, offset)
             wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
             self._reading[tp] = routed._replace(wanted=wanted)
-        self._offsets.forget(offsets)  # what was committed may be gone back from
+        self._offsets.forget(offsets)  # a later commit may be smaller
         self._reconcile(offsets)
 
     def _on_event(self, event: Event) -> None:
-        """Of a topic that was made anew nothing is done yet, whatever was done of the old one."""
+        """Reset the offsets of a partition whose topic was re-created."""
         if not isinstance(event, Recreated) or event.partition not in self._reading:
             return
         tp, routed = event.partition, self._reading[event.partition]
@@ -182,22 +185,22 @@ class Rebalancer:
         self._offsets.forget([tp])
         self._last_finished.pop(tp, None)
         self._epoch += 1
-        wanted = routed.wanted._replace(offset=start, leader_epoch=-1)  # as it is read already
+        wanted = routed.wanted._replace(offset=start, leader_epoch=-1)  # no new epoch
         self._reading[tp] = routed._replace(wanted=wanted, since=self._epoch)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Hand out nothing of these until `resume`, also if they are given up and come back."""
+        """Deliver nothing of these partitions until `resume`, also across rebalances."""
         self._check_assigned(partitions)
         self._paused.update(partitions)
         self._apply_pause(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """Go on with these."""
+        """Deliver records of these partitions again."""
         self._paused.difference_update(partitions)
         self._apply_pause([tp for tp in partitions if tp in self._reading])
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Hand out records of these only; None selects all. Returns whether that is a change."""
+        """Deliver records of these partitions only; None selects all. Return whether it changed."""
         self._check_assigned(partitions or ())
         selected = None if partitions is None else frozenset(partitions)
         if selected == self._selected:
@@ -213,13 +216,13 @@ class Rebalancer:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """Those of ours that are paused."""
+        """The assigned partitions that are paused."""
         return frozenset(self._paused & self._reading.keys())
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record to hand out; None while that is being looked up.
+        """Return the offset of the next record to deliver; None while it is looked up.
 
-        Of what is being let go of it is where whoever has it next goes on.
+        For a partition that is being revoked, return the offset at which the next owner starts.
         """
         if (released := self._change.releasing.get(partition)) is not None:
             return released
@@ -232,7 +235,7 @@ class Rebalancer:
         return routed.wanted.offset if routed.wanted.offset >= 0 else None
 
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
-        """EARLIEST or LATEST, if it is to be read from there once a listener is done with it."""
+        """Return EARLIEST or LATEST if fetching starts there after the current listener call."""
         if (start := self._reading[partition].wanted.offset) == NO_OFFSET:
             raise NoCommittedOffset(partition)
         if partition not in self._change.starting:
@@ -256,13 +259,13 @@ class Rebalancer:
 
     @property
     def without_offset(self) -> frozenset[TopicPartition]:
-        """Assigned partitions that wait for a `seek`: they have no offset, and no reset is set."""
+        """Assigned partitions without an offset and without a reset, which need a `seek`."""
         return frozenset(
             tp for tp, routed in self._reading.items() if routed.wanted.offset == NO_OFFSET
         )
 
     async def load_missing_offsets(self) -> None:
-        """Load the offsets of partitions without one again; readers get an error for the rest."""
+        """Load missing offsets again. Readers of partitions still without one get an error."""
         if without := self.without_offset:
             found = await self._offsets.load(without)
             still = self.without_offset
@@ -270,10 +273,10 @@ class Rebalancer:
             self._fail_without_offset(without)
 
     def _fail_without_offset(self, partitions: Collection[TopicPartition]) -> None:
-        """Have the readers of those of them that have no offset get an error, once for each."""
+        """Raise NoCommittedOffset once to the reader of each partition without an offset."""
         for tp in self.without_offset.intersection(partitions):
             channel = self._reading[tp].stream.channel
-            channel.drop(tp)  # an error that nobody has got yet
+            channel.drop(tp)  # an earlier error that is not raised yet
             if self._is_paused(tp):
                 channel.hold(tp)
             if not channel.closed:
@@ -282,12 +285,12 @@ class Rebalancer:
     # --- rebalancing -----------------------------------------------------------------------------
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Stop reading everything, and commit; at the end, before the membership is given up."""
+        """Revoke and commit all partitions, before the membership leaves."""
         self._policy = self._policy._replace(grace=min(grace, self._policy.grace))
         await self._revoke(Assignment())
 
     async def _revoke(self, assignment: Assignment) -> frozenset[TopicPartition]:
-        """Of what is in the assignment no more: stop reading before anything else; what is lost."""
+        """Revoke the partitions that are not in the assignment; return those that were lost."""
         gone = {
             tp
             for tp, routed in self._reading.items()
@@ -297,16 +300,16 @@ class Rebalancer:
         if not gone:
             return frozenset()
         await self._wait_in_flight(gone - self._lost(gone, assignment))
-        lost = self._lost(gone, assignment)  # there may be more of it by now
+        lost = self._lost(gone, assignment)  # more may be lost by now
         starts = {tp: self._reading[tp].wanted.offset for tp in gone}
-        done = {tp: start for tp, start in starts.items() if start >= 0}  # if it is not begun yet
+        done = {tp: start for tp, start in starts.items() if start >= 0}  # if not fetched yet
         done |= {tp: offset for tp, offset in self.finished().items() if tp in gone}
         self._drop(gone)
         await self._notify_lost(lost)
         revoked = gone - lost
         if revoked and self._policy.auto_commit:
             await self._commit({tp: done[tp] for tp in revoked if tp in done})
-        if revoked and self._membership.lost:  # while they were committed
+        if revoked and self._membership.lost:  # lost during the commit
             await self._notify_lost(revoked)
             return frozenset(gone)
         if revoked:
@@ -322,7 +325,7 @@ class Rebalancer:
     def _lost(
         self, gone: Collection[TopicPartition], assignment: Assignment
     ) -> frozenset[TopicPartition]:
-        """Which of them are somebody else's already."""
+        """Return the partitions that other members may own already."""
         return frozenset(gone if self._membership.lost else assignment.lost.intersection(gone))
 
     async def _notify_lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -335,7 +338,7 @@ class Rebalancer:
         for tp in partitions:
             stream, wanted, _ = self._reading[tp]
             if wanted.offset == NO_OFFSET:
-                stream.channel.drop(tp)  # the error that says so
+                stream.channel.drop(tp)  # the NoCommittedOffset error
             position, start = stream.position(tp), begun.get(tp)
             if position is None and start is None:
                 position = self.position(tp)
@@ -345,7 +348,7 @@ class Rebalancer:
         self._reconcile()
 
     async def _wait_in_flight(self, partitions: Collection[TopicPartition]) -> None:
-        """Let users finish what they have in hand of these, so that nobody reads it again."""
+        """Wait for the records in flight of these partitions, so that none is redelivered."""
         streams: dict[Stream, list[TopicPartition]] = {}
         for tp in partitions:
             streams.setdefault(self._reading[tp].stream, []).append(tp)
@@ -364,7 +367,7 @@ class Rebalancer:
                 )
 
     async def _assign(self, assignment: Assignment) -> None:
-        """Read what is new in the assignment, from where the group has got to."""
+        """Start to fetch the new partitions of the assignment, at their start offsets."""
         new = [tp for tp in assignment.partitions if tp not in self._reading]
         if not new:
             return
@@ -381,7 +384,7 @@ class Rebalancer:
         finally:
             self._change = ListenerCall()
         self._reconcile()
-        self._fail_without_offset(new)  # a listener may have sought
+        self._fail_without_offset(new)  # after the listener, which may seek
 
     @property
     def _starts(self) -> StartOffsets:
@@ -390,7 +393,7 @@ class Rebalancer:
     def _routed(
         self, partition: TopicPartition, number: int, start: int, end: int | None
     ) -> PartitionRoute:
-        """To whom a partition goes, to be read from there on, up to there if it has an end."""
+        """Return the route of a partition that is read from `start` to `end`, if it has one."""
         stream = self.streams.of(partition, number)
         epoch = start.leader_epoch if isinstance(start, Offset) else -1
         paused = self._is_paused(partition)
@@ -401,14 +404,17 @@ class Rebalancer:
         return PartitionRoute(stream, wanted, self._epoch)
 
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The last commit of partitions that we give up: if it fails, some records come again."""
+        """Commit revoked partitions. If this fails, some records are redelivered."""
         try:
             await self._offsets.commit(offsets, rewind=self._policy.rewind)
         except ConsumerError as error:
             _log.warning("%d partitions are given up without a commit: %s", len(offsets), error)
 
     def _reconcile(self, changed: Collection[TopicPartition] | None = None) -> None:
-        """Have the manager read what is ours; or only these: users seek and pause one by one."""
+        """Update the fetch targets of all partitions, or only of those that changed.
+
+        Seeks and pauses change single partitions, so a full update would be slow.
+        """
         starting = self._change.starting
         which = self._reading if changed is None else changed
         wanted = {tp: self._reading[tp].wanted for tp in which if tp not in starting}

@@ -1,4 +1,4 @@
-"""A member at work: it follows its assignments, commits now and then, and leaves in good order."""
+"""The tasks of a membership: rebalance, auto-commit and commit; and its orderly end."""
 
 import asyncio
 import logging
@@ -15,20 +15,20 @@ from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.types import MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_GRACE: Final = 10.0  # seconds for the last commit and the farewell
-_LEAST: Final = 1.0  # of the grace, kept for each step that is still to come
+_GRACE: Final = 10.0  # seconds for the last commit and for leaving the group
+_LEAST: Final = 1.0  # seconds of the grace reserved for each later step
 Step: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class LeavableMembership(Membership, Protocol):
-    """A member that can say that it goes."""
+    """A membership that can leave its group."""
 
     async def leave(self) -> None:
-        """Give everything up, also our place in the group."""
+        """Release all partitions and leave the group."""
 
 
 class MembershipRunner:
-    """What a consumer does once it knows what it wants to read, until `end`."""
+    """The rebalance, commit and auto-commit tasks of one membership, until `end`."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class MembershipRunner:
         self.rebalancer: Final = rebalancer
         self._who = who  # for the log
         self._membership = membership
-        self.failure: ConsumerError | None = None  # what ended it, if something did
-        self._broken = False  # it is not we who end it
+        self.failure: ConsumerError | None = None  # the error that ended the membership, if any
+        self._broken = False  # an error ended it, not the user
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, scope: Scope, auto_commit_interval_ms: int | None) -> None:
-        """Begin, with tasks of that scope; without an interval nothing is committed unasked."""
+        """Start the tasks in `scope`. Without an interval there are no auto-commits."""
         self._tasks = [scope.start(self._follow(), "rebalance")]
         if auto_commit_interval_ms is not None:
             seconds = auto_commit_interval_ms / 1000
@@ -54,27 +54,27 @@ class MembershipRunner:
         self._tasks.append(scope.start(self.committer.run(), "commit"))
 
     async def joined(self) -> None:
-        """Wait for the first assignment, or raise what keeps it from coming."""
+        """Wait for the first assignment, or raise the error that prevents it."""
         await self.rebalancer.rebalanced.wait()
         self.check()
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """As whom the group knows us; None while it does not, or where members have no ids."""
+        """The identity of the member; None before it is known, and in groups without member ids."""
         return getattr(self._membership, "identity", None)
 
     def check(self) -> None:
-        """Raise what ended it, if something did."""
+        """Raise the error that ended the membership, if any."""
         if self.failure is not None:
             raise self.failure
 
     @property
     def is_within(self) -> bool:
-        """Whether one of our own tasks asks, as on behalf of a listener."""
+        """Whether the current task is one of this runner, as in a listener."""
         return asyncio.current_task() in self._tasks
 
     def check_not_within(self) -> None:
-        """Raise if it is one of our own tasks that asks, for `end` would wait for it."""
+        """Raise if the current task is one of this runner, because `end` would wait for it."""
         if self.is_within:
             raise ConfigError(
                 f"{self._who}: a listener cannot end what it is told of, which waits for it: "
@@ -86,9 +86,9 @@ class MembershipRunner:
     ) -> dict[TopicPartition, int]:
         """Commit what is acknowledged, or these offsets; return what was committed.
 
-        Without offsets, a call by the task that reads acknowledges what that task has in hand.
-        Partitions that are not assigned are left out: their owners would read records again or
-        skip some. Offsets that are given may go back, unless `rewind` is off.
+        Without offsets, a call by the task that reads acknowledges the records that this task
+        has in flight. Partitions that are not assigned are left out, because their owners would
+        read records again or skip some. Given offsets may go back, unless `rewind` is off.
         """
         releasing = self.rebalancer.releasing
         wanted = offsets
@@ -102,14 +102,14 @@ class MembershipRunner:
         return await self.committer.commit(ours, rewind=rewind and offsets is not None)
 
     def acknowledge_at_exit(self) -> None:
-        """Acknowledge what was handed out, because the block was left without an error."""
+        """Acknowledge delivered records when the ``async with`` block ends without an error."""
         for stream in self.rebalancer.streams.all():
             stream.acknowledge_at_exit()
 
     async def abandon(self, error: ConsumerError) -> None:
-        """Commit what is finished and leave the group, though nobody asked for it.
+        """Commit acknowledged records and leave the group because of an error.
 
-        The error is raised where users wait.
+        The error is raised where streams are read.
         """
         _log.error("leaving %s: %s", self._who, error)
         self._fail(error)
@@ -118,54 +118,54 @@ class MembershipRunner:
         await self._in_turn(*self._farewell)
 
     async def end(self) -> None:
-        """Stop reading, commit, leave, and end all streams; within a grace, whatever happens."""
+        """Stop reading, commit, leave the group and close all streams, within 10 seconds."""
         self._fail(ClosedError(f"{self._who} was closed"))
         try:
             others = partial(_cancel, self._tasks[1:])
             await self._in_turn(self._stop_following, *self._farewell, others)
         finally:
-            for task in self._tasks:  # all are over, unless this was cancelled
+            for task in self._tasks:  # all have ended, unless this was cancelled
                 task.cancel()
             self.rebalancer.streams.close()
 
     @property
     def _farewell(self) -> tuple[Step, ...]:
         return (
-            partial(self.rebalancer.stop, _GRACE / 3),  # there must be time left to commit
+            partial(self.rebalancer.stop, _GRACE / 3),  # leaves time for the commit
             self.committer.flush,
             self._membership.leave,
         )
 
     async def _in_turn(self, *steps: Step) -> None:
-        """Take the steps within one grace: one that hangs leaves time for the others."""
+        """Run the steps within one grace. A step that hangs leaves time for the others."""
         end = asyncio.get_running_loop().time() + _GRACE
         for left, step in zip(reversed(range(len(steps))), steps, strict=True):
             try:
                 async with asyncio.timeout_at(end - left * _LEAST):
                     await step()
-            except (TimeoutError, ConsumerError) as error:  # the others still matter
+            except (TimeoutError, ConsumerError) as error:  # the other steps must still run
                 _log.warning("leaving %s: %r", self._who, error)
 
     async def _stop_following(self) -> None:
-        """End the rebalancing, not in the middle of a step: a listener may be at work."""
+        """End the rebalance task, if possible between assignments: a listener may be running."""
         try:
             async with asyncio.timeout(_GRACE / 2):
                 await self.rebalancer.idle.wait()
                 if self._broken:
-                    await asyncio.wait(self._tasks[:1])  # it is leaving already
+                    await asyncio.wait(self._tasks[:1])  # the task itself leaves the group
         except TimeoutError:
             _log.warning("%s: a rebalance is broken off", self._who)
         await _cancel(self._tasks[:1])
 
     def _fail(self, error: ConsumerError) -> None:
-        """There will be no first share, if there was none yet: whoever waits for it must know."""
+        """Record the failure, and wake callers that wait for the first assignment."""
         self.failure = self.failure or error
         self.rebalancer.rebalanced.set()
 
     async def _follow(self) -> None:
-        """Rebalance, for ever. What ends that is raised where users wait.
+        """Run the rebalancer. An error is raised where streams are read.
 
-        They may not wait for long yet, with a record in hand, so others get what was ours now.
+        Readers may be busy with a record for long, so the member leaves the group at once.
         """
         try:
             await self.rebalancer.run()

@@ -1,4 +1,4 @@
-"""Where to begin with new partitions: at the offset given, the one committed, or the reset."""
+"""The start offsets of new partitions: given, committed, or from `auto_offset_reset`."""
 
 import asyncio
 import logging
@@ -17,18 +17,18 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES: Final = 0.5
 NO_OFFSET: Final = -3
-"""No offset is committed and auto_offset_reset is "none": a seek must say where to begin."""
+"""No offset is committed and `auto_offset_reset` is "none", so a seek is needed."""
 
 
 class StartOffset(NamedTuple):
-    """The first offset to read, or EARLIEST, LATEST or NO_OFFSET; and the offset to stop at."""
+    """The first offset, EARLIEST, LATEST or NO_OFFSET; and the end offset, if any."""
 
     offset: int
     end: int | None
 
 
 class StartOffsets:
-    """Finds the starts of partitions. Every retriable error is tried again."""
+    """A lookup of start offsets. Retriable errors are retried."""
 
     def __init__(
         self, membership: Membership, offsets: OffsetCommits, policy: RebalancePolicy
@@ -43,9 +43,9 @@ class StartOffsets:
         assignment: Assignment,
         read_before: Collection[TopicPartition],
     ) -> dict[TopicPartition, StartOffset] | None:
-        """The start of each; None if another assignment has to be handled first.
+        """Return the start of each partition; None if the assignment is superseded.
 
-        A fresh partition begins at its first record, unless it is in `read_before`.
+        A fresh partition starts at its first record, unless it is in `read_before`.
         """
         fresh = assignment.fresh.difference(read_before)
         loaded = [tp for tp in partitions if tp not in assignment.starts]
@@ -63,7 +63,7 @@ class StartOffsets:
 
     @property
     def reset(self) -> int:
-        """Where auto_offset_reset says to begin."""
+        """The start of a partition without a committed offset, by `auto_offset_reset`."""
         resets = {"earliest": EARLIEST, "latest": LATEST}
         return resets.get(self._policy.auto_offset_reset, NO_OFFSET)
 
@@ -72,10 +72,10 @@ class StartOffsets:
         ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
         partitions: Collection[TopicPartition],
     ) -> Mapping[TopicPartition, T] | None:
-        """Their offsets, as soon as they can be had; None if there is something else to do first.
+        """Return offsets, with retries; None if the assignment is superseded meanwhile.
 
-        Offsets may not be there for long, as while a transaction is open, or for as long as no
-        broker can be asked. The group, which waits for us to be in its next generation, need not.
+        Loading may take long, as while a transaction is open or no broker responds. The next
+        generation of the group must not wait for this member.
         """
         quiet = RateLimitedLogger(_log)
         async with unless(self._superseded, every=_SECONDS_BETWEEN_TRIES):
@@ -90,5 +90,5 @@ class StartOffsets:
         return None
 
     def _superseded(self) -> bool:
-        """Whether what we were given is not ours any more, or is about to be given anew."""
+        """Return whether the assignment is lost, or a newer one is due."""
         return self._membership.lost or self._membership.rebalance_pending()

@@ -1,1 +1,1 @@
-"""What a user iterates over."""
+"""The streams that users iterate over."""

@@ -1,4 +1,4 @@
-"""A stream whose records are committed before they are handed out: none ever comes twice."""
+"""A stream that commits records before it delivers them, so that none is redelivered."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -14,13 +14,14 @@ from asyncconsumer.types import Offset, TopicPartition
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
-"""Returns what was committed, without what is not ours any more."""
+"""Commits offsets and returns those committed, without partitions that are not owned any more."""
 
 
 class AtMostOnceStream(BatchedStream):
-    """Commits a whole chunk, then hands it out. What is handed out counts as finished.
+    """A stream that commits a whole chunk, then delivers it. Delivery acknowledges a record.
 
-    Who leaves in good order commits back to where it got to; who dies loses the rest of the chunk.
+    A member that leaves normally commits the offset that it reached, which may be smaller. A
+    member that crashes loses the rest of the chunk.
     """
 
     def __init__(
@@ -38,11 +39,11 @@ class AtMostOnceStream(BatchedStream):
     async def _before_first(self, chunk: Chunk) -> None:
         done = {chunk.partition: Offset(chunk.next_offset, leader_epoch=chunk.leader_epoch)}
         while self._held is chunk and not await self._commit(done):
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # it is lost, and will be taken from us
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # the partition is lost; `forget` follows
             await self._waited_at_fence()
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Up to where each was handed out."""
+        """Return, for each partition, the offset after the last delivered record."""
         finished = Stream.finished(self)
         if (held := self._held) is not None:
             at = max(held.records.next_offset, held.offset)

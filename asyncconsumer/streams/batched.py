@@ -1,4 +1,4 @@
-"""A stream that can also be read in batches, of several partitions at once."""
+"""A stream that can also be read in batches of records from several partitions."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -13,15 +13,15 @@ from asyncconsumer.types import Offset, TopicPartition
 
 
 class HasPartition(Protocol):
-    """A record, or what was made of it."""
+    """A record, or a message made from it."""
 
     @property
     def topic(self) -> str:
-        """Of it."""
+        """The topic of the record."""
 
     @property
     def partition(self) -> int:
-        """Of it."""
+        """The partition number of the record."""
 
 
 def first_offsets(records: Iterable[decoding.Record]) -> dict[TopicPartition, Offset]:
@@ -33,17 +33,17 @@ def first_offsets(records: Iterable[decoding.Record]) -> dict[TopicPartition, Of
 
 
 class BatchWaits(NamedTuple):
-    """For how many seconds a batch waits."""
+    """The seconds that a batch waits for records."""
 
-    first: float | None  # for its first record; None waits as long as it takes
+    first: float | None  # for the first record; None waits without a limit
     more: float  # for further records
 
 
 class BatchedStream(Stream):
-    """Asking for the next batch is the receipt for all of the last one, and not before.
+    """A stream with batches. Asking for the next batch acknowledges the previous one as a whole.
 
-    Within it records are taken one by one, each the receipt for the one before; what the batch has
-    is kept from counting as finished here.
+    A batch takes its records one by one, and each request acknowledges the record before. This
+    class therefore excludes records of the current batch from `finished`.
     """
 
     def __init__(
@@ -54,16 +54,17 @@ class BatchedStream(Stream):
         idle: IdleTimeout | None = None,
     ) -> None:
         super().__init__(channel, fence, clock, idle)
-        self._batch: list[decoding.Record] = []  # being collected
-        self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in hand
-        self._trouble: ConsumerError | None = None  # met while there was something to hand out
+        self._batch: list[decoding.Record] = []  # records collected so far
+        self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in flight
+        self._trouble: ConsumerError | None = None  # to be raised by the next call
         self._kept_back: Callable[[], Iterable[decoding.Record]] = tuple
 
     async def next_batch(self, most: int, waits: BatchWaits) -> list[decoding.Record]:
-        """Return up to so many records; none at the end, or if the wait for the first is over.
+        """Return up to `most` records; none at the end, or if none came within `waits.first`.
 
-        What was collected when somebody gave up waiting is in the next one. What was lost while
-        it was collected is in none: another is begun, for that is not the end.
+        If the caller is cancelled, the next batch has the records collected so far. Records of a
+        partition that is lost meanwhile are dropped. If none remain, another batch is begun,
+        because an empty batch would mean the end.
         """
         if not self._batch:
             self.acknowledge()
@@ -77,27 +78,30 @@ class BatchedStream(Stream):
             except NothingYet:
                 return []
             if not await self.is_certain():
-                return []  # what was collected stays here, unfinished
+                return []  # the collected records stay here, unacknowledged
             if self._batch:
                 break
         batch, self._batch = self._batch[:most], self._batch[most:]
         return batch
 
     def acknowledge(self) -> None:
-        """Count everything handed out as processed, batches too.
+        """Count everything delivered as processed, batches too.
 
-        Records that were taken for a batch and not handed out yet do not count.
+        Records that were taken for a batch and not delivered yet do not count.
         """
         self._first = self._not_handed_out()
         super().acknowledge()
 
     @property
     def is_unacknowledged(self) -> bool:
-        """Whether a record or a batch was handed out that its user may not be done with."""
+        """Whether a delivered record or batch is not acknowledged yet."""
         return bool(self._first) or super().is_unacknowledged
 
     async def _collect(self, most: int, waits: BatchWaits) -> bool:
-        """Take records, True at the end; what goes wrong after the first is told the next time."""
+        """Collect records; return whether the stream ended.
+
+        An error after the first record is raised by the next call of `next_batch`.
+        """
         now, idle = asyncio.get_running_loop().time, self._idle
         try:
             if not self._batch:
@@ -112,9 +116,10 @@ class BatchedStream(Stream):
                 self._add(await anext(self._records))
         except NothingYet:
             if not self._batch and waits.first is not None:
-                raise  # without such a limit what was collected is lost, and another batch begins
+                # with no limit, the collected records were lost: `next_batch` begins another
+                raise
         except StopAsyncIteration:
-            return True  # and will be again
+            return True  # the next request ends in the same way
         except ConsumerError as error:
             if not self._batch:
                 raise
@@ -130,43 +135,49 @@ class BatchedStream(Stream):
         self._batch.append(record)
 
     def set_pending_source(self, records: Callable[[], Iterable[decoding.Record]]) -> None:
-        """Who reads it says by this what it has taken and not handed out."""
+        """Set the function that returns records that were taken and not delivered yet."""
         self._kept_back = records
 
     def _not_handed_out(self) -> dict[TopicPartition, Offset]:
-        """Of each partition the first that was taken, and is being collected or made."""
+        """Return, for each partition, the first offset that was taken and not delivered yet."""
         return first_offsets((*self._kept_back(), *self._batch))
 
     @property
     def collected(self) -> Sequence[decoding.Record]:
-        """The records that were taken for a batch that is not handed out yet."""
+        """The records that were taken for a batch that is not delivered yet."""
         return self._batch
 
     def batch_has(self, record: HasPartition) -> bool:
-        """Whether its partition is still ours, since the batch was handed out."""
+        """Return whether the record's partition was kept since the batch was collected."""
         return (record.topic, record.partition) in self._first
 
-    # --- what a batch is in the way of -----------------------------------------------------------
+    # --- overrides that exclude the current batch ------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
-        """As of any stream; what was collected, or is still being made, is not handed out yet."""
+        """Return the offset of the next record to deliver, or None if none was delivered.
+
+        Records that are collected or still being prepared are not delivered yet.
+        """
         taken = self._not_handed_out().get(partition)
         return super().position(partition) if taken is None else taken
 
     def finished(self) -> dict[TopicPartition, int]:
-        """As of any stream; of what is in a batch only what came before."""
+        """Return the offset after the last acknowledged record of each partition.
+
+        For a partition in the current batch, this is the first offset of the batch.
+        """
         return {**super().finished(), **self._first}
 
     def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
         return super()._is_busy_with(partitions) or not self._first.keys().isdisjoint(partitions)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Nothing of it is to be committed, nor handed out if it was not yet."""
+        """Drop all state of a partition, with its collected records, and commit nothing for it."""
         super().forget(partition)
         self._first.pop(partition, None)
         trouble = self._trouble
         if isinstance(trouble, CorruptRecords) and (trouble.topic, trouble.partition) == partition:
-            self._trouble = None  # it is read anew, or by another
+            self._trouble = None  # the records are fetched again, or by another member
         if self._batch:
             left = [one for one in self._batch if (one.topic, one.partition) != tuple(partition)]
             self._batch = left

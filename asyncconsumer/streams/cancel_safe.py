@@ -1,4 +1,4 @@
-"""An async iterator that outlives a wait that was given up; a generator would have ended."""
+"""An async iterator that can be used after a cancelled wait. A cancelled generator would end."""
 
 from collections.abc import Awaitable, Callable
 from typing import Generic, Self, TypeVar
@@ -7,17 +7,17 @@ T = TypeVar("T")
 
 
 class CancelSafeIterator(Generic[T]):
-    """Asks for one thing after the other, until there is none."""
+    """An async iterator that calls a function for each item, until it returns None."""
 
     def __init__(self, take: Callable[[], Awaitable[T | None]]) -> None:
         self._take = take
-        self.in_hand = False  # something was handed out, and nothing asked for since
+        self.in_hand = False  # an item was delivered, and no other was requested since
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        """The next one. Who gives up waiting for it, or is timed out, can ask again."""
+        """Return the next item. A caller that is cancelled or timed out can ask again."""
         self.in_hand = False
         found = await self._take()
         if found is None:

@@ -1,4 +1,4 @@
-"""For how long a stream waits for the next chunk."""
+"""Limits for the time that a stream waits for the next chunk."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,13 +10,16 @@ from asyncconsumer.errors import ConsumerTimeout
 
 
 class IdleTimeout(NamedTuple):
-    """For how long nothing need come; then a stream raises ConsumerTimeout, or may end."""
+    """The time without a chunk after which a stream ends or raises ConsumerTimeout.
+
+    With `may_end` the stream ends, as soon as `may_end` returns True. Without it, it raises.
+    """
 
     ms: int
-    may_end: Callable[[], bool] | None = None  # not while nothing could come, for instance
+    may_end: Callable[[], bool] | None = None  # False while records cannot arrive, for instance
 
     async def pop(self, channel: Channel) -> Chunk | None:
-        """The next chunk, or None at the end."""
+        """Return the next chunk, or None at the end."""
         while True:
             try:
                 async with asyncio.timeout(self.ms / 1000):
@@ -29,17 +32,17 @@ class IdleTimeout(NamedTuple):
 
 
 class NothingYet(Exception):
-    """Nothing came until the deadline of a wait."""
+    """No chunk arrived before the deadline of a wait."""
 
 
 class Until(NamedTuple):
-    """A deadline, by the loop's clock. After it, only a chunk that is there is taken."""
+    """A deadline, by the loop's clock. After it, only a chunk that is buffered is returned."""
 
     deadline: float
 
     async def pop(self, channel: Channel) -> Chunk | None:
         """Return the next chunk, or None at the end; raise NothingYet at the deadline."""
-        await channel.yield_after_much()  # the timeout below must not cut it short
+        await channel.yield_after_much()  # outside the timeout, which would cut it short
         try:
             async with asyncio.timeout_at(self.deadline) as timeout:
                 return await channel.pop()

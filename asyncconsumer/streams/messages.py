@@ -1,4 +1,4 @@
-"""A stream of the classic API: records, or what decoders make of them."""
+"""The stream of the classic API, of records or decoded messages."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, NamedTuple, cast
@@ -13,11 +13,11 @@ K = TypeVar("K", default=bytes)
 V = TypeVar("V", default=bytes)
 
 Decoder = Callable[[bytes], V]
-"""Makes something of the bytes of a key or a value. None stays None, and is not decoded."""
+"""Decodes the bytes of a key or a value. It is not called for None, which stays None."""
 
 
 class Message(NamedTuple, Generic[K, V]):
-    """A record whose key and value were decoded. Everything else is the record's."""
+    """A record with a decoded key and value. All other fields are those of the record."""
 
     topic: str
     partition: int
@@ -36,19 +36,22 @@ class Message(NamedTuple, Generic[K, V]):
         value: V | None,
         committing: Callable[["Message[K, V]"], Awaitable[object]] | None = None,
     ) -> "Message[K, V]":
-        """A record with what was made of its key and value."""
+        """Return a message for a record and its decoded key and value."""
         place = record.topic, record.partition, record.offset, record.timestamp
         return cls(*place, key, value, record, committing)
 
     async def commit(self) -> None:
-        """Commit that it and all before it of its partition are done; for who commits by hand."""
+        """Commit this message and all before it of its partition.
+
+        This needs ``commit_policy="manual"``.
+        """
         if self.committing is None:
             refuse_commit(self.topic, self.partition, self.offset)
         await self.committing(self)
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """The record's."""
+        """The headers of the record."""
         return self.record.headers
 
 
@@ -65,7 +68,7 @@ class _DecodedMessages(Generic[K, V]):
 
     @property
     def in_hand(self) -> bool:
-        """Whether a message was handed out, and none asked for since."""
+        """Whether a message was delivered, and no other was requested since."""
         return self._records.in_hand
 
     async def __anext__(self) -> Message[K, V]:
@@ -73,10 +76,10 @@ class _DecodedMessages(Generic[K, V]):
 
 
 class MessageStream(Generic[K, V]):
-    """``async for message in stream``: what a KafkaStream was.
+    """A stream for ``async for message in stream``, the counterpart of Kafka's KafkaStream.
 
-    Without decoders it hands out records themselves, as fast as they can be read; with decoders
-    a `Message` for each. Messages are acknowledged as those of a `Consumer` are.
+    Without decoders it delivers the records themselves, which is faster. With decoders it
+    delivers a `Message` for each. Messages are acknowledged in the same way as in a `Consumer`.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class MessageStream(Generic[K, V]):
         return self.records.iterate(_DecodedMessages(records, self._decoded), self._prepare)
 
     async def __anext__(self) -> Message[K, V]:
-        """Return the next message. It acknowledges the one before.
+        """Return the next message, and acknowledge the one before.
 
         A wait that is cancelled or timed out loses nothing.
         """
@@ -108,7 +111,7 @@ class MessageStream(Generic[K, V]):
         return self._decoded(await anext(aiter(self.records)))
 
     def _prepare(self, again: bool) -> None:  # noqa: FBT001 - called by the reader
-        """Go back to what another iteration had in hand and did not acknowledge."""
+        """Rewind to the records that another iteration did not acknowledge."""
         if again and self.records.unacknowledged():
             self.clear()
 
@@ -124,7 +127,7 @@ class MessageStream(Generic[K, V]):
         )
 
     def clear(self) -> None:
-        """Forget what was fetched ahead; it is fetched again, from what is finished on."""
+        """Drop the buffered records, and fetch again from the last acknowledged offset."""
         self._clear(self.records)
 
 

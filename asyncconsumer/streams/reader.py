@@ -1,4 +1,4 @@
-"""Which task reads a stream, by which iterator, and what that says of the record in hand."""
+"""The task and the iterator that read a stream, and whether they acknowledged the last record."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
     import weakref
 
 _holder: Final[ContextVar["asyncio.Task[Any] | None"]] = ContextVar("asyncconsumer_reader")
-"""The task that read last by hand. Tasks it starts inherit it: `wait_for` starts one on 3.11."""
+"""The task that read last. Tasks that it starts inherit this, as `wait_for` does on 3.11."""
 
 
 class Source(Protocol):
-    """An async iterator that knows whether its last item was followed by another request."""
+    """An async iterator that knows whether another item was requested after the last one."""
 
     @property
     def in_hand(self) -> bool:
-        """Whether an item was handed out, and nothing asked for since."""
+        """Whether an item was delivered, and no other was requested since."""
 
 
 class HeldRecords(Protocol):
-    """The stream that a reader reads."""
+    """The part of a stream that its reader uses."""
 
     @property
     def is_unacknowledged(self) -> bool:
-        """Whether something was handed out that its user may not be done with."""
+        """Whether a delivered record is not acknowledged yet."""
 
     def acknowledge(self) -> None:
-        """Count everything handed out as processed."""
+        """Count everything delivered as processed."""
 
 
 class Iteration:
-    """One iterator over a stream: that of an ``async for`` statement, or of ``anext`` by hand.
+    """One iterator over a stream, of an ``async for`` statement or of direct ``anext`` calls.
 
     Iterations of one family belong to one iterator object, which the user keeps and loops over.
     """
@@ -52,9 +52,9 @@ class Iteration:
     ) -> None:
         self.reader = reader
         self.source = source
-        self.prepare = prepare  # called when reading begins, with whether something is in hand
+        self.prepare = prepare  # called when reading begins, with whether an item is in flight
         self.family = object() if family is None else family
-        self.task = asyncio.current_task()  # the task that created it; another one may read
+        self.task = asyncio.current_task()  # created this iteration; another task may read
         self.loop: weakref.ref[Any] | None = None
 
     def begin(self) -> None:
@@ -62,7 +62,7 @@ class Iteration:
         self.reader.begin(self)
 
     def left(self, how: Exit) -> None:
-        """Take note that the loop was left."""
+        """Inform the reader that the loop was left."""
         self.reader.left(self, how)
 
     def again(self) -> "Iteration":
@@ -70,7 +70,7 @@ class Iteration:
         return Iteration(self.reader, self.source, self.prepare, self.family)
 
     def superseded(self) -> None:
-        """Have the loop begin again before its next item, because another one reads now."""
+        """Make the loop call `begin` before its next item, because another iteration reads now."""
         if self.loop is not None and (loop := self.loop()) is not None:
             loop.begin_again()
 
@@ -78,25 +78,28 @@ class Iteration:
 class Reader:
     """The task and the iteration that read a stream.
 
-    Asking for the next item acknowledges the one before if the same iterator is asked. Another
-    iterator delivers an item again whose acknowledgement is not known.
+    Asking the same iterator for the next item acknowledges the one before. Another iterator
+    redelivers an item that was not acknowledged.
     """
 
     def __init__(self, held: HeldRecords) -> None:
         self._held = held
         self._active: Iteration | None = None
-        self._abandoned = False  # the active loop was left, and nobody knows how
-        self.owner: asyncio.Task[Any] | None = None  # created the iterator; others may use it
+        self._abandoned = False  # the active loop was left in an unknown way
+        self.owner: asyncio.Task[Any] | None = None  # created the iterator; other tasks may use it
         self.task: asyncio.Task[Any] | None = None  # asked last
         self.asked = asyncio.Event()
-        self._failed = False  # an error ended the loop, and nothing was asked for since
-        self.at_end = False  # the reader was told that nothing more comes
+        self._failed = False  # an error ended the loop, and nothing was requested since
+        self.at_end = False  # the reader has reached the end of the stream
         self._waits = False  # for the next records
 
     # --- iterations ------------------------------------------------------------------------------
 
     def begin(self, iteration: Iteration) -> None:
-        """Let an iteration read; what is in hand is delivered again unless it continues."""
+        """Make an iteration the active one.
+
+        The item in flight is redelivered unless this iteration continues the active one.
+        """
         self._check_alone(iteration)
         active = self._active
         if not self._continues(iteration):
@@ -110,22 +113,22 @@ class Reader:
         _holder.set(self.task)
 
     def left(self, iteration: Iteration, how: Exit) -> None:
-        """Acknowledge what a loop had in hand if it was left by ``break`` or ``return``."""
+        """Acknowledge the item in flight if its loop was left by ``break`` or ``return``."""
         if iteration is not self._active or not self.holds:
             return
         if how == "break":
             self._held.acknowledge()
         elif how == "error":
             self._failed = True
-            self.asked.set()  # nobody need wait for its next question
+            self.asked.set()  # wakes `Stream.settled`, because this loop asks for nothing more
         else:
             self._abandoned = True
 
     def exit(self) -> None:
-        """Acknowledge what is in hand, because the block was left without an error.
+        """Acknowledge the item in flight when the block ends without an error.
 
-        An item is not acknowledged whose loop ended with an error, or whose task failed, was
-        cancelled, or is still running.
+        The item stays unacknowledged if its loop ended with an error. The same holds if its task
+        failed, was cancelled, or is another task that still runs.
         """
         current = asyncio.current_task()
         tasks = [task for task in (self.owner, self.task) if task is not None]
@@ -134,12 +137,12 @@ class Reader:
 
     @property
     def holds(self) -> bool:
-        """Whether the reader has an item in hand that is not acknowledged."""
+        """Whether the reader has an item that is not acknowledged."""
         active = self._active
         return active is not None and active.source.in_hand and self._held.is_unacknowledged
 
     def _continues(self, iteration: Iteration) -> bool:
-        """Whether a request by this iteration acknowledges what is in hand."""
+        """Return whether a request by this iteration acknowledges the item in flight."""
         active = self._active
         if self.gave_up or active is None:
             return False
@@ -154,7 +157,7 @@ class Reader:
             holder = self.task
         else:
             holder = self.owner if _lives(self.owner) and not same else None
-        # a task that the holder started to ask for the next item, such as by wait_for
+        # the holder may have started a task to ask for the next item, as `wait_for` does
         helps = (_holder.get(None) if same else iteration.task) is holder
         if holder is not None and holder is not current and not helps:
             raise ConcurrentRead(holder.get_name(), waiting=self._waits)
@@ -170,7 +173,7 @@ class Reader:
         )
 
     def attach(self) -> None:
-        """Take note that the current task reads."""
+        """Record that the current task reads."""
         self.task = asyncio.current_task()
         self._failed = self.at_end = False
 
@@ -183,7 +186,7 @@ class Reader:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Take note that the current task waits for the next item; only one task may."""
+        """Record that the current task waits for the next item. Only one task may wait."""
         if self._waits:
             raise ConcurrentRead("" if self.task is None else self.task.get_name(), waiting=True)
         self._waits = True
@@ -193,11 +196,11 @@ class Reader:
             self._waits = False
 
     def mark_ended(self) -> None:
-        """Take note that the reader was told that nothing more comes."""
+        """Record that the reader has reached the end of the stream."""
         self.at_end = True
 
     def acknowledge(self) -> None:
-        """Take note that the current task is done with what it had."""
+        """Record that the current task acknowledged its items."""
         self.attach()
         self.asked.set()
 

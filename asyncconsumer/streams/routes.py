@@ -1,4 +1,4 @@
-"""Which stream gets which partition."""
+"""The routes: which stream reads which partition."""
 
 import asyncio
 import copy
@@ -15,38 +15,38 @@ S = TypeVar("S", bound=Stream)
 
 
 class TopicRoutes:
-    """Which stream reads which topic: each of a static subscription has its own, a filter's all."""
+    """Streams by topic for a static subscription, or the same streams for all topics."""
 
     def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
-        # told apart once, and not for each of thousands of partitions
+        # distinguished once here, not for each of thousands of partitions
         self._by_topic = streams if isinstance(streams, Mapping) else {}
         self._of_all = None if isinstance(streams, Mapping) else streams
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """The stream of that number that reads a partition."""
+        """Return the stream with this number that reads the partition."""
         if self._of_all is not None:
             return self._of_all[number]
         return self._by_topic[partition.topic][number]
 
     def all(self) -> Sequence[Stream]:
-        """All there are."""
+        """Return all streams."""
         if self._of_all is not None:
             return self._of_all
         return [stream for of_topic in self._by_topic.values() for stream in of_topic]
 
     def end(self, partition: TopicPartition) -> None:
-        """Streams stay when partitions go."""
+        """Do nothing, because these streams outlive their partitions."""
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Let readers come to the end of what is there; then end, or raise the error."""
+        """Close all streams. Each ends or raises the error after its buffered records."""
         for stream in self.all():
             stream.channel.close(error)
 
 
 class SharedRoutes(TopicRoutes):
-    """Some streams that share what there is: a new partition goes to the one with the fewest.
+    """Streams that divide the assignment. A new partition goes to the one with the fewest.
 
-    Not to one whose reader has come to its end, as long as there is another.
+    A stream whose reader has reached its end gets one only if all streams have ended.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
@@ -55,7 +55,7 @@ class SharedRoutes(TopicRoutes):
         self._loads: Counter[Stream] = Counter()  # how many partitions each has
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """Where it is, or from now on will be."""
+        """Return the stream of a partition, chosen on the first call."""
         if partition not in self._places:
             stream = min(self.all(), key=lambda one: (one.is_over, self._loads[one]))
             self._places[partition] = stream
@@ -63,13 +63,13 @@ class SharedRoutes(TopicRoutes):
         return self._places[partition]
 
     def end(self, partition: TopicPartition) -> None:
-        """There is a place again."""
+        """Remove the route of a partition that was revoked or lost."""
         if (stream := self._places.pop(partition, None)) is not None:
             self._loads[stream] -= 1
 
 
 class PartitionRoutes(Generic[S]):
-    """A stream of its own for each partition, from when it is ours until it is not."""
+    """Separate streams for each assigned partition, from assignment until revocation."""
 
     def __init__(self, open_stream: Callable[[], S]) -> None:
         self._open = open_stream
@@ -79,7 +79,7 @@ class PartitionRoutes(Generic[S]):
         self._ending: ConsumerError | None = None
 
     def of(self, partition: TopicPartition, number: int) -> S:
-        """Its stream, which it gets when it is asked for first."""
+        """Return the stream of a partition, opened on the first call."""
         stream = self._streams.get(partition)
         if stream is None:
             stream = self._streams[partition] = self._open()
@@ -90,23 +90,26 @@ class PartitionRoutes(Generic[S]):
         return stream
 
     def all(self) -> Collection[S]:
-        """Those of the partitions that are ours."""
+        """Return the streams of the assigned partitions."""
         return list(self._streams.values())
 
     def end(self, partition: TopicPartition) -> None:
-        """It is not ours any more: whoever reads it comes to the end."""
+        """Close the stream of a partition that is not assigned any more."""
         if (stream := self._streams.pop(partition, None)) is not None:
             stream.channel.close()
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """As all streams, and there will be no further ones."""
+        """Close all streams, and those that are opened later."""
         self._ending = self._ending or error or ClosedError("the consumer was closed")
         self._bell.set()
         for stream in self._streams.values():
             stream.channel.close(error)
 
     def opened(self) -> AsyncIterator[tuple[TopicPartition, S]]:
-        """Each as it appears; those that are gone again before somebody asks are left out."""
+        """Return an iterator over new streams with their partitions.
+
+        A stream that is closed before the iterator reaches it is left out.
+        """
         return CancelSafeIterator(self._next)
 
     async def _next(self) -> tuple[TopicPartition, S] | None:

@@ -1,4 +1,4 @@
-"""A channel as its user reads it: record by record, in chunks, or as Arrow batches."""
+"""A stream: reads a channel record by record, in chunks, or as Arrow batches."""
 
 import asyncio
 import logging
@@ -28,11 +28,11 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
 class Fence(Protocol):
-    """Says until when things may be handed out, by the loop's clock; it may say more later."""
+    """The source of the deadline until which a member certainly owns its partitions."""
 
     @property
     def deadline(self) -> float:
-        """Until when, as far as is known now."""
+        """The current deadline, by the loop's clock. A heartbeat may extend it later."""
 
 
 T = TypeVar("T")
@@ -40,17 +40,17 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class LoopSource(Source, Protocol[T_co]):
-    """What a loop iterates over."""
+    """An async iterator that a `decoding.Loop` iterates over."""
 
     def __anext__(self) -> Awaitable[T_co]:
         """Return an awaitable for the next item."""
 
 
 class Stream:
-    """``async for record in stream``, or `chunks()`, or `arrow()`: choose one and stay with it.
+    """A stream of records: ``async for record in stream``, `chunks()` or `arrow()`.
 
-    Asking for the next record, chunk or batch is the receipt for the last: only then is it
-    finished. Cancelling the wait for the next one loses nothing.
+    A reader uses one of these ways and stays with it. Asking for the next record, chunk or batch
+    acknowledges the one before. Cancelling the wait for the next one loses nothing.
     """
 
     def __init__(
@@ -64,25 +64,26 @@ class Stream:
         self._idle: IdleTimeout | Until | None = idle
         self._fence = fence
         self._held: Chunk | None = None
-        self._unseen: Chunk | None = None  # what is held, until it is handed out
-        self._as_chunk = False  # what is held was handed out as a whole
-        self._receipt = -1  # up to where its user is known to be done with what is held
+        self._unseen: Chunk | None = None  # the held chunk, until it is delivered
+        self._as_chunk = False  # the held chunk was delivered as a whole
+        self._receipt = -1  # the held chunk is acknowledged up to this offset
         self._reader = Reader(self)
         self._on_hold: set[TopicPartition] = set()
-        self._parked: dict[TopicPartition, Chunk] = {}  # begun with, and then put on hold
+        self._parked: dict[TopicPartition, Chunk] = {}  # partly delivered, then put on hold
         self._finished: dict[TopicPartition, int] = {}
         self._log = RateLimitedLogger(logging.getLogger(__name__))
         self._records = decoding.AsyncRecords(self._refill, clock)
         if fence is not None:
-            self._records.deadline = -inf  # nothing is certain before it was asked
+            self._records.deadline = -inf  # so that the fence is asked before the first record
 
     def __aiter__(self) -> decoding.AsyncRecords:
         return self._records
 
     def chunks(self) -> CancelSafeIterator[decoding.Records]:
-        """What each fetch brought of a partition, to iterate over with a plain ``for``.
+        """Return an iterator over chunks: the records of one partition that one fetch returned.
 
-        Much that is compressed comes in several parts, between which the event loop runs.
+        A chunk is iterated with a plain ``for``. A large compressed chunk is delivered in several
+        parts, and the event loop runs between them.
         """
         return CancelSafeIterator(partial(self._refill, again=False))
 
@@ -94,12 +95,13 @@ class Stream:
         columns: Sequence[str] = COLUMNS,
         timestamps: Timestamps = "ms",
     ) -> CancelSafeIterator["pa.RecordBatch"]:
-        """Arrow batches, each of one partition, made without an object per record.
+        """Return an iterator over Arrow batches, each of one partition.
 
-        With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
-        of the fetch and keep them alive, beyond the budget; Spark takes only copied ones.
+        No object is created per record. With ``copy=False`` keys and values are ``binary_view``
+        columns that point into the fetch buffers. They keep these buffers alive, and the budget
+        does not count them. Spark accepts only copied columns.
         """
-        # told now, and not when the first record comes
+        # raises here, before the first record arrives
         checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
         convert = partial(
             to_arrow, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
@@ -112,7 +114,7 @@ class Stream:
         while True:
             chunk = self._held
             if chunk is not None and chunk is not self._unseen:
-                self._take_receipt()  # for the batch before, of the same chunk
+                self._take_receipt()  # for the previous batch of the same chunk
                 await open_next(chunk.records)
                 await self._waited_at_fence()
                 if self._held is chunk and self._is_on_hold(chunk):
@@ -125,12 +127,12 @@ class Stream:
 
     @property
     def is_read(self) -> bool:
-        """Whether anybody ever asked for something."""
+        """Whether a task has ever asked for an item."""
         return self._reader.task is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether its reader has come to its end, and may not ask again."""
+        """Whether the reader has reached the end of the stream."""
         return self._reader.at_end
 
     def iterate(
@@ -138,28 +140,32 @@ class Stream:
     ) -> "decoding.Loop[T]":
         """Return the iterator of a loop over a source that takes from this stream.
 
-        `prepare` is called when reading begins, with whether an item in hand must come again.
+        `prepare` is called when reading begins. Its argument says whether an item that is in flight
+        must be redelivered.
         """
         return decoding.Loop(source, Iteration(self._reader, source, prepare))
 
     def iteration(self, source: Source, prepare: Callable[[bool], None]) -> Iteration:
-        """Return an iteration for callers that ask by hand; they `begin` it each time."""
+        """Return an iteration for callers without a loop. They call `begin` before each item."""
         return Iteration(self._reader, source, prepare)
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Refuse other readers while the next item is being made."""
+        """Refuse other readers while the next item is being prepared."""
         return self._reader.waiting()
 
     @property
     def is_unacknowledged(self) -> bool:
-        """Whether something was handed out that its user may not be done with."""
+        """Whether a delivered record is not acknowledged yet."""
         held = self._held
         if held is None or held is self._unseen:
             return False
         return self._as_chunk or held.records.next_offset > max(self._receipt, held.offset)
 
     def unacknowledged(self) -> dict[TopicPartition, int]:
-        """Return the offsets from which to deliver again what is not acknowledged."""
+        """Detach the reader and return the offsets from which to redeliver.
+
+        Only partitions with delivered records that are not acknowledged are in the result.
+        """
         task, acknowledged = self._reader.detach(), self.finished()
         taken = {tp: Stream.position(self, tp) for tp in acknowledged}
         again = {tp: at for tp, at in acknowledged.items() if at < (taken[tp] or at)}
@@ -174,9 +180,9 @@ class Stream:
         return again
 
     def leftover(self, *, whole: bool) -> dict[TopicPartition, int]:
-        """Return from where to read what the loop before left of its chunk.
+        """Return the offset from which to fetch the rest of a partly read chunk again.
 
-        A loop over records goes on within a chunk that was read as records. No other loop can.
+        A loop over records continues within a chunk that was read as records. No other loop can.
         """
         held = self._held
         if held is None or held is self._unseen:
@@ -186,44 +192,51 @@ class Stream:
         return {held.partition: self.finished()[held.partition]}
 
     def begin(self, partition: TopicPartition, start: int) -> None:
-        """It will be read here, from there on: what a commit said, or EARLIEST, or LATEST."""
+        """Prepare to read a partition that is routed to this stream.
+
+        `start` is the committed offset, EARLIEST or LATEST.
+        """
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Of each partition read, the offset behind the last record that its user is done with.
+        """Return, for each partition, the offset after the last acknowledged record.
 
-        What a commit may say. A record that was handed out last is not done with yet.
+        This is the offset that may be committed. The record delivered last is not acknowledged.
         """
         finished = dict(self._finished)
         held = self._held
         if held is not None:
             records, done = self._records, max(held.offset, self._receipt)
             if records.current is held.records and records.last_offset >= held.offset:
-                # a request that was cancelled acknowledges what came before it, too
+                # a request that was cancelled acknowledges the record before it, too
                 read = records.last_offset if records.in_hand else held.records.next_offset
                 done = max(done, read)
             finished[held.partition] = Offset(done, leader_epoch=held.leader_epoch)
         return finished
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset from which on nothing was handed out yet; None where nothing was at all."""
+        """Return the offset after the last delivered record, or None if there is none."""
         if self._held is not None and self._held.partition == partition:
             return self._held.records.next_offset
         return self._finished.get(partition)
 
     @property
     def in_hand(self) -> object:
-        """What the record handed out last is part of; for `still_owns`."""
+        """The chunk of the record delivered last, as an argument for `still_owns`."""
         return self._held
 
     async def still_owns(self, in_hand: object) -> bool:
-        """Whether what was in hand may still be used, once that is certain.
+        """Wait until ownership is certain, and return whether the chunk is still held.
 
-        For who waits for something before passing a record on: it may be lost meanwhile.
+        Callers that await something before they deliver a record use this. The partition may be
+        lost meanwhile.
         """
         return await self.is_certain() and self._held is in_hand
 
     async def is_certain(self) -> bool:
-        """Wait until it is certain what is ours; False if it will never be again."""
+        """Wait until this member certainly owns its partitions.
+
+        Return False if the channel was closed, after which this is never certain again.
+        """
         now = asyncio.get_running_loop().time
         while self._fence is not None and now() >= self._fence.deadline:
             if self.channel.closed:
@@ -232,15 +245,15 @@ class Stream:
         return True
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
-        """Hand out nothing more of these, also of the chunk in hand, until `release`."""
+        """Deliver nothing more of these partitions, also of the held chunk, until `release`."""
         self._on_hold.update(partitions)
         for one in partitions:
             self.channel.hold(one)
         if self._held is not None and self._held.partition in self._on_hold:
-            self._records.deadline = -inf  # so that the next record is asked for here
+            self._records.deadline = -inf  # so that the next record is requested through `_refill`
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Go on with them."""
+        """Deliver records of these partitions again."""
         self._on_hold.difference_update(partitions)
         for one in partitions:
             if (chunk := self._parked.pop(one, None)) is not None:
@@ -248,25 +261,26 @@ class Stream:
             self.channel.release(one)
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait until the user is done with what was handed out of these, which are on hold.
+        """Wait until the delivered records of these partitions, on hold, are acknowledged.
 
-        Not for a task that is over, or is itself the one that waits: neither will ask again.
+        Return at once if the reading task has ended or is the current task, because neither
+        will ask for the next item.
         """
         while self._is_busy_with(partitions) and self._reader.will_ask:
             self._reader.asked.clear()
             await self._reader.asked.wait()
 
     def acknowledge_by_reader(self) -> None:
-        """Acknowledge everything handed out if the current task is the one that reads."""
+        """Acknowledge everything delivered if the current task is the one that reads."""
         if self._reader.is_current:
             self.acknowledge()
 
     def acknowledge_at_exit(self) -> None:
-        """Acknowledge everything handed out, because the block was left without an error."""
+        """Acknowledge delivered items when the ``async with`` block ends without an error."""
         self._reader.exit()
 
     def acknowledge(self) -> None:
-        """Count everything handed out as processed."""
+        """Count everything delivered as processed."""
         self._take_receipt()
 
     def _take_receipt(self) -> None:
@@ -284,7 +298,10 @@ class Stream:
         )
 
     def forget(self, partition: TopicPartition) -> None:
-        """It is somebody else's now: nothing is to be committed for it."""
+        """Drop all state of a partition that another member owns now.
+
+        Nothing is committed for it any more.
+        """
         self._finished.pop(partition, None)
         self._on_hold.discard(partition)
         if (chunk := self._parked.pop(partition, None)) is not None:
@@ -294,18 +311,19 @@ class Stream:
             self.drop()
 
     def drop(self) -> None:
-        """End the chunk that is being read; it is not finished."""
+        """Close the held chunk without acknowledging it."""
         if self._held is not None:
             self._let_go(self._held)
 
     def interrupt(self, error: ConsumerError | None) -> None:
-        """Raise this where the user waits for the next, once; None takes it back."""
+        """Raise `error` once where the reader waits for the next item. None withdraws it."""
         self.channel.interrupt(error)
 
     async def _refill(self, *, again: bool = True) -> decoding.Records | None:
-        """The next records; or the same again, when they may be handed out only after a wait.
+        """Return the next records, or the held ones again if their delivery had to wait.
 
-        Who takes records by the chunk is done with all of it, and must not be given it again.
+        Callers that read whole chunks pass ``again=False``. For them the next request
+        acknowledges the whole chunk, which must not be returned twice.
         """
         with self._reader.waiting():
             return await self._refilled(again=again)
@@ -324,7 +342,7 @@ class Stream:
             if self._held is chunk:
                 await self._before_first(chunk)
             if self._held is not chunk:
-                continue  # it was lost meanwhile, and taken back
+                continue  # the partition was lost meanwhile, and its chunk dropped
             if not self._is_on_hold(chunk):
                 self._unseen, self._as_chunk = None, not again
                 return chunk.records
@@ -332,10 +350,10 @@ class Stream:
         self._reader.mark_ended()
         return None
 
-    async def _asked_after(self, held: Chunk, again: bool) -> bool:  # noqa: FBT001 - of _refill
-        """Be done with what was handed out of a chunk; True if the same is to be handed out again.
+    async def _asked_after(self, held: Chunk, again: bool) -> bool:  # noqa: FBT001 - see _refill
+        """Acknowledge the delivered part of a chunk; return whether to deliver from it again.
 
-        A chunk that paused is not let go of: the rest of it comes next.
+        A chunk that paused stays held, because its remaining records are next.
         """
         self._take_receipt()
         late = await self._waited_at_fence()
@@ -354,7 +372,7 @@ class Stream:
         return False
 
     async def _before_first(self, chunk: Chunk) -> None:
-        """What must have happened before the first record of a chunk is handed out."""
+        """Do what must precede the delivery of a chunk. Subclasses override this."""
 
     def _is_on_hold(self, chunk: Chunk) -> bool:
         return chunk.partition in self._on_hold
@@ -372,7 +390,7 @@ class Stream:
         return await self._idle.pop(self.channel)
 
     async def _waited_at_fence(self) -> bool:
-        """Wait until things may be handed out; whether the last word on that was out of date."""
+        """Wait until records may be delivered; return whether the last deadline had passed."""
         if self._fence is None:
             late, self._records.deadline = self._records.deadline == -inf, inf
             return late
@@ -380,15 +398,16 @@ class Stream:
         late = now() >= min(self._records.deadline, self._fence.deadline)
         while now() >= self._fence.deadline:
             if self.channel.closed:
-                self.drop()  # it will never be certain again that this is ours
+                self.drop()  # ownership is never certain again
                 break
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and no event tells of an answer
-        # it may be lost before that: look again soon
+            # rare, and no event announces a heartbeat response
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        # the partition may be lost before the deadline, so look again soon
         self._records.deadline = min(self._fence.deadline, now() + _SECONDS_BETWEEN_LOOKS)
         return late
 
     def _let_go(self, chunk: Chunk) -> bool:
-        """Be done with it; False if it was taken back before."""
+        """Release a chunk; return whether it was not taken back before."""
         chunk.records.close()
         self._held = self._unseen = None
         return self.channel.done(chunk)
