@@ -1,4 +1,4 @@
-"""The commands, and how errors leave the program: one sentence, and an exit code that is not 0."""
+"""The commands. An error is printed as one sentence, and the exit code is not 0."""
 
 import sys
 from importlib import metadata
@@ -33,7 +33,7 @@ app.add_typer(servers_app, name="servers")
 
 
 def run() -> int:
-    """Run the command line; the exit code."""
+    """Run the command line and return the exit code."""
     try:
         app(standalone_mode=True)
     except ConsumerError as error:
@@ -44,7 +44,7 @@ def run() -> int:
 
 @app.command()
 def version() -> None:
-    """Tell the version, and which record decoder runs."""
+    """Print the version and the record decoder in use."""
     Console().print(f"asyncconsumer {metadata.version('asyncconsumer')}, {decoding.name} decoder")
 
 
@@ -67,9 +67,9 @@ def spark_package(
         typer.Option(help="Another installed package to include, such as fastavro. Repeatable."),
     ] = None,
 ) -> None:
-    """Make the archive that gives a Spark cluster's executors this package, decoder and all.
+    """Create an archive of this package, with its compiled decoder, for Spark executors.
 
-    For Python and machines like these. Executors need nothing else but pyarrow.
+    The archive is for the Python version and platform of this machine. Executors also need pyarrow.
     """
     from asyncconsumer.spark.deploy import packaging
 
@@ -90,10 +90,10 @@ def spark_compile(
         typer.Argument(help="Spark's home. Default: $SPARK_HOME, or the installed pyspark."),
     ] = None,
 ) -> None:
-    """Have Spark's Python processes start in a third of the time, streaming queries above all.
+    """Make Spark's Python processes start in a third of the time, above all for streaming queries.
 
-    They import pyspark from a zip, and each compiles it anew: this adds the byte code to the zip.
-    Once for an installation, with the Python that Spark runs, by whoever may write there.
+    Each process imports pyspark from a zip and compiles it. This command adds byte code to the zip.
+    Run it once per installation, with the Python that Spark uses and with write access to the zip.
     """
     from asyncconsumer.spark.deploy import precompile
 
@@ -129,9 +129,9 @@ def up(
     acls: Annotated[bool, typer.Option("--acls", help="Enable ACLs.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
 ) -> None:
-    """Start servers, print where they are, and end them with Ctrl-C.
+    """Start servers, print their addresses, and stop them on Ctrl-C.
 
-    Kafka 3.x with --zookeeper keeps its state in that ZooKeeper; Kafka 4.x runs beside it.
+    Kafka 3.x with --zookeeper keeps its state in that ZooKeeper. Kafka 4.x does not use it.
     """
     from asyncconsumer.cli import servers
 
@@ -152,7 +152,7 @@ def fetch(
     kafka: Annotated[list[str] | None, typer.Option(help="Kafka version. Repeatable.")] = None,
     zookeeper: Annotated[str | None, typer.Option(help="ZooKeeper version.")] = None,
 ) -> None:
-    """Fill the cache of jars, so that servers start without a network."""
+    """Download the jars of servers into the cache, so that servers start without a network."""
     from asyncconsumer.cli import servers
 
     versions = kafka or [servers.DEFAULT_KAFKA, servers.LAST_WITH_ZOOKEEPER]

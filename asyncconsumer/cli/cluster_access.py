@@ -1,4 +1,4 @@
-"""The way to a group's servers: ZooKeeper, and the brokers that it, or the user, names."""
+"""Access to the servers of a group: ZooKeeper, and the brokers that it or the user names."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -18,11 +18,11 @@ from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.zookeeper.registry import read_addresses, read_topics
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
-_PATIENCE_MS: Final = 10_000  # somebody sits in front of it
+_PATIENCE_MS: Final = 10_000  # a user is waiting
 
 
 class ClusterAccess:
-    """Both at once, and the stores of offsets in them."""
+    """The connections to ZooKeeper and Kafka, and the offset stores in them."""
 
     def __init__(
         self, zookeeper: ZooKeeperSession, kafka: KafkaClient, *, by_zookeeper: bool
@@ -32,20 +32,20 @@ class ClusterAccess:
         self._by_zookeeper = by_zookeeper
 
     async def topic_names(self) -> list[str]:
-        """All topics there are."""
+        """Return all topics."""
         if self._by_zookeeper:
             return sorted((await read_topics(self.zookeeper)).found)
         return await self.kafka.cluster.topic_names()
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """The partitions of those that are there."""
+        """Return the partitions of the topics that exist."""
         wanted = list(topics)
         if self._by_zookeeper:
             return (await read_topics(self.zookeeper, wanted)).found
         return await PartitionDiscovery(self.kafka.cluster).ask(wanted)
 
     def store(self, group: str, kind: str) -> OffsetStore:
-        """Where a group keeps its offsets: zookeeper, kafka, or dual, which is both."""
+        """Return the offset store of a group: zookeeper, kafka, or dual, which is both."""
         if kind == "zookeeper":
             return offsets_in(self.zookeeper, group)
         in_kafka = KafkaOffsets(
@@ -59,7 +59,7 @@ class ClusterAccess:
 
 
 def offsets_in(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
-    """A group's offsets in ZooKeeper, claimed by nobody: we are no member."""
+    """Return a group's offset store in ZooKeeper, for a client that is not a member."""
     return ZooKeeperOffsets(
         zookeeper, group, epoch=lambda: zookeeper.epoch, patience_ms=_PATIENCE_MS
     )
@@ -67,7 +67,7 @@ def offsets_in(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
 
 @asynccontextmanager
 async def zookeeper_of(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]:
-    """A session that sees all that was written before."""
+    """Open a ZooKeeper session that sees all earlier writes."""
     quiet_zookeeper(quiet=True)
     randomness = Random()  # noqa: S311 - for jitter
     async with ZooKeeperSession(config.zookeeper(), randomness=randomness) as session:
@@ -79,7 +79,7 @@ async def zookeeper_of(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]
 async def reach_of(
     config: ClassicConfig, zookeeper: ZooKeeperSession
 ) -> AsyncIterator[ClusterAccess]:
-    """The brokers as well, as told, or as ZooKeeper tells."""
+    """Connect also to the brokers that the user names, or that ZooKeeper lists."""
     seeds: list[str] = []
     if not config.bootstrap_servers:
         protocol = config.security_protocol

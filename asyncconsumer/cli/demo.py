@@ -1,4 +1,4 @@
-"""`asyncconsumer demo`: what the project does, on real servers, in a minute."""
+"""The command `asyncconsumer demo`, which shows the project on real servers in a minute."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ async def show() -> None:
 
 @asynccontextmanager
 async def _told(console: Console, name: str, server: Kafka | ZooKeeper) -> AsyncIterator[None]:
-    """Run a server, and tell how long it took to be ready, its download not counted."""
+    """Run a server, and print the time until it was ready, without the download."""
     with fetching(console) as progress:
         await server.fetch(progress)
     started = time.monotonic()
@@ -88,7 +88,7 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
 
 
 async def _share_by_kafka(console: Console, kafka: Kafka) -> None:
-    """Two members of a group that Kafka coordinates."""
+    """Run two members of a group that Kafka coordinates."""
     first, second = (
         Consumer(
             "orders",
@@ -112,7 +112,7 @@ async def _share_by_kafka(console: Console, kafka: Kafka) -> None:
 
 
 async def _share_by_zookeeper(console: Console, zookeeper: str) -> None:
-    """Two members of a classic group."""
+    """Run two members of a ZooKeeper group."""
     first, second = (
         ConsumerConnector(
             zookeeper_connect=zookeeper,
@@ -141,7 +141,7 @@ async def _read_all(
     coordinator: str,
     members: Mapping[str, Sequence[AsyncIterable[Message[bytes, bytes]]]],
 ) -> None:
-    """Have members read until nothing is left, and show who had what."""
+    """Let members read all records, and print the records and partitions of each."""
     seen: dict[str, set[tuple[int, int]]] = {name: set() for name in members}
 
     async def read(name: str, stream: AsyncIterable[Message[bytes, bytes]]) -> None:

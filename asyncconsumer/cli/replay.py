@@ -1,4 +1,4 @@
-"""`asyncconsumer replay`, as it is typed."""
+"""The command line of `asyncconsumer replay`."""
 
 import sys
 from pathlib import Path
@@ -21,8 +21,8 @@ Yes = Annotated[bool, typer.Option("--yes", help="Send the listed dead letters b
 def replay_command(target: Target, *, yes: Yes = False) -> None:
     """Send the dead letters of an app back to the topics that they came from.
 
-    Without --yes they are only counted. The next time it goes on where it ended. Other groups that
-    read these topics get them again, too.
+    Without --yes they are only counted. The next run continues where the last one ended. Other
+    groups that read these topics receive the records again, too.
     """
     sys.path.insert(0, str(Path.cwd()))
     app = load(target)

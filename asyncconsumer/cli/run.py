@@ -1,4 +1,4 @@
-"""`asyncconsumer run`, as it is typed."""
+"""The command line of `asyncconsumer run`."""
 
 import asyncio
 import importlib.util
@@ -64,9 +64,9 @@ def run_command(
 ) -> None:
     """Run the handlers of an app in worker processes, until stopped.
 
-    Ctrl-C and SIGTERM drain, commit and leave; a second one does not wait. SIGHUP reloads: new
-    workers come up, then the old ones drain. A worker that dies is started again.
-    The exit code is 0 if all that was begun was finished, 1 if not, 2 if there is nothing to run.
+    Ctrl-C and SIGTERM drain, commit and leave; a second signal stops at once. SIGHUP reloads: new
+    workers start, then the old ones drain. A worker that dies is restarted.
+    The exit code is 0 if all started work was finished, 1 if not, 2 if there is nothing to run.
     """
     try:
         check_name(target)
@@ -99,7 +99,7 @@ async def _supervise(job: WorkerSpec, workers: int, host: str, port: int | None)
 
 
 def _hang_up(supervisor: Supervisor, had_terminal: bool) -> None:  # noqa: FBT001 - a callback
-    """Somebody asks for a reload; or the terminal was closed, and that is the end."""
+    """Handle SIGHUP: reload, or stop if the terminal was closed."""
     if had_terminal and not _has_terminal():
         supervisor.stop()
     else:

@@ -1,4 +1,4 @@
-"""`asyncconsumer servers`: real servers until Ctrl-C."""
+"""The command `asyncconsumer servers`, which runs real servers until Ctrl-C."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Which servers to start; None for a version means: none of these."""
+    """The servers to start. None as a version means no such server."""
 
     kafka: str | None
     brokers: int
@@ -46,7 +46,7 @@ class ServerOptions:
 
 
 async def up(wanted: ServerOptions, *, as_json: bool) -> None:
-    """Start the servers, say where they are, wait to be cancelled, end them."""
+    """Start the servers, print their addresses, and stop them when cancelled."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     async with AsyncExitStack() as stack:
         started = time.monotonic()
@@ -117,7 +117,7 @@ def _tell(addresses: dict[str, str], console: Console, *, as_json: bool) -> None
 
 
 async def fetch(kafka: Sequence[str], zookeeper: str) -> None:
-    """Fetch what servers of these versions need, unless the cache has it."""
+    """Download the files for servers of these versions that the cache does not have."""
     console = Console(highlight=False, soft_wrap=True)
     wanted: list[Kafka | ZooKeeper] = [*map(Kafka, kafka), ZooKeeper(zookeeper)]
     for server in wanted:

@@ -1,4 +1,4 @@
-"""Options that several commands have, as they are typed."""
+"""Command line options that several commands have."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Text for people, and for other programs."""
+"""Output for users and for other programs."""
 
 import json
 import sys
@@ -12,25 +12,25 @@ _AS_WIDE_AS_IT_IS: Final = 10_000
 
 
 def console() -> Console:
-    """Standard output. Where it is no terminal no line is cut."""
+    """Return a console for standard output. Lines are not cut unless it is a terminal."""
     width = None if sys.stdout.isatty() else _AS_WIDE_AS_IT_IS
     return Console(highlight=False, width=width)
 
 
 def say(sentence: str, style: str = "") -> None:
-    """Something besides the output, on one line of standard error."""
+    """Print a message as one line of standard error."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(
         Text(printable(sentence)), style=style
     )
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON takes
-    """For other programs: one object, one line."""
+    """Print a value as one line of JSON, for other programs."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A table of which nothing is left out, however narrow the terminal."""
+    """Return a table that is never cut, however narrow the terminal is."""
     made = Table()
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
@@ -38,10 +38,10 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def cell(value: object, style: str = "") -> Text:
-    """What others have written must not steer a terminal; nothing is a dash."""
+    """Return a cell without control characters, which could affect the terminal. None is a dash."""
     return Text("-" if value is None else printable(str(value)), style=style)
 
 
 def printable(text: str) -> str:
-    """The same without control characters."""
+    """Replace the characters of a text that are not printable."""
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -1,4 +1,4 @@
-"""Kafka and Spark: a data source that needs no jar, and a feeder from asyncio into a lake.
+"""A Kafka data source for Spark that needs no jar, and a feeder from asyncio to a sink.
 
 spark.dataSource.register(KafkaSource)
 spark.read.format("asyncconsumer").option("kafka.bootstrap.servers", ...).option("subscribe", ...)
@@ -33,7 +33,7 @@ __all__ = [
     "ship",
 ]
 
-# imported when it is asked for: each needs packages that the others do not
+# imported on first use, because each needs packages that the others do not
 _HOMES: Final = {
     "FeedBatch": "asyncconsumer.spark.feeder.batches",
     "DeltaSink": "asyncconsumer.spark.sinks.delta",

@@ -1,4 +1,4 @@
-"""`asyncconsumer consume`, as it is typed."""
+"""The command line of `asyncconsumer consume`."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -95,7 +95,7 @@ def consume(
 def chosen_topics(
     topics: list[str] | None, whitelist: str | None, blacklist: str | None
 ) -> list[str] | TopicFilter:
-    """What to read: exactly one of the three must be given."""
+    """Return the subscription. Exactly one of the three must be given."""
     given = {"--topic": topics, "--whitelist": whitelist, "--blacklist": blacklist}
     named = [name for name, value in given.items() if value]
     if len(named) != 1:
@@ -109,5 +109,5 @@ def chosen_topics(
         return Blacklist(blacklist)
     assert topics
     for topic in topics:
-        paths.topic(topic)  # raises for what is no name
+        paths.topic(topic)  # raises for an illegal topic name
     return topics

@@ -1,4 +1,4 @@
-"""kcat's format strings: what is printed of a record."""
+"""The format strings of kcat, which define what is printed of a record."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _ESCAPES: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"\\": b"\\"}
 
 
 class Format:
-    """A format string, read once. Records are printed many at a time, a column after the other."""
+    """A parsed format string. It formats many records at a time, column by column."""
 
     def __init__(self, text: str) -> None:
         given = os.fsencode(text)  # the bytes of the command line, whatever they are
@@ -34,7 +34,7 @@ class Format:
         self._pieces = pieces
 
     def render(self, records: Sequence[decoding.Record]) -> bytes:
-        """Records of one partition, with nothing between them but what the format has."""
+        """Return records of one partition as bytes, without added separators."""
         if not records:
             return b""
         columns: list[Iterable[bytes]] = []

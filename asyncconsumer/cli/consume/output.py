@@ -1,4 +1,4 @@
-"""Bytes to standard output, by a thread: whoever reads them may be slow, or gone."""
+"""Writes to standard output in a thread, because the reader of a pipe may be slow or gone."""
 
 import asyncio
 import os
@@ -17,10 +17,10 @@ class _OutputJob(NamedTuple):
 
 
 class Output:
-    """Writes in order, and says when something is written. Nothing is held back.
+    """An ordered, unbuffered writer that reports when each write is finished.
 
-    A write may block for as long as its reader likes, `less` for one; on the event loop that would
-    cost a group its member. The thread is a daemon: one that is stuck does not keep us from ending.
+    A write may block for any time, for example in a pipe to `less`. On the event loop that would
+    stop heartbeats. The thread is a daemon, so a blocked write does not keep the program running.
     """
 
     def __init__(self, descriptor: int = 1) -> None:
@@ -48,7 +48,7 @@ class Output:
             self._thread.join()
 
     def put(self, data: bytes) -> asyncio.Future[OSError | None]:
-        """Have it written. The future says how that went; to cancel it would change nothing."""
+        """Queue a write and return its result. Cancelling the future does not stop the write."""
         done: asyncio.Future[OSError | None] = self._loop.create_future()
         self._open.add(done)
         done.add_done_callback(self._open.discard)
@@ -66,7 +66,7 @@ class Output:
             try:
                 self._loop.call_soon_threadsafe(_settle, job.done, error)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed, so no task waits for it
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -74,7 +74,7 @@ def _write(descriptor: int, data: bytes) -> None:
     while left:
         try:
             left = left[os.write(descriptor, left) :]
-        except BlockingIOError:  # another program that has the same pipe has made it so
+        except BlockingIOError:  # another program made the same pipe non-blocking
             select.select([], [descriptor], [])
 
 

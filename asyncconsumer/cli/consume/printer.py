@@ -1,4 +1,4 @@
-"""`asyncconsumer consume`: a member of a group that prints what it reads."""
+"""The group member of `asyncconsumer consume`, which prints its records."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from asyncconsumer.types import TopicPartition
 if TYPE_CHECKING:
     from asyncconsumer.streams.messages import MessageStream
 
-_AT_ONCE: Final = 10_000  # records that are printed in one go
+_AT_ONCE: Final = 10_000  # records that are printed in one write
 _GRACE: Final = 5.0  # seconds for the last commit
 
 _log: Final = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """What to read, how to print it, and when that is enough."""
+    """The subscription, the output format and the limits of the command."""
 
     topics: Sequence[str] | TopicFilter
     streams: int
@@ -44,7 +44,7 @@ class ConsumeOptions:
 
 
 async def consume(config: ClassicConfig, wanted: ConsumeOptions) -> None:
-    """Print until it is enough, or cancelled; then commit what was printed, and leave."""
+    """Print until a limit is reached or the task is cancelled, then commit and leave."""
     printer = Printer(wanted)
     quiet_zookeeper(quiet=True)
     async with ConsumerConnector(
@@ -84,22 +84,22 @@ async def _commit(connector: ConsumerConnector, offsets: Mapping[TopicPartition,
 
 
 class Printer:
-    """Prints what streams bring, and knows what has left the program.
+    """A printer of the records of streams, which keeps the offsets that were printed.
 
-    A stream takes asking for its next chunk as the receipt for the last one. That is right while it
-    goes on; of the chunk that is in hand at the end it would commit nothing, so that is known here.
+    A stream acknowledges a chunk when the next one is requested. The last chunk of a stream is
+    never acknowledged that way, so the printer keeps its printed offset.
     """
 
     def __init__(self, wanted: ConsumeOptions) -> None:
         self._format = wanted.format
         self._left = wanted.max_messages
         self._timeout = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
-        self._printed: dict[TopicPartition, int] = {}  # the offset behind the last one
+        self._printed: dict[TopicPartition, int] = {}  # the offset after the last printed record
         self._writing = 0
         self._idle = asyncio.timeout(None)
 
     async def run(self, streams: Sequence[Stream]) -> None:
-        """Until there is nothing more to do; what is on its way then is still written."""
+        """Print until a limit is reached or a stream ends. Queued output is still written."""
         try:
             async with self._idle, Output() as output, Scope("printer") as scope:
                 self._look_at_the_clock()
@@ -111,17 +111,17 @@ class Printer:
             return
         for error in (task.result() for task in done):
             if isinstance(error, BrokenPipeError):
-                return  # whoever reads has seen enough
+                return  # the reader of the output is gone
             if error is not None:
                 raise error
 
     def unfinished(self, streams: Sequence[Stream]) -> dict[TopicPartition, int]:
-        """What was printed and the streams do not take for finished."""
+        """Return the offsets that were printed and that the streams have not acknowledged."""
         finished = {one: offset for each in streams for one, offset in each.finished().items()}
         return {one: at for one, at in self._printed.items() if at > finished.get(one, -1)}
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """They are not ours any more, and will not be committed by us."""
+        """Drop the printed offsets of partitions that this member no longer owns."""
         for one in partitions:
             self._printed.pop(one, None)
 
@@ -180,7 +180,7 @@ class Printer:
 
 
 class _ProgressListener(RebalanceListener):
-    """Says on standard error what is ours."""
+    """A listener that prints the assignment to standard error."""
 
     def __init__(self, printer: Printer, *, quiet: bool) -> None:
         self._printer = printer

@@ -1,4 +1,4 @@
-"""`asyncconsumer groups`, as it is typed."""
+"""The command line of `asyncconsumer groups`."""
 
 from typing import Annotated, Literal
 
@@ -42,7 +42,7 @@ def _config(
 def list_groups(
     *, zookeeper: ZooKeeper = None, properties: PropertiesFile = None, json: Json = False
 ) -> None:
-    """All listing, and how many live members each has."""
+    """List all groups and the number of live members of each."""
     config = _config("all-of-them", zookeeper, properties)
     until_stopped(lambda: listing.list_groups(config, as_json=json))
 
@@ -57,7 +57,7 @@ def describe(
     properties: PropertiesFile = None,
     json: Json = False,
 ) -> None:
-    """Partitions, offsets, lag and owners of a group, and its members."""
+    """Show the partitions, offsets, lag, owners and members of a group."""
     config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
     until_stopped(lambda: listing.describe(config, as_json=json))
 
@@ -80,9 +80,9 @@ def reset(
     yes: Yes = False,
     force: Force = False,
 ) -> None:
-    """Set the offsets of a group: the plan first, then, with --yes, the change.
+    """Set the offsets of a group. Without --yes, only print the plan.
 
-    +N and -N count from the committed offset. A time has its zone: 2024-05-31T12:00:00Z.
+    +N and -N count from the committed offset. A time needs a zone: 2024-05-31T12:00:00Z.
     """
     config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
     consent = Consent(yes=yes, force=force)
@@ -101,7 +101,7 @@ def migrate(
     yes: Yes = False,
     force: Force = False,
 ) -> None:
-    """Copy the offsets of a group to the other store, where that is not further already."""
+    """Copy the offsets of a group to the other store, unless that is as far already."""
     config = _config(group, zookeeper, properties, bootstrap_servers)
     consent = Consent(yes=yes, force=force)
     until_stopped(lambda: changes.migrate(config, source, destination, consent))

@@ -1,4 +1,4 @@
-"""Bootstrap of the archive that `shipping` makes: unpacks the archive and imports the real package.
+"""The bootstrap of the archive that `packaging` makes. Unpacks it and imports the real package.
 
 Python cannot import compiled modules from a zip. The first Python worker that imports the archive
 unpacks it into a folder beside it, and later workers share that folder. The SHA-256 of the archive
@@ -29,7 +29,7 @@ _FOLDER_MODE, _FILE_MODE = 0o755, 0o644  # others read and cannot write, whateve
 
 
 def interpreter() -> str:
-    """Which Python, for which machine: what a compiled module must have been made for."""
+    """Return the ABI of this Python, which compiled modules must match."""
     return str(sysconfig.get_config_var("SOABI"))
 
 
@@ -45,7 +45,7 @@ def unpacked(archive: Path) -> list[Path]:
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether only this user and root can have written to a folder, or can replace it.
+    """Return whether only this user and root can have written to a folder, or can replace it.
 
     Every parent counts: its owner could rename what is below. In a sticky folder such as /tmp only
     owners rename their entries.
@@ -66,10 +66,10 @@ def is_trusted(folder: Path) -> bool:
 
 
 def _unpack(file: IO[bytes], shared: Path) -> Path:
-    """Unpack to where other processes find it, or else for this process alone."""
+    """Unpack to the shared folder, or otherwise to a private folder of this process."""
     try:
         return _unpack_shared(file, shared)
-    except OSError:  # we cannot write there, or others can
+    except OSError:  # this user cannot write there, or others can
         own = Path(tempfile.mkdtemp(prefix="asyncconsumer-")).resolve()
         atexit.register(_remove, own, os.getpid())
         _extract(file, own)
@@ -86,7 +86,7 @@ def _unpack_shared(file: IO[bytes], shared: Path) -> Path:
         making.rename(shared)  # complete, or not there
     except OSError:
         shutil.rmtree(making, ignore_errors=True)
-        if not is_trusted(shared):  # so it was not that another process of ours was first
+        if not is_trusted(shared):  # the cause is not that another process was first
             raise
     return shared
 
@@ -113,7 +113,7 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def step_aside(archive: Path) -> None:
-    """Have what was unpacked imported in our place."""
+    """Import the unpacked package in place of this module."""
     sys.path[:0] = [str(folder) for folder in unpacked(archive)]
     del sys.modules["asyncconsumer"]
     importlib.invalidate_caches()

@@ -1,8 +1,8 @@
 """Byte code for the Python that Spark starts its processes with.
 
 Spark imports pyspark from zips that hold its sources alone, and a process keeps nothing of what it
-compiles from a zip: each one compiles pyspark anew, 0.5 s of CPU, before it does anything at all.
-A streaming query waits for that, for it starts a process of its own; so does every new worker.
+compiles from a zip. So each process first compiles pyspark, which takes 0.5 s of CPU. Streaming
+queries wait for that, because each starts a process of its own, and so does every new worker.
 Byte code counts only while the source in the same zip is the one that it was compiled from. Python
 compiles a source that was patched since.
 """
@@ -26,14 +26,14 @@ _CHECKED: Final = (3).to_bytes(4, "little")
 
 
 def spark_home() -> Path:
-    """Where this machine's Spark is: as the environment says, or where pyspark is installed."""
+    """Return the folder of Spark: `SPARK_HOME`, or where pyspark is installed."""
     import pyspark
 
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def zips_of(home: Path) -> list[Path]:
-    """What Spark's processes import from."""
+    """Return the zips that Spark's Python processes import from."""
     found = sorted(Path(home, "python", "lib").glob("*.zip"))
     if not found:
         raise ConfigError(f"{home}: there is no python/lib/pyspark.zip, so it is no Spark's home")

@@ -1,1 +1,1 @@
-"""The feeder: from a consumer into a sink, each record once."""
+"""The feeder: writes the records of a consumer to a sink, each once."""

@@ -1,4 +1,4 @@
-"""Micro-batches: records of several partitions, until there are enough of them or it is time."""
+"""Micro-batches: records of several partitions, limited by number, size and age."""
 
 import hashlib
 from base64 import urlsafe_b64encode
@@ -17,13 +17,13 @@ except ImportError as error:
 
 from asyncconsumer.types import TopicPartition
 
-APP: Final = "asyncconsumer"  # who writes, where nobody says otherwise
+APP: Final = "asyncconsumer"  # the writer's default name
 Transform = Callable[[pa.Table], pa.Table]
-"""Makes of the records of one partition what is to be written, in a thread."""
+"""A function that transforms the records of one partition for the sink. It runs in a thread."""
 
 
 class WriteIntent(NamedTuple):
-    """Where a batch will end, and of which topic it is, if that was told."""
+    """The end of a batch that was declared before it was written, and its topic's id if known."""
 
     end: int
     topic_id: UUID | None
@@ -31,67 +31,67 @@ class WriteIntent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionFeed:
-    """One partition, from when it is ours until it is not, or is read again from elsewhere."""
+    """One partition from its assignment until it is revoked or read from another offset."""
 
     partition: TopicPartition
-    position: int | None  # up to where it is in batches; None before the first record of all
-    written: int | None = None  # up to where the sink has it
-    promise: WriteIntent | None = None  # of another one, who began to write the next batch
-    topic_id: UUID | None = None  # of the topic that its records are of, from the first one on
+    position: int | None  # end of what is in batches; None before the first record
+    written: int | None = None  # end of what is in the sink
+    promise: WriteIntent | None = None  # declared earlier for the next batch
+    topic_id: UUID | None = None  # known from the first record on
     alive: bool = True
-    sent: bool = False  # a batch of it went off
-    in_hand: bool = False  # not all that was read of it is in batches yet
-    first: int | None = None  # the offset of its first record that we had in hand
-    gap: int | None = None  # from there on records are gone, and nothing may follow yet
+    sent: bool = False  # the write of a batch was started
+    in_hand: bool = False  # some records that were read are not in batches yet
+    first: int | None = None  # offset of the first record that was read
+    gap: int | None = None  # records are gone from this offset on, and none may follow yet
 
     @property
     def settled(self) -> bool:
-        """Whether all that was read of it is in the sink."""
+        """Return whether every record that was read is in the sink."""
         whole = not self.in_hand and self.gap is None
         return self.alive and whole and self.position == self.written
 
     @property
     def unwritten(self) -> int | None:
-        """Where to read again what was read and is not in the sink; None if there is nothing."""
+        """The offset of the first record that was read and is not in the sink, or None."""
         if self.position == self.written and not self.in_hand:
             return None
         return self.first if self.written is None else self.written
 
     def identify(self, topic_id: UUID | None) -> None:
-        """Its records are of that topic; one of the same name has another id."""
+        """Set the id of the topic. A re-created topic of the same name has another id."""
         self.topic_id = topic_id
 
     def hold(self, first: int) -> None:
-        """Records of it are here, from that offset on, and go into batches one after another."""
+        """Note that records from offset `first` on were read and are not all in batches yet."""
         self.in_hand = True
         self.first = first if self.first is None else self.first
 
     def release(self) -> None:
-        """They all did."""
+        """Note that all records that were read are in batches."""
         self.in_hand = False
 
     def end(self) -> None:
-        """Nothing more of it is to be written."""
+        """Mark the feed as ended: nothing more of it is written."""
         self.alive = False
 
     def breaks(self, gap: int | None) -> None:
-        """From there on records are gone; or that was got over."""
+        """Set the offset from which records are gone, or None once reading continues after it."""
         self.gap = gap
 
     def landed(self, end: int) -> None:
-        """The sink has it up to there."""
+        """Note that the sink has every record before `end`."""
         self.written = end
 
 
 @dataclass(frozen=True, slots=True)
 class TableBuilder:
-    """Which columns, and what becomes of them."""
+    """The columns to write, and an optional transformation of them."""
 
     columns: Sequence[str]
     transform: Transform | None = None
 
     def of(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-        """The table to write."""
+        """Return the table to write."""
         table = pa.Table.from_batches(batches).select(list(self.columns))
         return table if self.transform is None else self.transform(table)
 
@@ -100,8 +100,8 @@ class TableBuilder:
 class BatchPart:
     """The records of one partition in a batch, from `start` to before `end`.
 
-    The first record may have a later offset than `start`, where compaction or transactions left
-    gaps: parts of a partition follow each other without any.
+    Each part starts where the previous part of the partition ends. The first record may have a
+    later offset than `start`, because compaction and transactions leave gaps.
     """
 
     partition: TopicPartition
@@ -110,20 +110,20 @@ class BatchPart:
     rows: int
     size: int
     make: Callable[[], pa.Table] = field(repr=False)
-    topic_id: UUID | None = None  # not from brokers before Kafka 2.8
+    topic_id: UUID | None = None  # brokers before Kafka 2.8 have none
 
     @property
     def name(self) -> str:
-        """The same whoever reads these records."""
+        """The name of the part, which depends only on its partition and offsets."""
         return self.partition.topic + range_name(self.partition, self.start, self.end)
 
     @cached_property
     def table(self) -> pa.Table:
-        """What is to be written. Made when it is first asked for: ask in a thread."""
+        """The table to write. The first access builds it, so it belongs in a thread."""
         return self.make()
 
     def joined(self, after: "BatchPart") -> "BatchPart":
-        """It and the one that goes on where it ends."""
+        """Return this part and `after`, which starts where this part ends, as one part."""
         if (after.partition, after.start) != (self.partition, self.end):
             raise ValueError(f"{after.name} does not follow {self.name}")
         rows, size = self.rows + after.rows, self.size + after.size
@@ -133,14 +133,14 @@ class BatchPart:
 
 @dataclass(frozen=True)
 class FeedBatch:
-    """What is written together; where a sink wants it so, always of one partition."""
+    """Records that are written together. If the sink is `apart`, they are of one partition."""
 
     parts: Mapping[TopicPartition, BatchPart]
     app: str = APP
 
     @cached_property
     def id(self) -> str:
-        """The same for the same records, whoever reads them."""
+        """The id of the batch, which depends only on its partitions and offsets."""
         names = [part.name for _, part in sorted(self.parts.items())]
         if len(names) == 1:
             return names[0]
@@ -148,20 +148,20 @@ class FeedBatch:
 
     @property
     def rows(self) -> int:
-        """How many records."""
+        """The number of records."""
         return sum(part.rows for part in self.parts.values())
 
     @property
     def size(self) -> int:
-        """Their bytes in memory."""
+        """The bytes of the records in memory."""
         return sum(part.size for part in self.parts.values())
 
     @property
     def txn_app_id(self) -> str:
-        """For Delta's option ``txnAppId``: who writes, one name for each partition.
+        """The value for Delta's option ``txnAppId``: one writer name for each partition.
 
-        It ends with the topic's id, as Kafka's tools print it: of one that is made anew the first
-        batches have lower versions, and Delta would leave them out without a word.
+        The name ends with the topic's id, as Kafka's tools print it. The first batches of a
+        re-created topic have lower versions, and Delta would skip them silently.
         """
         name, topic_id = app_id(self.app, self._only.partition), self._only.topic_id
         if topic_id is None:
@@ -170,7 +170,7 @@ class FeedBatch:
 
     @property
     def txn_version(self) -> int:
-        """For Delta's option ``txnVersion``: grows with each batch of the partition."""
+        """The value for Delta's option ``txnVersion``: the end of the partition's records."""
         return self._only.end
 
     @property
@@ -180,11 +180,11 @@ class FeedBatch:
 
     @cached_property
     def table(self) -> pa.Table:
-        """All of it."""
+        """The table to write, with the records of all parts."""
         return _table_of(self.parts.values())
 
     def joined(self, after: "FeedBatch") -> "FeedBatch":
-        """It and the one that goes on where it ends, as one."""
+        """Return this batch and `after`, whose parts continue those of this batch, as one batch."""
         both = {
             one: self.parts[one].joined(part) if one in self.parts else part
             for one, part in after.parts.items()
@@ -192,7 +192,7 @@ class FeedBatch:
         return FeedBatch({**self.parts, **both}, self.app)
 
     def without(self, partitions: Collection[TopicPartition]) -> "FeedBatch":
-        """It, less those."""
+        """Return this batch without the given partitions."""
         if not partitions:
             return self
         return FeedBatch(
@@ -205,38 +205,38 @@ def _table_of(parts: Iterable[BatchPart]) -> pa.Table:
 
 
 def range_name(partition: TopicPartition, start: int, end: int) -> str:
-    """What follows a topic's name, in the name of records of one partition."""
+    """Return the part of a range's name that follows the topic."""
     return f"-{partition.partition}-{start:020d}-{end:020d}"
 
 
 def app_id(app: str, partition: TopicPartition) -> str:
-    """As whom the batches of a partition are written into a Delta table."""
+    """Return the application id with which a partition is written to a Delta table."""
     return f"{app}:{partition.topic}:{partition.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch is large enough."""
+    """The limits at which a batch is written."""
 
     max_records: int
     max_bytes: int
-    max_wait: float  # seconds since its first record
+    max_wait: float  # seconds since the first record
 
 
 @dataclass(slots=True, eq=False)
 class OpenBatch:
-    """A batch that is not whole yet."""
+    """A batch to which records are still added."""
 
     deadline: float
     rows: int = 0
     size: int = 0
-    closed: bool = False  # it ends where it was promised to, or what comes next is too much
+    closed: bool = False  # its declared end is reached, or the next record is too large
     lanes: dict[PartitionFeed, "OpenPart"] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class OpenPart:
-    """What it has of one partition."""
+    """The records of one partition in an open batch."""
 
     start: int
     topic_id: UUID | None
@@ -245,7 +245,7 @@ class OpenPart:
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
     def add(self, records: pa.RecordBatch, size: int) -> None:
-        """The next ones, and how many bytes they are."""
+        """Append records of `size` bytes."""
         self.batches.append(records)
         self.rows += records.num_rows
         self.size += size
@@ -255,7 +255,10 @@ _ALL: Final = TopicPartition("", -1)
 
 
 class Collector:
-    """Puts records into batches: one of all partitions, or one of each. No waiting, no clock."""
+    """The open batches: one for all partitions, or one for each if `apart`.
+
+    The collector neither waits nor reads a clock.
+    """
 
     def __init__(self, limits: BatchLimits, shape: TableBuilder, *, apart: bool, app: str) -> None:
         self._limits = limits
@@ -266,24 +269,24 @@ class Collector:
 
     @property
     def size(self) -> int:
-        """Bytes of all that is being collected."""
+        """The bytes of all open batches."""
         return sum(one.size for one in self._open.values())
 
     @property
     def deadline(self) -> float:
-        """When the next batch has waited long enough."""
+        """The earliest deadline of an open batch."""
         return min((one.deadline for one in self._open.values()), default=inf)
 
     def add(
         self, lane: PartitionFeed, records: pa.RecordBatch, now: float
     ) -> pa.RecordBatch | None:
-        """Take as much as fits, and return the rest, if there is one. Ask for `full` in between."""
+        """Add the records that fit and return the rest, or None. Take `full` batches in between."""
         key = lane.partition if self._apart else _ALL
         one = self._open.get(key)
         if one is None:
             deadline = inf if lane.promise else now + self._limits.max_wait
             one = self._open[key] = OpenBatch(deadline)
-        size = records.nbytes  # to ask Arrow for that takes a while
+        size = records.nbytes  # computed once, because it is slow
         taken = records.slice(0, self._fitting(one, lane, records, size))
         if taken.num_rows:
             size = size if taken.num_rows == records.num_rows else taken.nbytes
@@ -291,7 +294,7 @@ class Collector:
         if lane.promise is not None and lane.position is not None:
             end = lane.promise.end
             one.closed = lane.position >= end or taken.num_rows < records.num_rows
-            if one.closed:  # also where its last records are not in the log any more
+            if one.closed:  # also if its last records are no longer in the log
                 lane.position, lane.promise = end, None
         rest = records.slice(taken.num_rows)
         return rest if rest.num_rows else None
@@ -304,7 +307,7 @@ class Collector:
             return bisect_left(range(len(offsets)), end, key=lambda at: offsets[at].as_py())
         rows = max(0, self._limits.max_records - one.rows)
         room = max(0, self._limits.max_bytes - one.size)
-        if size > room:  # as many as are about as large; what was compressed may be very much
+        if size > room:  # estimated by mean size; decompressed records may be very large
             rows = min(rows, max(room * records.num_rows // size, one.rows == 0))
             one.closed = one.closed or rows == 0
         return rows
@@ -313,7 +316,7 @@ class Collector:
         offsets = records.column("offset")
         if lane not in one.lanes:
             first = offsets[0].as_py() if lane.position is None else lane.position
-            # a batch that is made again has the name that it had
+            # a repeated batch keeps the topic id of its intent, and so its `txn_app_id`
             of_whom = lane if lane.promise is None else lane.promise
             one.lanes[lane] = OpenPart(first, of_whom.topic_id)
         one.lanes[lane].add(records, size)
@@ -322,7 +325,10 @@ class Collector:
         lane.position = offsets[-1].as_py() + 1
 
     def full(self) -> OpenBatch | None:
-        """One that should go now; the largest, when all together are too much."""
+        """Return a batch that is due by number or size, or None.
+
+        If only the batches together exceed `max_bytes`, return the largest.
+        """
         for one in self._open.values():
             if one.closed or (one.rows >= self._limits.max_records and one.deadline < inf):
                 return one
@@ -332,25 +338,25 @@ class Collector:
         return None
 
     def due(self, now: float) -> OpenBatch | None:
-        """One that waited long enough."""
+        """Return a batch whose deadline has passed, or None."""
         return next((one for one in self._open.values() if one.deadline <= now), None)
 
     def any(self) -> OpenBatch | None:
-        """One that could go, at the end."""
+        """Return any batch that has no declared end, or None."""
         return next((one for one in self._open.values() if one.deadline < inf), None)
 
     def holds(self, one: OpenBatch) -> bool:
-        """Whether it is still being collected."""
+        """Return whether `one` is still open."""
         return any(one is other for other in self._open.values())
 
     def take(self, one: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
-        """It as a batch, and whose parts those are. The next record begins another."""
+        """Close `one`. Return it as a batch, with the feeds of its parts."""
         self._open = {key: other for key, other in self._open.items() if other is not one}
         parts = {
             lane.partition: BatchPart(
                 lane.partition,
                 its.start,
-                lane.position or 0,  # what was added last is in here
+                lane.position or 0,  # the end of this part, because it holds the feed's last record
                 its.rows,
                 its.size,
                 partial(self._shape.of, its.batches),
@@ -361,7 +367,7 @@ class Collector:
         return FeedBatch(parts, self._app), {lane.partition: lane for lane in one.lanes}
 
     def drop(self, lane: PartitionFeed) -> int:
-        """Forget what is collected of it; how many records."""
+        """Remove the collected records of a feed and return their number."""
         dropped = 0
         for key, one in list(self._open.items()):
             if (its := one.lanes.pop(lane, None)) is not None:

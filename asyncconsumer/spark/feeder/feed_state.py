@@ -1,4 +1,4 @@
-"""What a feeder has of a consumer's partitions, from when it is given one until it is taken."""
+"""The partitions that a feeder writes, from their assignment until they are revoked."""
 
 import asyncio
 import logging
@@ -23,14 +23,14 @@ from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
-_OF_THE_TIMEOUT: Final = 0.8  # of what a listener has, so that it can still say what happened
+_OF_THE_TIMEOUT: Final = 0.8  # of the listener timeout, so that a failure can still be reported
 
 
 class FeedState:
-    """Keeps a lane for each partition; told by the consumer's rebalances, and by how flights went.
+    """The feeds of all assigned partitions. A rebalance listener and a `WriteObserver`.
 
-    A lane is never taken up again. What comes back, or is to be read from elsewhere, gets a new
-    one, so nothing of the old one can follow it into the sink.
+    A feed is never reused. A partition that is assigned again, or read from another offset, gets a
+    new feed. So no record of the old feed can follow those of the new one into the sink.
     """
 
     def __init__(
@@ -51,28 +51,26 @@ class FeedState:
         self._collector = collector
         self._flights = flights
         self._may_lose = may_lose
-        self._heard: EventStream | None = None  # what happens to the log, from before we read it
+        self._heard: EventStream | None = None  # subscribed before reading starts
         self._closed = False
-        self._fresh: set[PartitionFeed] = (
-            set()
-        )  # those of which neither sink nor group had anything
+        self._fresh: set[PartitionFeed] = set()  # feeds that started without a recorded offset
         self._bell = asyncio.Event()
 
     def close(self) -> None:
-        """Take up nothing more, whatever the consumer is given."""
+        """Start no more feeds, whatever the consumer is assigned."""
         self._closed = True
 
     def hand_back(self) -> None:
-        """Have the consumer give what was read and not written to whoever reads it next.
+        """Seek the consumer back to the first record that was read and not written.
 
-        It is not the sink that tells them where to begin, as long as it holds nothing.
+        Its next reader cannot learn that position from a sink that holds nothing yet.
         """
         for one in self.lanes.keys() & self._consumer.assignment:
             if (at := self.lanes[one].unwritten) is not None:
                 self._consumer.seek(one, at)
 
     def lane_of(self, partition: TopicPartition, first: int) -> PartitionFeed:
-        """Whose records these are that begin with that offset."""
+        """Return the feed of records that begin at offset `first`."""
         lane = self.lanes.get(partition)
         if lane is None:
             raise self._late()
@@ -86,21 +84,21 @@ class FeedState:
     # --- for the consumer ------------------------------------------------------------------------
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Begin with these behind what the sink has of them, while the group waits."""
+        """Start feeds after the data in the sink, while the rebalance waits."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self.take_up(partitions)
-        except TimeoutError:  # of an idle partition nobody would hear later
+        except TimeoutError:  # an idle partition would never report it later
             raise self._late() from None
 
     async def take_up(self, partitions: Collection[TopicPartition]) -> None:
-        """The same, however long it takes."""
+        """Start feeds after the data in the sink, without a timeout."""
         self._heard = self._heard or self._consumer.events()
         await self._begin(partitions, {})
 
     @property
     def _seconds(self) -> float:
-        """How long the group may wait for us."""
+        """The seconds that a rebalance may wait for this listener."""
         return self._consumer.config.member.listener_timeout_ms / 1000 * _OF_THE_TIMEOUT
 
     def _late(self) -> SinkFailed:
@@ -110,7 +108,10 @@ class FeedState:
     async def _begin(
         self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
     ) -> None:
-        """The same; where it has nothing there, or where the consumer itself would."""
+        """Start feeds after the recorded offsets.
+
+        A partition without one begins at its offset in `starts`, or at the consumer's position.
+        """
         if self._closed or not partitions:
             return
         before = {one: self.lanes.get(one) for one in partitions}
@@ -122,7 +123,7 @@ class FeedState:
             recorded, promised = await self.promises.load(partitions)
         for one in partitions:
             if self.lanes.get(one) is not before[one] or one not in self._consumer.assignment:
-                continue  # it went, or came anew, meanwhile
+                continue  # revoked or restarted meanwhile
             at = recorded.get(one)
             self.lanes[one] = PartitionFeed(one, at, written=at, promise=promised.get(one))
             start = starts.get(one) if at is None else at
@@ -133,7 +134,10 @@ class FeedState:
                 self._bell.set()
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Finish what is being written of these; what is only read so far is another's."""
+        """Wait for the writes in flight of these partitions, and drop records not in a write yet.
+
+        The next owner of the partitions reads the dropped records again.
+        """
         lanes = self._dropped(partitions)
         try:
             async with asyncio.timeout(self._seconds):
@@ -144,7 +148,7 @@ class FeedState:
             self._flights.give_up(lanes)
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """They are another's already: write nothing more of them."""
+        """Write nothing more of these partitions: another member owns them already."""
         self._flights.give_up(self._dropped(partitions))
 
     def _dropped(self, partitions: Collection[TopicPartition]) -> list[PartitionFeed]:
@@ -154,9 +158,10 @@ class FeedState:
         return lanes
 
     async def tell_beginnings(self) -> None:
-        """Have the group know where we began, for who comes after us before anything is written.
+        """Commit where feeds began that started without a recorded offset.
 
-        It would begin at what is the end of the log by then.
+        If nothing is written before the partition moves, its next owner begins there too. Otherwise
+        it could begin at the end of the log at that time, and miss records.
         """
         while True:
             await self._bell.wait()
@@ -175,9 +180,9 @@ class FeedState:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     async def gaps(self) -> AsyncIterator[PartitionFeed]:
-        """The lanes of which records are gone that were to be fed, from their `gap` on.
+        """Yield each feed whose next records are gone from the log, with its `gap` set.
 
-        Of a topic that was made anew nothing can follow what the sink has of the old one.
+        Raise `SinkOffsetConflict` for a re-created topic: its records cannot follow the old ones.
         """
         assert self._heard is not None
         async for event in self._heard:
@@ -185,35 +190,35 @@ class FeedState:
                 continue
             lane = self.lanes.get(event.partition)
             if lane is None or lane.position is None:
-                continue  # where nothing was fed yet it is for the consumer to say where to begin
+                continue  # nothing was collected yet: the consumer decides where to begin
             if isinstance(event, Recreated):
                 if lane.position > 0:
-                    del self.lanes[lane.partition]  # what is here of the old one may be written
+                    del self.lanes[lane.partition]  # records of the old topic may be written
                     raise SinkOffsetConflict(str(self._sink), lane.partition, lane.position, 0)
                 self._consumer.seek_to_beginning(lane.partition)
-            elif event.start <= event.stop and lane.gap is None:  # else it brings what we have
+            elif event.start <= event.stop and lane.gap is None:  # otherwise reading went back
                 lane.breaks(event.start)
                 yield lane
 
     async def get_over(self, lane: PartitionFeed) -> bool:
-        """Go on with what is left behind a gap; False if nothing may be lost.
+        """Continue after a gap. Return False if no records may be lost.
 
-        What was fetched before is nowhere else any more: it goes into batches first.
+        The fetched records before the gap are collected first, because the log has them no more.
         """
         while self.lanes.get(lane.partition) is lane:
             if self._is_at_gap(lane):
                 return self._goes_on(lane)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-        return True  # it is another's, or read anew
+        return True  # it was revoked, or has a new feed
 
     def broken_off(self, error: OffsetUnavailable) -> PartitionFeed | None:
-        """The lane that ends there; None if reading goes on with what is left.
+        """Return the feed that cannot continue; None if reading continues after the gap.
 
-        With auto_offset_reset="none" it is this that tells of a gap, when all before it was read.
+        With ``auto_offset_reset="none"`` this error reports a gap, after all records before it.
         """
         lane = self.lanes.get(TopicPartition(error.topic, error.partition))
         if lane is None or lane.position is None or error.offset > error.latest:
-            raise error  # nothing that was to be fed is gone
+            raise error  # no record that was to be written is gone
         lane.breaks(error.offset)
         return None if self._goes_on(lane) else lane
 
@@ -231,7 +236,7 @@ class FeedState:
         return at is not None and at >= lane.gap
 
     def skips(self, error: CorruptRecords) -> bool:
-        """Whether reading goes on behind damage, for the consumer is told to skip it."""
+        """Return whether reading continues after corrupt records, and seek past them if so."""
         if self._consumer.config.reading.on_poison != "skip" or error.resume is None:
             return False
         _log.warning("reading on at offset %d: %s", error.resume, error)
@@ -240,24 +245,25 @@ class FeedState:
         return True
 
     def gone(self, lane: PartitionFeed) -> RecordsDeleted:
-        """What to raise then."""
+        """Return the error for a feed whose next records are gone."""
         recorded = lane.first if lane.written is None else lane.written
         return RecordsDeleted(str(self._sink), lane.partition, recorded or 0)
 
-    # --- for flights -----------------------------------------------------------------------------
+    # --- for writes ------------------------------------------------------------------------------
 
     async def may_not_land(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """What cannot be promised is not ours."""
+        """Declare the batch to the group. Return the partitions for which that was refused."""
         return await self.promises.make(batch)
 
     async def landed(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Tell the group."""
+        """Commit the written offsets to the group."""
         await self.promises.tell(ends)
 
     async def turned_away(self, starts: Mapping[PartitionFeed, int]) -> None:
-        """Forget what was read of these; go on behind what is there, or there if that is nothing.
+        """Drop what was collected of these feeds, and start new feeds after the data in the sink.
 
-        Somebody else wrote meanwhile; or the sink, or the group, lost what was to be written.
+        A partition without data in the sink begins at its offset in `starts`. The cause is another
+        writer, a revoked partition, or data that the sink or the group lost.
         """
         names = ", ".join(str(lane.partition) for lane in starts)
         _log.warning("%s does not take what was read of %s: read on there", self._sink, names)

@@ -1,4 +1,4 @@
-"""From a consumer into a lake: micro-batches that are written once, whatever happens.
+"""The feeder: writes the records of a consumer to a sink in micro-batches, exactly once.
 
 async with SparkFeeder(consumer, LandingFolder("landing/orders")) as feeder:
     await feeder.run()
@@ -49,14 +49,15 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS: Final = 0.02
 _SECONDS_BETWEEN_TELLS: Final = 1.0
-_NEEDED: Final = ("topic", "partition", "offset")  # to know where a batch belongs
+_NEEDED: Final = ("topic", "partition", "offset")  # the partition and range of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeederStats:
-    """How far a feeder is. ``lag`` is what the logs hold and the sink does not, of what is ours.
+    """The progress of a feeder.
 
-    What a sink took as one counts as one batch; as long as it is in flight, as those that it was.
+    ``lag`` counts the offsets of the assigned partitions that are in the log and not in the sink.
+    Batches that a sink merged count as one in ``batches``. While in flight, they count separately.
     """
 
     records: int
@@ -74,29 +75,35 @@ class FeederStats:
 
 
 class SparkFeeder:
-    """Reads a consumer and writes what it reads into a sink, in batches, exactly once.
+    """A feeder that writes the records of a consumer to a sink, in batches, exactly once.
 
-    Give a `sink`, or `write`: a function, plain or a coroutine, of a batch's Arrow table and the
-    `Batch`; with a `spark` session, classic or Connect, of a DataFrame and the `Batch`.
+    Pass either a `sink` or a `write` function, plain or a coroutine. The function is called with
+    the batch's Arrow table and the `FeedBatch`. With a `spark` session, classic or Connect, it is
+    called with a DataFrame and the `FeedBatch`.
 
     A batch ends at `max_records` or `max_bytes`, or `max_wait_ms` after its first record. While
-    `max_in_flight` of them are being written reading goes on for one more, and then waits: memory
-    holds that many times `max_bytes`, beside what the consumer's ``max_buffered_bytes`` allows.
-    Those that wait for each other may be one commit (`DeltaSink`).
+    `max_in_flight` batches are being written, reading continues for one more batch and then waits.
+    Memory holds about ``max_in_flight + 1`` times `max_bytes`, and in addition the consumer's
+    ``max_buffered_bytes``.
+    A sink may merge batches that wait for each other into one commit, as `DeltaSink` does.
 
-    Offsets are the sink's: it keeps them in the same commit as the data, and reading begins behind
-    what it holds; of partitions of which it holds nothing, where the group is. What is written is
-    then committed to the group as well, for those who watch its lag. The consumer must leave
-    commits to us (``commit_policy="manual"``). It may be open already, and goes back in the end to
-    what was read and not written; else it is opened and closed here. `app` names who writes, in the
-    ids that a `write` function is given for Delta; sinks have a name of their own.
+    The sink stores offsets in the same commit as the data. Reading begins after the data in the
+    sink. Partitions without data in the sink begin at the group's committed offset. Written
+    offsets are committed to the group as well, so that tools can show its lag.
 
-    What retention deleted before it was fed is gone, and raises RecordsGone. Without
-    `fail_on_data_loss` reading goes on with the first record that is there, whatever
-    ``auto_offset_reset`` says: that is for partitions of which nothing was ever fed.
+    The consumer must not commit by itself: set ``commit_policy="manual"``. A consumer that is not
+    open is opened and closed by the feeder. A consumer that is already open stays open. When the
+    feeder closes, it seeks such a consumer back to the first record that was not written.
 
-    A damaged batch in the log raises CorruptRecords, when all that was read before is written; with
-    the consumer's ``on_poison="skip"`` reading goes on behind it.
+    `app` is the writer's name in the ids that a `write` function passes to Delta. It cannot be
+    combined with a `sink`.
+
+    Records that retention deleted before they were written raise `RecordsDeleted`. With
+    ``fail_on_data_loss=False`` reading continues with the first record in the log. This is
+    independent of ``auto_offset_reset``, which applies to partitions that were never written.
+
+    A corrupt batch in the log raises `CorruptRecords`, after all earlier records are written. With
+    the consumer's ``on_poison="skip"`` reading continues after the corrupt batch.
     """
 
     def __init__(
@@ -124,7 +131,7 @@ class SparkFeeder:
         self.sink: Final = _sink_of(sink, write, spark, app)
         self._consumer = consumer
         _check(consumer, self.sink)
-        schema_of(tuple(columns))  # what is wrong with them is told now
+        schema_of(tuple(columns))  # raises if a column is unknown
         self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
         self._grace = Grace(grace_ms / 1000)
         limits = BatchLimits(max_records, max_bytes, max_wait=max_wait_ms / 1000)
@@ -132,7 +139,7 @@ class SparkFeeder:
         self._collector = Collector(limits, shape, apart=self.sink.apart, app=app or APP)
         self._asking = SinkCaller(
             str(self.sink),
-            threads=max_in_flight + 1,  # one is for looking things up
+            threads=max_in_flight + 1,  # one more, to load offsets
             retries=retries,
             randomness=Random(),  # noqa: S311 - jitter
         )
@@ -148,7 +155,7 @@ class SparkFeeder:
         )
         self._scope = Scope("feeder")
         self._stack = AsyncExitStack()
-        self._begun = asyncio.Event()  # there is something that will be due
+        self._begun = asyncio.Event()  # set when a batch with a deadline may be open
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -186,17 +193,17 @@ class SparkFeeder:
             self._ending.check(again=False)
 
     async def run(self) -> None:
-        """Feed, until cancelled or something fails for good. What failed is raised here.
+        """Wait until the feeder fails, and raise its error.
 
-        Where reading ends by itself (``stop_at``, ``idle_timeout_ms``) this returns once
-        all is written.
+        If reading ends by itself (``stop_at``, ``idle_timeout_ms``), return after everything is
+        written.
         """
         self._scope.check_open()
         await self._ending.there.wait()
         self._ending.check()
 
     async def caught_up(self) -> None:
-        """Return once the sink has all that the partitions of ours hold at this moment."""
+        """Wait until the sink has everything that the assigned partitions hold at this moment."""
         self._scope.check_open()
         ends = await self._consumer.end_offsets(await self._consumer.wait_assigned())
         for one, end in ends.items():
@@ -205,7 +212,7 @@ class SparkFeeder:
                 await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def stats(self) -> FeederStats:
-        """How it stands."""
+        """Return the current progress."""
         counts, under_way, lag = self._flights.counts, self._flights.under_way, None
         if self._scope.is_open:
             far = self._consumer.progress()
@@ -230,19 +237,19 @@ class SparkFeeder:
         )
 
     def _has_all(self, one: TopicPartition, end: int) -> bool:
-        """Whether all before an offset is in the sink; what is not a record counts as if it was."""
+        """Return whether the sink has every record before `end`."""
         if one not in self._consumer.assignment:
-            return True  # it is another's to write
+            return True  # another member writes it
         read = self._read_and_written(one)
         return read is not None and read >= end
 
     def _done_with(self, one: TopicPartition) -> int | None:
-        """The same where there is more to write: up to where it is in the sink."""
+        """Return the offset up to which the sink has a partition; None if it has nothing."""
         read, written = self._read_and_written(one), self._ours.lanes[one].written
         return written if read is None else max(read, written or 0)
 
     def _read_and_written(self, one: TopicPartition) -> int | None:
-        """Up to where a partition is read, if all of that is in the sink; else None."""
+        """Return the read position if the sink has everything before it, otherwise None."""
         lane = self._ours.lanes.get(one)
         if lane is None or not lane.settled:
             return None
@@ -256,11 +263,11 @@ class SparkFeeder:
     async def _read(self) -> None:
         try:
             await self._finish(await self._read_on())
-        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
+        except Exception as error:  # noqa: BLE001 - raised in `run`
             self._ending.because(error)
 
     async def _read_on(self) -> ConsumerError | PartitionFeed:
-        """Read as long as that goes, and return why it does not any more."""
+        """Read until that is no longer possible, and return the reason."""
         while True:
             try:
                 async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
@@ -273,7 +280,7 @@ class SparkFeeder:
                     return lane
             except ConsumerTimeout as error:
                 return error
-            else:  # stop_at, idle_timeout_ms, or it was closed
+            else:  # stop_at, idle_timeout_ms, or a closed consumer
                 return ClosedError("there is no more to read")
 
     async def _collect(self, records: "pa.RecordBatch") -> None:
@@ -284,7 +291,7 @@ class SparkFeeder:
             return
         rest: pa.RecordBatch | None = records
         lane.hold(first)
-        # what came for a lane that was given up is read again for the next one
+        # records of an ended feed are dropped: the next feed of the partition reads them again
         while rest is not None and lane.alive and self._ours.lanes.get(place) is lane:
             rest = self._collector.add(lane, rest, now())
             self._begun.set()
@@ -293,20 +300,23 @@ class SparkFeeder:
         lane.release()
 
     async def _finish(self, reason: ConsumerError | PartitionFeed) -> None:
-        """End for that, or because records of a lane are gone, once all that is here is written."""
+        """Write everything collected so far, then stop the feeder with `reason`.
+
+        A `PartitionFeed` as the reason means that records of its partition are gone.
+        """
         await self._write_all()
         self._ending.because(
             self._ours.gone(reason) if isinstance(reason, PartitionFeed) else reason
         )
 
     async def _write_all(self) -> None:
-        """Send what is collected, and wait until all is written, or something fails for good."""
+        """Write all collected records, and wait until they are written or the feeder fails."""
         while not self._ending.there.is_set() and (one := self._collector.any()):
             await self._send(one)
         await self._flights.ended()
 
     async def _watch_clock(self) -> None:
-        """Send what waited long enough, though it is not much."""
+        """Write the batches that are older than `max_wait_ms`, even if they are small."""
         now = asyncio.get_running_loop().time
         while True:
             await self._begun.wait()
@@ -318,7 +328,7 @@ class SparkFeeder:
                 self._begun.set()
 
     async def _watch_log(self, reading: asyncio.Task[None]) -> None:
-        """End when records are gone that were to be fed."""
+        """Handle each gap in the log: continue after it, or stop the feeder."""
         try:
             async for lane in self._ours.gaps():
                 self._scope.start(self._get_over(lane, reading), f"get over {lane.gap}")
@@ -331,9 +341,9 @@ class SparkFeeder:
             await self._finish(lane)
 
     async def _tell_gaps(self) -> None:
-        """Have the group know when there is no record behind the last one, but other things.
+        """Commit the read position where only offsets without records follow the written ones.
 
-        Else it would have some lag for ever, behind transactions.
+        Otherwise the group would show a lag for ever, for example after transaction markers.
         """
         told: dict[TopicPartition, int] = {}
         while True:
@@ -350,15 +360,15 @@ class SparkFeeder:
             told = far
 
     async def _send(self, one: OpenBatch) -> None:
-        """Have it written, as soon as there may be another."""
+        """Wait until another write may start, then start the write of `one`."""
         await self._flights.slot()
-        if self._collector.holds(one):  # somebody else may have waited for the same
+        if self._collector.holds(one):  # another task may have sent it meanwhile
             batch, lanes = self._collector.take(one)
             if batch.parts:
                 self._flights.start(self._scope, batch, lanes, self._ours)
 
     async def _drain(self, *reading: asyncio.Task[None]) -> None:
-        """Write what was read, as far as the grace allows; the rest is read again by another."""
+        """Stop reading and write the collected records, as far as `grace_ms` allows."""
         for task in reading:
             task.cancel()
         self._ours.close()
@@ -368,7 +378,7 @@ class SparkFeeder:
         except TimeoutError:
             left = len(self._flights.under_way)
             _log.warning("%s: %d batches were not written within the grace", self.sink, left)
-        except ClosedError:  # a mistake of ours ends the block, and is raised there
+        except ClosedError:  # the scope failed: its error ends the block and is raised there
             _log.warning("%s: what is collected is not written", self.sink)
 
 

@@ -1,4 +1,4 @@
-"""A sink is asked in threads, a few times, and with a little patience."""
+"""Calls to a sink, in threads and with retries."""
 
 import asyncio
 import logging
@@ -15,31 +15,31 @@ _SHORTEST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
 class Grace:
-    """How long closing may take: all of it together, from when that is first asked for."""
+    """The time limit for all steps of closing together, counted from the first use."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._end: float | None = None
 
     def end(self) -> float:
-        """When it is over, by the clock of the loop."""
+        """Return the deadline by the loop's clock. The first call sets it."""
         if self._end is None:
             self._end = asyncio.get_running_loop().time() + self._seconds
         return self._end
 
 
 class SinkCaller:
-    """Asks a sink, of that name, and asks again if that fails."""
+    """The caller of one sink, which repeats failed calls."""
 
     def __init__(self, name: str, *, threads: int, retries: int, randomness: Random) -> None:
-        self.repeated = 0  # how often it had to be asked again
+        self.repeated = 0  # number of repeated calls
         self._name = name
         self._threads = SinkThreads(threads)
         self._retries = retries
         self._randomness = randomness
 
     async def ask(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """What the sink answers; an error is tried again, and then raised as SinkFailed."""
+        """Call the sink and return its result. Retry on errors, then raise `SinkFailed`."""
         waits = backoff(_SHORTEST_WAIT, _LONGEST_WAIT, self._randomness)
         tries = 0
         while True:
@@ -62,10 +62,10 @@ class SinkCaller:
             await asyncio.sleep(wait)
 
     async def once(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """The same for what does not matter so much: an error is logged, and that is all."""
+        """Call the sink once, for an optional step. Log an error and return None."""
         try:
             return await self._threads.run(function, *arguments)
-        except (Exception, asyncio.CancelledError) as error:  # a sink may raise what it likes
+        except (Exception, asyncio.CancelledError) as error:  # a sink may raise anything
             if _is_for_us(error):
                 raise
             _log.warning(
@@ -73,7 +73,7 @@ class SinkCaller:
             )
 
     async def end(self, grace: Grace) -> None:
-        """Wait for what threads have begun, as long as is left for that."""
+        """Wait until running calls have ended, or until the grace period is over."""
         try:
             async with asyncio.timeout_at(grace.end()):
                 await self._threads.end()
@@ -82,6 +82,6 @@ class SinkCaller:
 
 
 def _is_for_us(error: BaseException) -> bool:
-    """Whether it is that we are to end; a sink may meet the cancellation of something else."""
+    """Return whether this task is being cancelled, and not something that the sink awaits."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

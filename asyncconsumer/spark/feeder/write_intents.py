@@ -1,9 +1,9 @@
-"""What a feeder says to its group: how far it is, and which batch it is about to write.
+"""The commits of a feeder: the written offsets, and the batch that it is about to write.
 
-A sink that keeps no offsets may hold a batch of which the group does not know yet, when the process
-dies in between. So the end of a batch is committed before it is written, as a text beside the
-offset at which it begins. Whoever goes on there makes the same batch again, under the same id, and
-the sink can tell that it has it: Delta by ``txnVersion``, others by a key.
+A process may die after it wrote a batch and before it committed the batch's end. A sink that keeps
+no offsets cannot tell the next owner. So the end of each batch is committed before it is written,
+as metadata of the offset at which the batch begins. The next owner of the partition writes the same
+batch again, under the same id. The sink can recognise it: Delta by ``txnVersion``, others by a key.
 """
 
 import logging
@@ -29,17 +29,17 @@ _NOT_OURS: Final = NothingClaimed, IllegalGeneration, UnknownMemberId, FencedMem
 
 
 class WriteIntents:
-    """Commits for a feeder. Only where they are `needed` are batches promised."""
+    """The commits of a feeder. Intents are declared only if they are `needed`."""
 
     def __init__(self, consumer: Consumer[Any, Any], *, needed: bool) -> None:
-        self.failed = 0  # commits; the sink has what they would have told
+        self.failed = 0  # commits; the data is in the sink nevertheless
         self._consumer = consumer
         self._needed = needed
 
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, WriteIntent]]:
-        """Where to go on, and what was promised of the first batch."""
+        """Return the committed offsets, and the intents declared with them."""
         kept = await self._consumer.committed(partitions)
         promised: dict[TopicPartition, WriteIntent] = {}
         for one, offset in kept.items():
@@ -49,7 +49,7 @@ class WriteIntents:
         return kept, promised
 
     async def make(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """Promise a batch; returns the partitions that are not ours to promise for."""
+        """Declare the intent to write a batch. Return the partitions that were not committed."""
         if not self._needed:
             return ()
         offsets = {
@@ -63,7 +63,7 @@ class WriteIntents:
         return batch.parts.keys() - promised.keys()
 
     async def tell(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """All before these is written, or nothing was yet, and this is where it will begin."""
+        """Commit offsets before which everything is written. A failure is logged and counted."""
         if not self._consumer.commits:
             return
         try:

@@ -1,4 +1,4 @@
-"""Batches on their way into a sink: how many at once, and in which order."""
+"""Writes in flight to a sink: their limit and their order."""
 
 import asyncio
 import copy
@@ -19,35 +19,35 @@ _log: Final = logging.getLogger(__name__)
 
 
 class WriteObserver(Protocol):
-    """Who is told how flights went, and asked before they land."""
+    """A listener that is asked before a batch is published, and notified of the result."""
 
     async def may_not_land(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """Those of its partitions that must not be written now."""
+        """Return the partitions of `batch` that must not be written now."""
 
     async def landed(self, ends: Mapping[TopicPartition, int]) -> None:
-        """The sink has these partitions up to there, durably."""
+        """Handle that the sink durably has these partitions up to the given offsets."""
 
     async def turned_away(self, starts: Mapping[PartitionFeed, int]) -> None:
-        """What begins there may not be written, and no more of these lanes will be."""
+        """Handle that parts with these starts were rejected. Their feeds have ended."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """How much arrived so far."""
+    """The totals of all writes so far."""
 
     records: int = 0
     bytes: int = 0
     batches: int = 0
-    refused: int = 0  # parts that the sink would not take
-    abandoned: int = 0  # parts that nobody wanted any more
+    refused: int = 0  # parts that the sink refused
+    abandoned: int = 0  # parts whose feed had ended before the write
     last_write_seconds: float = 0.0
 
     def abandon(self, parts: int) -> None:
-        """So many were not even tried."""
+        """Count parts that were not passed to the sink."""
         self.abandoned += parts
 
     def land(self, batch: FeedBatch, refused: int, seconds: float) -> None:
-        """That is in the sink."""
+        """Count a batch that is in the sink, and the parts that were refused."""
         self.records += batch.rows
         self.bytes += batch.size
         self.batches += bool(batch.parts)
@@ -56,7 +56,7 @@ class Counts:
 
 
 class FailureState:
-    """Why a feeder cannot go on; the first reason stays."""
+    """The first reason why a feeder cannot continue."""
 
     def __init__(self) -> None:
         self.there: Final = asyncio.Event()
@@ -64,39 +64,39 @@ class FailureState:
         self._raised = False
 
     def because(self, error: Exception) -> None:
-        """It ends with this error, or with none if it is that something was closed."""
+        """Set the reason, unless there is one. A `ClosedError` ends the feeder without an error."""
         self._reason = self._reason or error
         self.there.set()
 
     def check(self, *, again: bool = True) -> None:
-        """Raise it, if it is there; or only if it was not raised before."""
+        """Raise the reason, if there is one. With `again=False`, raise it only if it never was."""
         if self._reason is None or isinstance(self._reason, ClosedError):
             return
         if again or not self._raised:
             self._raised = True
-            # tracebacks grow where an exception is raised
+            # a copy, because each raise extends the traceback
             raise copy.copy(self._reason) from self._reason.__cause__ or self._reason
 
 
 class PreparedWrite(NamedTuple):
-    """What lands at once: a batch that is prepared, of one flight or of several."""
+    """A prepared batch that is published at once, of one pending write or of several merged."""
 
     ready: PreparedBatch
     lanes: Mapping[TopicPartition, PartitionFeed]
 
     def of(self, batch: FeedBatch) -> FeedBatch:
-        """What is still to be written of that."""
+        """Return the parts of `batch` whose feeds have not ended."""
         return batch.without({one for one in batch.parts if not self.lanes[one].alive})
 
     def joined(self, other: "PreparedWrite", sink: MergingSink) -> "PreparedWrite | None":
-        """With the other, which goes on where this one ends; None if it must land alone."""
+        """Return this write merged with `other`, which follows it; None if they must stay apart."""
         lanes = {**self.lanes, **other.lanes}
-        # what failed in between has ended its lanes: it would be missing
+        # a failed write between the two has ended its feeds: its records would be missing
         if not all(lane.alive for lane in lanes.values()):
             return None
         try:
             ready = sink.join_batches(self.ready, other.ready)
-        except Exception:  # noqa: BLE001 - a sink may raise what it likes, and this need not be
+        except Exception:  # noqa: BLE001 - a sink may raise anything; merging is optional
             _log.warning("%s: batches could not be joined", sink, exc_info=True)
             return None
         return None if ready is None else PreparedWrite(ready, lanes)
@@ -104,47 +104,47 @@ class PreparedWrite(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingWrite:
-    """One batch on its way, and then the news of it: without the data."""
+    """One batch in flight. The batch is released before the observer is notified."""
 
     lanes: Mapping[TopicPartition, PartitionFeed]
     batch: FeedBatch | None  # None once it is in the sink, or never will be
-    cargo: PreparedWrite | None = None  # from when it is prepared
-    landing: bool = False  # the sink was asked to have it, alone or with others
+    cargo: PreparedWrite | None = None  # set when it is prepared
+    landing: bool = False  # the sink was asked to publish it, alone or merged
 
     @property
     def wanted(self) -> bool:
-        """Whether it is still to be written, some of it at least."""
+        """Return whether at least a part of the batch is still to be written."""
         return self.batch is not None and any(lane.alive for lane in self.lanes.values())
 
     @property
     def given_up(self) -> bool:
-        """Whether it is up to the sink alone how it ends, and nobody wants to know."""
+        """Return whether the sink is still publishing the batch after all its feeds have ended."""
         return self.landing and self.batch is not None and not self.wanted
 
     def load(self, ready: PreparedBatch) -> PreparedWrite:
-        """It is prepared, and may land when it is its turn."""
+        """Store the prepared batch until it is its turn to be published."""
         self.cargo = PreparedWrite(ready, self.lanes)
         return self.cargo
 
     def land(self) -> None:
-        """The sink is asked to have it now."""
+        """Mark that the sink is being asked to publish the batch."""
         self.landing = True
 
     def blocks(self, other: "PendingWrite") -> bool:
-        """Whether the other one must wait, for it goes on where this one ends."""
+        """Return whether `other` must wait because it continues where this write ends."""
         return self.batch is not None and any(
             lane.alive and self.lanes.get(one) is lane for one, lane in other.lanes.items()
         )
 
     def over(self) -> None:
-        """Nothing more will become of it."""
+        """Release the batch: the write has ended."""
         self.batch = self.cargo = None
 
 
 class WriteQueue:
-    """At most so many batches at once. Those that share a partition land one after another.
+    """The writes in flight, limited in number. Batches of one partition are published in order.
 
-    One that hangs after its partitions were given up counts no more: others go on without it.
+    A write that hangs after its feeds have ended no longer counts: other writes may start.
     """
 
     def __init__(self, sink: Sink, asking: SinkCaller, ending: FailureState, *, most: int) -> None:
@@ -153,16 +153,16 @@ class WriteQueue:
         self._asking = asking
         self._ending = ending
         self._most = most
-        self._flights: dict[PendingWrite, None] = {}  # in their order, until all is said of them
+        self._flights: dict[PendingWrite, None] = {}  # in order, until they are reported
         self._news = asyncio.Event()
 
     @property
     def under_way(self) -> list[FeedBatch]:
-        """What is not in the sink yet, and should be."""
+        """The batches that are still to be written."""
         return [one.batch for one in self._flights if one.batch is not None and one.wanted]
 
     async def slot(self) -> None:
-        """Wait until another one may start."""
+        """Wait until another write may start."""
         while len(self.under_way) >= self._most:
             await self._news.wait()
 
@@ -173,7 +173,7 @@ class WriteQueue:
         lanes: Mapping[TopicPartition, PartitionFeed],
         ground: WriteObserver,
     ) -> None:
-        """Send a batch off, with a task of that scope. Ask for a slot before."""
+        """Start the write of a batch, as a task of `scope`. Wait for a `slot` before."""
         flight = PendingWrite(lanes, batch)
         scope.start(self._fly(flight, ground), f"write {batch.id}")
         self._flights[flight] = None
@@ -181,13 +181,16 @@ class WriteQueue:
             lane.sent = True
 
     def give_up(self, lanes: Collection[PartitionFeed]) -> None:
-        """Nothing more of these is to be written, and what waits for its turn need not."""
+        """End these feeds, and wake the writes that wait."""
         for lane in lanes:
             lane.end()
         self._stir()
 
     async def ended(self, lanes: Collection[PartitionFeed] | None = None) -> None:
-        """Wait until those of these lanes are over and told of, or all that somebody wants."""
+        """Wait until the writes of these feeds have ended and were reported.
+
+        Without `lanes`, wait for all writes except those whose feeds have all ended.
+        """
         flights = [
             flight
             for flight in self._flights
@@ -200,16 +203,16 @@ class WriteQueue:
             await self._news.wait()
 
     def _stir(self) -> None:
-        """Whoever waits looks again."""
+        """Wake all waiting tasks."""
         self._news.set()
         self._news = asyncio.Event()
 
-    # --- one flight ------------------------------------------------------------------------------
+    # --- one write -------------------------------------------------------------------------------
 
     async def _fly(self, flight: PendingWrite, ground: WriteObserver) -> None:
         try:
             ends = await self._flown(flight, ground)
-            # one that ends late may find that the partition is somebody else's, or ours anew
+            # a feed may have ended meanwhile: its partition was revoked, or has a new feed
             if told := {lane.partition: end for lane, end in ends.items() if lane.alive}:
                 await ground.landed(told)
         finally:
@@ -219,7 +222,7 @@ class WriteQueue:
     async def _flown(
         self, flight: PendingWrite, ground: WriteObserver
     ) -> Mapping[PartitionFeed, int]:
-        """Up to where it is in the sink, and what it took along."""
+        """Return the end in the sink of each feed of this write and of writes merged into it."""
         batch, aboard = flight.batch, [flight]
         assert batch is not None
         try:
@@ -227,15 +230,15 @@ class WriteQueue:
             cargo = flight.load(PreparedBatch(batch, prepared))
             while flight.landing or not self._may_land(flight):
                 if flight.batch is None:
-                    return {}  # another one took it along, and tells
+                    return {}  # it was merged into another write, which reports it
                 await self._news.wait()
             cargo, aboard = self._with_followers(flight, cargo)
             landed = await self._land(cargo, aboard, ground)
-            if landed is None:  # only then: what failed may be there all the same
+            if landed is None:  # not after an error: the batch may be in the sink
                 await self._asking.once(self._sink.discard, prepared)
         except BaseException as error:
             for one in aboard:
-                self.give_up(one.lanes.values())  # nothing may land behind a gap
+                self.give_up(one.lanes.values())  # nothing may be written after a gap
             if not isinstance(error, ConsumerError):
                 raise
             self._ending.because(error)
@@ -255,7 +258,10 @@ class WriteQueue:
     def _with_followers(
         self, flight: PendingWrite, cargo: PreparedWrite
     ) -> tuple[PreparedWrite, list[PendingWrite]]:
-        """What lands now, and whose: with those that wait only for this one, if the sink likes."""
+        """Return what to publish now, and the pending writes that it contains.
+
+        A `MergingSink` may merge the writes that wait only for this one.
+        """
         aboard, sink = [flight], self._sink
         if not (sink.remembers and isinstance(sink, MergingSink)):
             return cargo, aboard
@@ -267,7 +273,7 @@ class WriteQueue:
             free = alike and not other.landing and not any(one.blocks(other) for one in ahead)
             both = cargo.joined(other.cargo, sink) if free and other.cargo is not None else None
             if both is None:
-                ahead.append(other)  # and what goes on where it ends waits for it
+                ahead.append(other)  # writes that continue where it ends wait for it
             else:
                 cargo = both
                 aboard.append(other)
@@ -276,7 +282,7 @@ class WriteQueue:
     async def _land(
         self, cargo: PreparedWrite, aboard: Collection[PendingWrite], ground: WriteObserver
     ) -> FeedBatch | None:
-        """What of it is in the sink now; None if nothing of it was even tried."""
+        """Publish a batch. Return the parts now in the sink; None if the sink was not called."""
         now = asyncio.get_running_loop().time
         batch, prepared = cargo.ready
         wanted = cargo.of(batch)
@@ -301,7 +307,7 @@ class WriteQueue:
     async def _turn_away(
         self, cargo: PreparedWrite, which: Collection[TopicPartition], ground: WriteObserver
     ) -> None:
-        """Nothing may land behind these; they are read again, if they are ours."""
+        """End the feeds of rejected parts, and notify the observer, which reads them again."""
         starts = {cargo.lanes[one]: cargo.ready.batch.parts[one].start for one in which}
         self.give_up(starts)
         await ground.turned_away(starts)

@@ -1,4 +1,4 @@
-"""Options that begin with `kafka.`: what a Java consumer is told, as far as it concerns us."""
+"""Options that begin with `kafka.`: the supported properties of a Java consumer."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,11 +15,11 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.options import security
 
 PREFIX: Final = "kafka."
-_FETCH_BYTES: Final = 4 * 2**20  # a batch of Spark's is made of one fetch, and should not be small
+_FETCH_BYTES: Final = 4 * 2**20  # one fetch makes one Spark batch, which should not be small
 
 _OURS: Final = {
     "bootstrap.servers": "bootstrap_servers",
-    "allowed.hosts": "allowed_hosts",  # which Java's has not
+    "allowed.hosts": "allowed_hosts",  # not a property of Java
     "client.id": "client_id",
     "isolation.level": "isolation_level",
     "check.crcs": "check_crcs",
@@ -43,7 +43,7 @@ _TEXTS: Final = (
     "client.rack",
     "sasl.kerberos.service.name",
 )
-# of a Java consumer alone: threads, buffers and groups that we do not have
+# accepted and ignored: properties for threads, buffers and groups of a Java consumer
 _WITHOUT_MEANING: Final = frozenset(
     (
         "allow.auto.create.topics",
@@ -85,7 +85,7 @@ _WITHOUT_MEANING: Final = frozenset(
     )
 )
 _KNOWN: Final = frozenset((*_OURS, *security.TAKEN, *_WITHOUT_MEANING))
-# how Java's own logins have their tokens and tickets
+# settings of Java's own logins for tokens and tickets
 _OF_LOGINS: Final = ("sasl.login.", "sasl.oauthbearer.", "sasl.kerberos.")
 # Spark's own source refuses most of these as well, for the same reasons
 _REFUSED: Final = {
@@ -98,13 +98,13 @@ _REFUSED: Final = {
     "interceptor.classes": "there are no Java classes here",
     "ssl.engine.factory.class": "there are no Java classes here",
     "config.providers": "there are no Java classes here; look values up where the query is made",
-    # what was to be forbidden must not be used unsaid
+    # refused, because ignoring it would allow ciphers that the user forbids
     "ssl.cipher.suites": "Java's names are not OpenSSL's; limit them at the brokers",
 }
 
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of the options that are a client's, without their prefix; checked."""
+    """Return the `kafka.` options without their prefix, validated."""
     found = {
         name.lower().removeprefix(PREFIX): value
         for name, value in options.items()
@@ -119,7 +119,7 @@ def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]:
-    """How to reach the cluster, and to read from it. Made where it is used: TLS cannot be sent."""
+    """Return the configs for a client. TLS contexts cannot be pickled."""
     options = security.security_options(kafka)
     options["max_partition_fetch_bytes"] = _FETCH_BYTES
     for theirs, ours in _OURS.items():
@@ -131,7 +131,7 @@ def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]
 
 
 def is_property(name: str) -> bool:
-    """Whether a Java consumer has it, so that `kafka.` is to be before it."""
+    """Return whether `name` is a property of a Java consumer, which needs the prefix `kafka.`."""
     return name in _REFUSED or name in _KNOWN or name.startswith(_OF_LOGINS)
 
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: who makes the tokens. It is named by text, as everything is that Spark is told."""
+"""The token provider for OAUTHBEARER, given by name because Spark options are strings."""
 
 from importlib import import_module
 from typing import Final
@@ -16,7 +16,7 @@ _WANTED: Final = (
 
 
 def token_provider(name: str) -> AbstractTokenProvider:
-    """What the property names; Java's classes that do the same cannot be run here."""
+    """Import and return the provider that the property names."""
     if not name:
         raise ConfigError(
             f"kafka.sasl.mechanism OAUTHBEARER: Java's login modules and callback handlers cannot "

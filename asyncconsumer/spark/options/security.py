@@ -1,4 +1,4 @@
-"""TLS and SASL as Java clients are told of them, for a client that is not Java's."""
+"""The TLS and SASL properties of Java clients, translated to `ConnectionConfig`."""
 
 import re
 import ssl
@@ -38,11 +38,11 @@ TAKEN: Final = {
     _TRUST_MANAGER,
     "ssl.enabled.protocols",
 }
-"""What is understood of a Java client's properties, without `kafka.` before them."""
+"""The supported security properties of a Java client, without the prefix `kafka.`."""
 
 
 def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """The options of `ConnectionConfig` that these properties stand for."""
+    """Return the options of `ConnectionConfig` for these properties."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").strip().upper()
     found: dict[str, Any] = {"security_protocol": protocol}
     checks_host_names = _checks_host_names(kafka)
@@ -61,7 +61,7 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _checks_host_names(kafka: Mapping[str, str]) -> bool:
-    """Whether certificates must name the host. Java's default is https, an empty text means no."""
+    """Return whether certificates must name the host: true for https, false if empty."""
     given = kafka.get(_IDENTIFICATION, "https")
     if (algorithm := given.strip().lower()) not in ("https", ""):
         raise ConfigError(
@@ -77,10 +77,10 @@ def _checks_host_names(kafka: Mapping[str, str]) -> bool:
 
 
 def _login(jaas: str, mechanism: str) -> dict[str, str]:
-    """User and password from a line like `...PlainLoginModule required username="u" ...;`."""
+    """Return the login from a line like `...PlainLoginModule required username="u" ...;`."""
     module, rest = [*jaas.strip().rstrip(";").split(None, 1), "", ""][:2]
     if module.rpartition(".")[2] not in _MODULES:
-        raise ConfigError(  # the line itself has a password: it is not told
+        raise ConfigError(  # not the line: it has a password
             f"kafka.sasl.mechanism {mechanism} needs kafka.sasl.jaas.config with one of "
             f"{', '.join(_MODULES)}, e.g. 'org.apache.kafka.common.security.plain.PlainLoginModule "
             'required username="..." password="...";\''
@@ -113,7 +113,7 @@ def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _check_truststore(kafka: Mapping[str, str]) -> None:
-    """Raise where the system's authorities would be trusted, and others were meant."""
+    """Raise if the system's authorities would be trusted although others were meant."""
     certificates, location = (
         kafka.get(f"ssl.truststore.{name}") for name in ("certificates", "location")
     )
@@ -140,7 +140,7 @@ def _limit_versions(context: ssl.SSLContext, names: str) -> None:
 
 
 def _load_own(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
-    """Our own certificate, if there is one, for brokers that ask."""
+    """Load the client's certificate, if there is one."""
     password = kafka.get("ssl.key.password")
     if (own := _pem(kafka, "keystore")) is not None:
         context.load_cert_chain(own, password=password)
@@ -148,7 +148,7 @@ def _load_own(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
     chain, key = kafka.get("ssl.keystore.certificate.chain"), kafka.get("ssl.keystore.key")
     if chain is None and key is None:
         return
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # it is loaded from files only
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # `ssl` loads it from files only
         file.write(f"{key or ''}\n{chain or ''}\n")
         file.flush()
         context.load_cert_chain(file.name, password=password)

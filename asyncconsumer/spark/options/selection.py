@@ -1,4 +1,4 @@
-"""Which topics to read, and from where to where: as the options of Spark's own source say it."""
+"""The topics and limits of a query, from the options of Spark's own source."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _MOST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class SubscribedTopicNames:
-    """All partitions of topics by name."""
+    """All partitions of the named topics."""
 
     topics: tuple[str, ...]
 
@@ -26,15 +26,15 @@ class SubscribedTopicNames:
 class Matching:
     """All partitions of the topics that a regular expression matches somewhere in their name.
 
-    Not the whole name, as Java's consumer has it: Spark's own source searches.
+    Java's consumer matches the whole name. Spark's own source searches, and so does this one.
     """
 
     pattern: str
 
     def of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those that match. Kafka's own are not meant, whatever the pattern."""
+        """Return the names that match, without Kafka's internal topics."""
         from asyncconsumer.group.zookeeper.filters import (
-            INTERNAL_TOPICS,  # executors do without groups
+            INTERNAL_TOPICS,  # executors need no groups
         )
 
         return tuple(
@@ -44,7 +44,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Partitions one by one."""
+    """A set of single partitions."""
 
     partitions: frozenset[TopicPartition]
 
@@ -54,14 +54,14 @@ Selection: TypeAlias = SubscribedTopicNames | Matching | Assigned
 
 @dataclass(frozen=True, slots=True)
 class StartBound:
-    """EARLIEST or LATEST, of all partitions."""
+    """EARLIEST or LATEST for all partitions."""
 
     place: int
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """An offset of each partition, or EARLIEST, or LATEST."""
+    """An offset for each partition, which may be EARLIEST or LATEST."""
 
     offsets: Mapping[TopicPartition, int]
     option: str
@@ -69,9 +69,9 @@ class OffsetBound:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """The first offset at or after a moment of each partition; or one moment for all of them.
+    """The first offset at or after a timestamp, for each partition or the same for all.
 
-    Where nothing is as new: an error, or, with `or_latest`, the end.
+    If no record is as new, resolving fails. With `or_latest` it returns the end instead.
     """
 
     times: Mapping[TopicPartition, int] | int
@@ -83,7 +83,7 @@ Limit: TypeAlias = StartBound | OffsetBound | TimeBound
 
 
 def selection(options: Mapping[str, str]) -> Selection:
-    """From `subscribe`, `subscribePattern` or `assign`: exactly one of them."""
+    """Return the selection by `subscribe`, `subscribePattern` or `assign`, exactly one of them."""
     names = ("subscribe", "subscribePattern", "assign")
     given = [name for name in names if name.lower() in options]
     if len(given) != 1:
@@ -100,7 +100,7 @@ def selection(options: Mapping[str, str]) -> Selection:
         return Assigned(frozenset(_partitions(text)))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # Java's sets of sets mean others here
+            warnings.simplefilter("error", FutureWarning)  # Java's nested sets differ
             re.compile(text)
     except (re.error, FutureWarning) as error:
         raise ConfigError(
@@ -112,9 +112,9 @@ def selection(options: Mapping[str, str]) -> Selection:
 
 
 def limit(options: Mapping[str, str], which: str, default: int) -> Limit:
-    """From `startingTimestamp`, `startingOffsetsByTimestamp` or `startingOffsets`, in this order.
+    """Return the limit that the options for `which`, "starting" or "ending", set.
 
-    Or from those of `ending`.
+    The order is `startingTimestamp`, `startingOffsetsByTimestamp`, `startingOffsets`.
     """
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):

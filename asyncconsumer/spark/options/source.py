@@ -54,7 +54,7 @@ _KNOWN: Final = (
     "valueSchema",
     "mode",
     *protobuf_options.OPTIONS,
-    # taken, and without a meaning here: of Java's consumer, its pool and its group
+    # accepted and ignored: options for Java's consumer, its pool and its group
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
@@ -73,9 +73,9 @@ _OF_GROUPS: Final = ("kafka.group.id", "groupIdPrefix")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query asked for. Plain values: it is copied to every executor."""
+    """The options of one query as plain values, which are copied to every executor."""
 
-    kafka: Mapping[str, str] = field(repr=False)  # it has passwords
+    kafka: Mapping[str, str] = field(repr=False)  # has passwords
     selection: Selection
     starting: Limit
     ending: Limit
@@ -96,7 +96,7 @@ class SourceOptions:
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of one query, or ConfigError."""
+    """Return the options of one query, or raise `ConfigError`."""
     options = _lowered(given)
     _refuse_unknown(options)
     _tell_ignored(options, streaming=streaming)
@@ -104,7 +104,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def check(given: Mapping[str, str]) -> None:
-    """Raise for options that neither a batch query nor a stream can have."""
+    """Raise for options that are valid neither for a batch query nor for a stream."""
     options = _lowered(given)
     _refuse_unknown(options)
     try:
@@ -162,7 +162,7 @@ def _parsed(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def protobuf_of(given: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
-    """What is told of Protobuf, if the values are that; no other option is looked at."""
+    """Return the Protobuf options if `valueFormat` is protobuf. Other options are not read."""
     options = _lowered(given)
     if _value_format(options) == "protobuf":
         return protobuf_options.protobuf_options(options)
@@ -198,7 +198,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _tell_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
-    """Where somebody may wait for an effect that there is none, as Spark's own source does."""
+    """Log a warning for each option without effect, as Spark's own source does."""
     for name in () if streaming else _OF_STREAMS:
         if name.lower() in options:
             _log.warning("%s is for streaming queries, and ignored in this one", name)

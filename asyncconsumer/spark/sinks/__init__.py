@@ -1,1 +1,1 @@
-"""Where a feeder writes batches: landing folders, Delta tables, functions."""
+"""Sinks of a feeder: landing folders, Delta tables and functions."""

@@ -1,7 +1,7 @@
 """Claims of a landing folder as earlier versions kept them: one symbolic link per claim.
 
-They are read once, when the partition gets its folder of `claims`. A last link then takes the place
-of the next claim. It stops writers of earlier versions: they are refused, or fail.
+The links are read once, when the partition gets its folder in `claims`. A closing link then takes
+the name of the next claim. Writers of earlier versions find it, and are refused or fail.
 """
 
 import os
@@ -13,7 +13,7 @@ from uuid import UUID
 from asyncconsumer.errors import ConfigError
 
 _LINK: Final = re.compile(r"(\d{20})\.([0-9a-f]{32})(?:\.([0-9a-f]{32}))?")
-_FIRST: Final = "first"  # says where a partition begins that has no claim yet
+_FIRST: Final = "first"  # the start of a partition that has no claim yet
 _CLOSED: Final = "closed, see _claims"
 
 Link: TypeAlias = tuple[int, int, str, UUID | None]
@@ -21,7 +21,7 @@ Link: TypeAlias = tuple[int, int, str, UUID | None]
 
 
 def last_link(folder: Path) -> Link | None:
-    """The last claim among the links of one partition, after which no further link can follow."""
+    """Return the last claim among the links of one partition, and close the links."""
     while folder.is_dir():
         names = sorted(name for name in os.listdir(folder) if name.isdecimal())  # noqa: PTH208
         if names and _target(folder / names[-1]) == _CLOSED:
@@ -37,7 +37,7 @@ def last_link(folder: Path) -> Link | None:
 
 
 def _close(path: Path) -> bool:
-    """Put the last link there. False if an earlier version has a claim there."""
+    """Create the closing link. Return False if an earlier version has a claim at `path`."""
     try:
         path.symlink_to(_CLOSED)
     except FileExistsError:

@@ -1,9 +1,9 @@
-"""Which range of each partition was claimed last: one entry per partition, replaced atomically.
+"""The last claimed range of each partition: one entry per partition, replaced atomically.
 
 A folder per partition holds exactly one entry, the head. Its name is the last claim: the range, the
 file that holds the records, and the id of the topic. A new claim renames the head. The old name is
-unique and never comes back. So of several writers that know the same head one succeeds. A writer
-that knows an older head never succeeds, however long it was suspended. No clock is involved.
+unique and never used again. Of several writers that know the same head, exactly one succeeds. A
+writer that knows an older head never succeeds, however long it was suspended. No clock is involved.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ from asyncconsumer.types import TopicPartition, is_legal_topic
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})(?:-([0-9a-f]{32}))?")
 _NOTHING: Final = "nothing"  # the head before the first claim
-_LONGEST_NAME: Final = 255  # of a file; a topic's may be 249
-_LOOKS: Final = 100  # at a folder whose head changes while it is listed
+_LONGEST_NAME: Final = 255  # of a file name; a topic name may have 249
+_LOOKS: Final = 100  # attempts to list a folder whose head changes meanwhile
 
 
 class Claim(NamedTuple):
@@ -35,13 +35,13 @@ class Claim(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its entry."""
+        """The file name of the claim's entry."""
         of_which = "" if self.topic_id is None else f"-{self.topic_id.hex}"
         return f"{self.start:020d}-{self.end:020d}-{self.token}{of_which}"
 
     @classmethod
     def named(cls, name: str) -> "Claim | None":
-        """The claim of that name; None if no claim has such a name."""
+        """Return the claim with that entry name; None if it is not the name of a claim."""
         if (found := _NAME.fullmatch(name)) is None:
             return None
         topic_id = None if found[4] is None else UUID(found[4])
@@ -56,7 +56,7 @@ class RangeClaims:
         self._links = links  # claims of earlier versions
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
-        """The last claim of each partition; None before the first one."""
+        """Return the last claim of each partition; None before the first one."""
         folders = {one: self._of(one) for one in partitions}
         if new := [one for one, folder in folders.items() if not folder.is_dir()]:
             for one in new:
@@ -65,16 +65,16 @@ class RangeClaims:
         return {one: self._head(one) for one in folders}
 
     def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
-        """Replace the head by a claim. False if another claim replaced that head before."""
+        """Replace the head by a claim. Return False if another claim replaced that head before."""
         folder = self._of(partition)
         try:
             (folder / _entry(head)).rename(folder / claim.name)
         except FileNotFoundError:
-            return self.is_head(partition, claim)  # by an attempt before, which failed later
+            return self.is_head(partition, claim)  # if an earlier attempt renamed it
         return True
 
     def is_head(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Whether it is the last claim."""
+        """Return whether `claim` is the last claim."""
         return (self._of(partition) / claim.name).exists()
 
     def sync(self, partition: TopicPartition) -> None:
@@ -85,7 +85,7 @@ class RangeClaims:
         return self.folder / folder_name(partition)
 
     def _create(self, partition: TopicPartition) -> None:
-        """Create the folder and its head at once. It happens once: a folder with a head stays."""
+        """Create the folder with its head atomically. A folder with a head is never replaced."""
         folder = self._of(partition)
         link = last_link(self._links / folder.name)
         head = None if link is None else Claim(*link)
@@ -96,7 +96,7 @@ class RangeClaims:
             making.rename(folder)
         except OSError:
             shutil.rmtree(making, ignore_errors=True)
-            if not folder.is_dir():  # so it was not that another writer was first
+            if not folder.is_dir():  # the cause is not that another writer was first
                 raise
 
     def _head(self, partition: TopicPartition) -> Claim | None:
@@ -107,7 +107,7 @@ class RangeClaims:
                 return max(claims)  # the later one, if a listing had both
             if _NOTHING in names:
                 return None
-            self._create(partition)  # an empty folder is left by a power failure
+            self._create(partition)  # a power failure can leave an empty folder
         raise ConfigError(f"{folder} has no claim: restore it, or remove it to begin anew")
 
 
@@ -122,12 +122,12 @@ def _claim(path: Path) -> Claim:
 
 
 def folder_name(partition: TopicPartition) -> str:
-    """The name of a partition's folder."""
+    """Return the name of a partition's folder."""
     return file_name("", partition.topic, f"-{partition.partition}")
 
 
 def file_name(before: str, topic: str, after: str) -> str:
-    """A name with a topic in it. Of a very long topic it has the beginning and a digest."""
+    """Return a file name with a topic in it. A long topic name is cut and gets a digest."""
     if not is_legal_topic(topic):
         raise ConfigError(
             f"{topic!r} is not a topic's name that Kafka allows: no file is made of it"
@@ -135,7 +135,7 @@ def file_name(before: str, topic: str, after: str) -> str:
     whole = before + topic + after
     if len(whole) <= _LONGEST_NAME:
         return whole
-    digest = f"~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"  # no topic has a ~
+    digest = f"~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"  # no topic name has a ~
     return before + topic[: _LONGEST_NAME - len(before + digest + after)] + digest + after
 
 

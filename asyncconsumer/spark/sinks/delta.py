@@ -1,4 +1,4 @@
-"""A Delta table, written by delta-rs: no Spark job per batch, and Spark reads it."""
+"""A sink for Delta tables, written by delta-rs without a Spark job per batch."""
 
 import logging
 import threading
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _MOST_CONFLICTS: Final = 20
-_OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # when it is made
-_MORE_BITS: Final = 128 - 63  # than a version has, which is a positive number of 64
-_COMMITS_LOOKED_AT: Final = 10  # for a RESTORE: it may have been optimized or vacuumed since
-_COMMITS_OF_A_TABLE: Final = 50  # each costs more than the one before, until it is loaded anew
+_OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # for its creation
+_MORE_BITS: Final = 128 - 63  # than a version has: a positive number of 64 bits
+_COMMITS_LOOKED_AT: Final = 10  # to find a RESTORE before an OPTIMIZE or VACUUM
+_COMMITS_OF_A_TABLE: Final = 50  # each costs more than the last, until a reload
 
 
 class DeltaSink:
-    """Appends batches to a table, which is made with the first one if it is not there.
+    """A sink that appends batches to a Delta table. The first batch creates a missing table.
 
-    Each commit carries one application transaction for each of its partitions, with the offset
-    behind its records as the version. It is looked up in the snapshot that the commit is made on;
-    delta-rs refuses a commit when another one with the same application came in between. So what
-    our own commit left behind need not be looked up, as long as nobody else's came before it.
-    The first one of a topic also has its id, so that nothing of another topic of the same name is
-    taken for what follows.
+    Each commit carries one application transaction for each of its partitions. The version of the
+    transaction is the offset after the last record. The sink reads it from the snapshot on which it
+    commits. If another commit with the same application came in between, delta-rs refuses the
+    commit. So the sink need not read back its own commit, unless another commit came before it.
+
+    The first commit of a topic also stores the topic's id. Records of a re-created topic of the
+    same name are thus not taken for a continuation.
 
     When a table is restored to an earlier version (RESTORE), Delta keeps its application
-    transactions. So the sink goes on behind the offsets that it had, and what was written after the
-    restored version stays missing. `load` logs a warning if nothing was written since. To have
-    those records again, set the group's offsets back and give the sink another `app`: it knows no
-    offsets by that name, and begins where the group is.
+    transactions. The sink then continues after the offsets that it had before. Records written
+    after the restored version stay missing. `load` logs a warning if nothing was written since. To
+    write those records again, reset the group's offsets and give the sink another `app`. The table
+    has no offsets for the new name, so the sink begins at the group's offsets.
 
-    `storage_options` are those of delta-rs, for tables in an object store; `writing` are further
-    options of `deltalake.write_deltalake`, and serve to make the table as well.
+    `storage_options` are those of delta-rs, for tables in an object store. `writing` are further
+    options of `deltalake.write_deltalake`. Some of them also apply when the table is created.
     """
 
     remembers: Final = True
@@ -64,20 +65,20 @@ class DeltaSink:
         self._writing = writing
         self._table: DeltaTable | None = None
         self._commits = 0
-        self._ends: dict[TopicPartition, int | None] = {}  # in that snapshot, where we know
-        self._topics: dict[str, int | None] = {}  # their ids, in the same way
-        self._one_at_a_time = threading.Lock()  # a table object is not to be shared by threads
+        self._ends: dict[TopicPartition, int | None] = {}  # in that snapshot, as far as known
+        self._topics: dict[str, int | None] = {}  # topic ids in that snapshot
+        self._one_at_a_time = threading.Lock()  # a `DeltaTable` is not thread-safe
 
     def __str__(self) -> str:
         return f"the Delta table {self.uri}"
 
     def open(self) -> None:
-        """See that it can be read, if it is there."""
+        """Check that the table can be read, if it exists."""
         with self._one_at_a_time:
             self._newest()
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """What the newest snapshot says."""
+        """Return the offsets in the newest snapshot."""
         with self._one_at_a_time:
             table = self._newest()
             found = self._look(table, partitions)
@@ -98,11 +99,11 @@ class DeltaSink:
                 return
 
     def prepare(self, batch: FeedBatch) -> "pa.Schema":
-        """Make the table in memory; delta-rs writes files and commit in one go."""
+        """Build the Arrow table. delta-rs writes files and commits in one call, in `publish`."""
         return batch.table.schema
 
     def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
-        """One commit for both, if their columns are the same.
+        """Merge two batches into one commit, if their columns are the same.
 
         A commit takes as long as writing some 50,000 records, and more the longer the log is.
         """
@@ -111,7 +112,7 @@ class DeltaSink:
         return PreparedBatch(first.batch.joined(then.batch), first.prepared)
 
     def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
-        """Append it to the newest snapshot, if that is where its parts begin."""
+        """Append the parts that begin where the table's data ends, and return the others."""
         with self._one_at_a_time:
             for left in range(_MOST_CONFLICTS, -1, -1):
                 table = self._to_append_to(batch)
@@ -123,7 +124,7 @@ class DeltaSink:
                     return away
                 try:
                     self._append(table, batch.without(away))
-                except CommitFailedError:  # another commit was first: look again
+                except CommitFailedError:  # another commit was first: retry on its snapshot
                     if not left:
                         raise
                 else:
@@ -131,10 +132,10 @@ class DeltaSink:
         raise AssertionError("unreachable")
 
     def discard(self, prepared: object) -> None:
-        """Nothing was written yet."""
+        """Do nothing: `prepare` has written nothing."""
 
     def _to_append_to(self, batch: FeedBatch) -> DeltaTable:
-        """A snapshot of which we know the ends; the one we have, if nothing speaks against it."""
+        """Return a snapshot with known offsets: the present one unless it may be outdated."""
         known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
         known = known and self._topics.keys() >= _topics_of(batch).keys()
         if self._table is not None and known and self._commits % _COMMITS_OF_A_TABLE:
@@ -146,13 +147,13 @@ class DeltaSink:
         return table
 
     def _named(self, topic: str) -> str:
-        """As whom it is told which topic that is; where a partition has its number."""
+        """Return the application id under which the topic's id is stored."""
         return f"{self._app}:{topic}:id"
 
     def _look(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """What a snapshot has of these, and of those that were known in the one before."""
+        """Return the offsets of partitions in a snapshot. Refresh all known offsets from it too."""
         found = self._recorded(table, partitions)
         self._ends = self._recorded(table, self._ends.keys() - found.keys()) | found
         return found
@@ -164,7 +165,7 @@ class DeltaSink:
         given, kept = _topics_of(batch), self._topics
         new = {one: n for one, n in given.items() if n is not None and kept[one] is None}
         versions += [Transaction(self._named(one), number) for one, number in new.items()]
-        # what becomes of a commit that fails is not known
+        # forgotten first, because a commit that fails may have happened
         ends, self._ends = self._ends, {}
         self._topics = {}
         before = table.version()
@@ -176,7 +177,7 @@ class DeltaSink:
             **self._writing,
         )
         self._commits += 1
-        if table.version() == before + 1:  # else the snapshot has what others wrote, too
+        if table.version() == before + 1:  # otherwise it includes other writers' commits
             self._ends = ends | {one: part.end for one, part in batch.parts.items()}
             self._topics = {**kept, **new}
 
@@ -205,7 +206,7 @@ class DeltaSink:
 
 
 def _topics_of(batch: FeedBatch) -> dict[str, int | None]:
-    """Their ids as numbers, as far as they have any."""
+    """Return the ids of the batch's topics as numbers; None for unknown ids."""
     return {one.topic: _number(part.topic_id) for one, part in batch.parts.items()}
 
 

@@ -1,4 +1,4 @@
-"""A sink that is a function of the user's own: of a Spark DataFrame, or of an Arrow table."""
+"""A sink that calls a function of the user with a Spark DataFrame or an Arrow table."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -10,11 +10,11 @@ from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.types import TopicPartition
 
 Write = Callable[[Any, FeedBatch], Any]
-"""Writes a batch, durably when it returns. A coroutine, or a function that runs in a thread."""
+"""A function that has written a batch durably when it returns. A coroutine, or run in a thread."""
 
 
 class WriteSink:
-    """Keeps no offsets itself, so batches are of one partition, and the same if they come again."""
+    """A sink without offsets. Each batch is of one partition, and a repeated batch is the same."""
 
     remembers: Final = False
     apart: Final = True
@@ -27,20 +27,20 @@ class WriteSink:
         return f"{getattr(self._write, '__qualname__', self._write)}()"
 
     def open(self) -> None:
-        """Have Spark load what it loads with the first data, before anybody waits for that."""
+        """Create a small DataFrame, so that Spark loads its modules before the first batch."""
         if self._spark is not None:
             self._spark.createDataFrame(pa.table({"nothing": pa.array([0])}))
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """It knows nothing."""
+        """Return None for each partition."""
         return dict.fromkeys(partitions)
 
     def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - a table, or a DataFrame
-        """What is written: without pandas, and without an object per record."""
+        """Return the argument of the function: an Arrow table, or a DataFrame without pandas."""
         return batch.table if self._spark is None else self._spark.createDataFrame(batch.table)
 
     def publish(self, batch: FeedBatch, prepared: Any) -> Any:  # noqa: ANN401
-        """Have it written."""
+        """Call the function, and await its result if needed. No part is refused."""
         if inspect.iscoroutinefunction(self._write):
             return self._written(self._write(prepared, batch))
         done = self._write(prepared, batch)
@@ -51,4 +51,4 @@ class WriteSink:
         return ()
 
     def discard(self, prepared: Any) -> None:  # noqa: ANN401
-        """Nothing to do."""
+        """Do nothing."""

@@ -1,12 +1,12 @@
-"""A folder of Parquet files that a Spark file stream picks up, each record in one of them.
+"""A folder of Parquet files for a Spark file stream. Each record is in exactly one file.
 
     spark.readStream.schema(...).parquet("landing")
 
-Two more folders lie beside the files. Spark does not look into them, for their names begin with an
-underscore. A writer first writes a file into ``_pending``. Then it claims the file's range of
-offsets in ``_claims``: that is the commit, see `asyncconsumer.spark.sinks.claims`. Then it moves
-the file to where Spark sees it. If the writer dies before, the next writer moves the file: nobody
-claims behind a file that is not visible.
+The folder has two subfolders that Spark ignores, because their names begin with an underscore. A
+writer first writes a file into ``_pending``. Then it claims the file's range of offsets in
+``_claims``: that is the commit, see `asyncconsumer.spark.sinks.claims`. Then it moves the file to
+where Spark sees it. If the writer dies before, the next writer moves the file. No writer claims a
+range whose preceding file is not visible yet.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from asyncconsumer.spark.sinks.protocol import check_topic
 from asyncconsumer.types import TopicPartition
 
 _PENDING: Final = re.compile(r"([0-9a-f]{32})-(.+)")
-_SLOW: Final = ("offset", "timestamp", "key", "value")  # to look for repeats in
+_SLOW: Final = ("offset", "timestamp", "key", "value")  # to build a dictionary for
 
 
 class LandingFolder:
     """A sink of Parquet files in a local or network folder.
 
     The file system must rename atomically, as local ones and NFS do. Object stores do not: use
-    `DeltaSink` for them. Files are named for topic, partition and offsets. They may be moved away
-    or deleted once they were read (Spark's ``cleanSource``): the folder remembers its offsets in
+    `DeltaSink` for them. File names contain topic, partition and offsets. Files may be moved or
+    deleted after they were read (Spark's ``cleanSource``), because offsets are kept in
     ``_claims``. `parquet` are options of `pyarrow.parquet.write_table`.
     """
 
@@ -47,7 +47,7 @@ class LandingFolder:
         self.folder: Final = local_path(folder, "LandingFolder")
         self._parquet = {"compression": "zstd", **parquet}
         self._claims = RangeClaims(self.folder / "_claims", self.folder / "_offsets")
-        self._heads: dict[TopicPartition, Claim | None] = {}  # known to us; their files are visible
+        self._heads: dict[TopicPartition, Claim | None] = {}  # their files are visible
 
     def __str__(self) -> str:
         return f"the landing folder {self.folder}"
@@ -68,7 +68,7 @@ class LandingFolder:
     # --- offsets ---------------------------------------------------------------------------------
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the ends of the last claims. Finish what dead writers left."""
+        """Return the ends of the last claims. Move and delete files that dead writers left."""
         heads = self._claims.heads(partitions)
         claims = {one: head for one, head in heads.items() if head is not None}
         for one, claim in claims.items():
@@ -80,8 +80,8 @@ class LandingFolder:
         return {one: head and head.end for one, head in heads.items()}
 
     def _pending_file(self, partition: TopicPartition, claim: Claim) -> Path | None:
-        """The file of a claim, if it is still to be moved."""
-        names = _pending_name(partition, claim), claim.token  # that of earlier versions
+        """Return the file of a claim, or None if it was moved or deleted."""
+        names = _pending_name(partition, claim), claim.token  # as in earlier versions
         files = (self._pending / name for name in names)
         return next((file for file in files if file.exists()), None)
 
@@ -99,9 +99,9 @@ class LandingFolder:
             sync(self.folder)
 
     def _sweep(self, heads: Mapping[TopicPartition, Claim]) -> None:
-        """Delete what can never be claimed: files of ranges that begin before the last claim's end.
+        """Delete pending files that can never be claimed: they begin before the last claim's end.
 
-        What begins later may belong to a live writer. It stays until somebody claims that range.
+        A file that begins later may belong to a live writer. It stays until its range is claimed.
         """
         prefixes = {_prefix(one): claim for one, claim in heads.items()}
         for name in os.listdir(self._pending):  # noqa: PTH208
@@ -114,7 +114,7 @@ class LandingFolder:
     # --- batches ---------------------------------------------------------------------------------
 
     def prepare(self, batch: FeedBatch) -> dict[TopicPartition, Claim]:
-        """Write the files. They are durable, and nobody sees them."""
+        """Write the files durably to ``_pending``, where Spark does not see them."""
         claims = {
             one: Claim(part.start, part.end, uuid.uuid4().hex, part.topic_id)
             for one, part in batch.parts.items()
@@ -124,7 +124,7 @@ class LandingFolder:
             for one, part in batch.parts.items():
                 self._write(files[one], part)
             for file in files.values():  # after all are written: one sync serves many
-                with contextlib.suppress(FileNotFoundError):  # swept: another one has the range
+                with contextlib.suppress(FileNotFoundError):  # another writer deleted it
                     sync(file)
         except BaseException:
             self.discard(claims)
@@ -144,26 +144,26 @@ class LandingFolder:
     def publish(
         self, batch: FeedBatch, prepared: Mapping[TopicPartition, Claim]
     ) -> Collection[TopicPartition]:
-        """Claim the ranges, in the order of the parts, and move the files."""
+        """Claim the ranges in the order of the parts, move the files, and return refused parts."""
         self.discard({one: claim for one, claim in prepared.items() if one not in batch.parts})
         for one, part in batch.parts.items():
             head = self._heads.get(one)
             check_topic(self, part, head and head.end, head and head.topic_id, part.topic_id)
         claims = {one: prepared[one] for one in batch.parts}
         ours = {one: claim for one, claim in claims.items() if self._take(one, claim)}
-        for one in ours:  # after all are made, as above, and before anybody sees a file
+        for one in ours:  # after all claims are made, and before a file is visible
             self._claims.sync(one)
         self._show(ours)
-        self._heads |= ours  # only now: who claims behind a file must know that it is visible
+        self._heads |= ours  # only now: the next claim requires that these files are visible
         refused = claims.keys() - ours.keys()
         self.discard({one: prepared[one] for one in refused})
         return refused
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Whether the range is ours."""
+        """Claim a range. Return whether this writer has it."""
         if partition not in self._heads:
             return False
-        if self._pending_file(partition, claim) is None:  # moved by an attempt before, or swept
+        if self._pending_file(partition, claim) is None:  # moved by an earlier attempt, or deleted
             return self._claims.is_head(partition, claim)
         head = self._heads[partition]
         if head is not None and head.end != claim.start:
@@ -171,13 +171,13 @@ class LandingFolder:
         return self._claims.take(partition, head, claim)
 
     def discard(self, prepared: Mapping[TopicPartition, Claim]) -> None:
-        """Delete the files."""
+        """Delete the pending files."""
         for one, claim in prepared.items():
             (self._pending / _pending_name(one, claim)).unlink(missing_ok=True)
 
 
 def _prefix(partition: TopicPartition) -> str:
-    """What begins the names of a partition's pending files, however long its topic's name is."""
+    """Return the prefix of a partition's pending files, of the same length for all topics."""
     return hashlib.sha256(folder_name(partition).encode()).hexdigest()[:32]
 
 

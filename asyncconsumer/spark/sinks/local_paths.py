@@ -1,4 +1,4 @@
-"""Folders of the local file system, told apart from addresses such as ``s3://bucket/folder``."""
+"""Folders of the local file system, as distinct from URLs such as ``s3://bucket/folder``."""
 
 import os
 import re
@@ -14,8 +14,8 @@ _LAKES: Final = "To write to an object store, use DeltaSink with its storage_opt
 
 
 def local_path(given: str | os.PathLike[str], taker: str, instead: str = _LAKES) -> Path:
-    """Return it as a path. An address with a scheme is refused: it would become a local folder."""
-    text = str(given)  # of a path in an object store this is its address
+    """Return `given` as a path. Refuse a URL, because it would become a local folder."""
+    text = str(given)  # of an object store path, this is its URL
     if scheme := _SCHEME.match(text.lstrip()):
         raise ConfigError(
             f"{taker} takes a local path, and {text!r} begins with the scheme {scheme[0]!r}. "

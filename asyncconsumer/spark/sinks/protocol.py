@@ -1,4 +1,4 @@
-"""Where batches go, whatever it is, and the threads in which that happens."""
+"""The interface of sinks, and the threads in which they are called."""
 
 import asyncio
 import inspect
@@ -12,42 +12,42 @@ from asyncconsumer.types import TopicPartition
 
 
 class Sink(Protocol):
-    """Takes batches. Methods may be coroutines; plain functions run in threads of the feeder.
+    """The target of a feeder. Methods may be coroutines; plain functions run in threads.
 
-    A sink that `remembers` keeps offsets in the same commit as the data, and is asked for them
-    before anything is read. `publish` refuses a part that does not begin where the part before it
-    ended, as the sink itself has recorded it: somebody else wrote meanwhile.
+    A sink that `remembers` keeps offsets in the same commit as the data. They are loaded before
+    anything is read. `publish` refuses a part that does not begin at the offset that the sink has
+    recorded, because another writer wrote in between.
     """
 
     @property
     def remembers(self) -> bool:
-        """Whether it knows what it holds."""
+        """Return whether the sink stores offsets with the data."""
 
     @property
     def apart(self) -> bool:
-        """Whether each batch must be of one partition."""
+        """Return whether each batch must be of one partition."""
 
     def open(self) -> object:
-        """Make what is needed. Before everything else."""
+        """Prepare the sink. Called before all other methods."""
 
     def load(self, partitions: Iterable[TopicPartition]) -> Any:  # noqa: ANN401 - or awaitable
-        """The offset behind what it holds of each, a mapping; None where that is nothing."""
+        """Return a mapping of partitions to the offset after their data; None without data."""
 
-    def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - what `publish` is to be given
-        """Do what nobody can see yet. Several batches may be prepared at the same time."""
+    def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - passed to `publish`
+        """Do all work that is not visible to readers. Several batches may be prepared at once."""
 
     def publish(self, batch: FeedBatch, prepared: Any) -> Any:  # noqa: ANN401
-        """Make it there, durably, data and offsets at once; return the partitions it refuses.
+        """Store data and offsets durably and atomically. Return the partitions that are refused.
 
-        Batches that share a partition come one after another. After an error it is asked again.
+        Batches of the same partition are published in order. After an error the call is repeated.
         """
 
     def discard(self, prepared: Any) -> object:  # noqa: ANN401
-        """It will not be published."""
+        """Clean up a prepared batch that will not be published."""
 
 
 class PreparedBatch(NamedTuple):
-    """A batch, and what was prepared of it."""
+    """A batch, and what `prepare` returned for it."""
 
     batch: FeedBatch
     prepared: Any
@@ -55,29 +55,29 @@ class PreparedBatch(NamedTuple):
 
 @runtime_checkable
 class MergingSink(Protocol):
-    """A sink to which one large commit is better than several small ones, where they wait anyway.
+    """A sink that can merge waiting batches, because one large commit costs less than several.
 
-    Only for one that `remembers`: what was promised to be one batch stays one.
+    Merging requires `remembers`. Otherwise each batch is declared in advance and must not change.
     """
 
     def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
-        """Both as one, as if it was prepared so; None if that cannot be.
+        """Return both batches as one prepared batch; None if they cannot be merged.
 
-        A plain function, and quick: the event loop waits for it.
+        This must be a plain function that returns quickly, because it runs on the event loop.
         """
 
 
 class SinkThreads:
-    """A bounded number of threads for what would block the event loop."""
+    """A limited number of threads for calls that would block the event loop."""
 
     def __init__(self, most: int) -> None:
         self._pool = DaemonThreads(most, "feeder")
         self._running: set[asyncio.Future[Any]] = set()
 
     async def run(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """What a function returns, or what it returns to be awaited.
+        """Call a function in a thread and return its result, awaited if it is awaitable.
 
-        Who gives up waiting does not end what a thread has begun.
+        Cancellation does not stop a call that a thread has begun.
         """
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
@@ -88,7 +88,7 @@ class SinkThreads:
         return await result if inspect.isawaitable(result) else result
 
     async def end(self) -> None:
-        """Wait for all that is running; who does not want to wait cancels this."""
+        """Wait for all running calls. Cancel this to stop waiting."""
         try:
             while self._running:
                 await asyncio.wait(self._running)
@@ -99,7 +99,7 @@ class SinkThreads:
 def check_topic(
     sink: object, part: BatchPart, end: int | None, kept: object, given: object
 ) -> None:
-    """Raise if the sink holds records of another topic of that name; None is an id not known."""
+    """Raise if the sink holds records of another topic of that name. None is an unknown id."""
     if kept is not None and given is not None and kept != given:
         raise SinkOffsetConflict(str(sink), part.partition, end or 0, part.start)
 
@@ -107,7 +107,7 @@ def check_topic(
 def refused(
     batch: FeedBatch, recorded: Mapping[TopicPartition, int | None]
 ) -> Collection[TopicPartition]:
-    """The parts that do not begin where the sink's data ends."""
+    """Return the parts that do not begin where the sink's data ends."""
     return {
         one
         for one, part in batch.parts.items()

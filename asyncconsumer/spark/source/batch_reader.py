@@ -1,4 +1,4 @@
-"""Batch queries: offsets are resolved once, when the query is planned."""
+"""The reader of batch queries. Offsets are resolved once, when the query is planned."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """What one task reads, and of which topics: there may be others of these names by then."""
+    """The ranges of one task, and the topic ids, which reveal a topic re-created meanwhile."""
 
     def __init__(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, UUID]) -> None:
         super().__init__(ranges)
@@ -37,7 +37,7 @@ class Task(InputPartition):
 def read_task(
     task: InputPartition, options: SourceOptions, schema: "StructType"
 ) -> Iterator["pa.RecordBatch"]:
-    """Runs on an executor. A task of no ranges is what Spark makes of a plan without any."""
+    """Read a task, on an executor. Spark makes another kind of task for a plan without ranges."""
     if not isinstance(task, Task):
         return
     here = home()
@@ -55,7 +55,7 @@ def read_task(
 
 
 class UnpickleHook:
-    """A reader as it comes to an executor: first of all the rest of its task is to come quickly."""
+    """A mixin that speeds up the transfer of the rest of a task when a reader is unpickled."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -63,7 +63,7 @@ class UnpickleHook:
 
 
 class KafkaReader(UnpickleHook, DataSourceReader):
-    """Plans and reads a batch query."""
+    """A reader that plans and reads a batch query."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
@@ -71,7 +71,7 @@ class KafkaReader(UnpickleHook, DataSourceReader):
         self._narrowed = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
-        """Where everything begins and ends, as tasks."""
+        """Return the tasks of the query."""
         here = home()
         client = here.client(self._options.kafka)
         ranges = here.run(_planned(client, self._options, self._narrowed))
@@ -80,15 +80,15 @@ class KafkaReader(UnpickleHook, DataSourceReader):
         return [Task(each, ids) for each in tasks_of(ranges, self._options, sizes)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Read one task's ranges."""
+        """Read the ranges of one task."""
         return read_task(partition, self._options, self._schema)
 
 
 class FilteringReader(KafkaReader):
-    """The same, where Spark hands filters down: where it does not, the method is an error."""
+    """A reader with filter pushdown. Without that setting, Spark rejects a `pushFilters` method."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Keep to what can be kept to; what is given back is applied by Spark."""
+        """Apply the supported filters. Return the others, which Spark applies."""
         return list(self._narrowed.take(filters))
 
 
@@ -111,5 +111,5 @@ async def _planned(
     return [
         one._replace(start=max(one.start, since[at]))
         for one, at in zip(ranges, places, strict=True)
-        if 0 <= since[at] < one.end  # -1: nothing is as new
+        if 0 <= since[at] < one.end  # -1: no record is as new
     ]

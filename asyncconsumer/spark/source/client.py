@@ -1,4 +1,4 @@
-"""A cluster as one process of Spark's sees it: asked for offsets, read by ranges."""
+"""The Kafka client of one Spark process: looks up offsets and reads ranges."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ from asyncconsumer.types import OffsetRange, TopicPartition
 
 T = TypeVar("T")
 
-_NOT_MATCHED: Final = (UnknownTopicOrPartition, AccessDenied)  # what a pattern leaves out
+_NOT_MATCHED: Final = (UnknownTopicOrPartition, AccessDenied)  # topics that a pattern leaves out
 
 _PATIENCE_MS: Final = 60_000
-_BYTES_A_RECORD: Final = 128  # a guess; larger ones take more than one fetch, each sent ahead
+_BYTES_A_RECORD: Final = 128  # a guess; larger ones take more fetches, each sent ahead
 _LEAST_BYTES: Final = 2**18
-_SAMPLE, _SAMPLE_SECONDS = 100, 1.0  # records that tell of all the others
-_TOPIC_PATIENCE_MS: Final = 2_000  # then a topic that brokers do not know is believed gone
-_COMMIT_PATIENCE_MS: Final = 2_000  # the query waits meanwhile, and the next commit tells the same
+_SAMPLE, _SAMPLE_SECONDS = 100, 1.0  # to estimate the size of records
+_TOPIC_PATIENCE_MS: Final = 2_000  # then a topic that brokers do not know counts as deleted
+_COMMIT_PATIENCE_MS: Final = 2_000  # the query waits meanwhile, and the next commit supersedes it
 
 
 class Client:
@@ -43,7 +43,7 @@ class Client:
         self._living: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Have a task of its own hold it open: what opens it does not last as long."""
+        """Open the client in a task of its own, because it outlives the calling task."""
         opened = asyncio.Event()
 
         async def live() -> None:
@@ -55,13 +55,13 @@ class Client:
         await opened.wait()
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         self._closing.set()
         if self._living is not None:
             await self._living
 
     async def partitions(self, selection: Selection) -> frozenset[TopicPartition]:
-        """The partitions there are now of what was selected."""
+        """Return the selected partitions that exist now."""
         if isinstance(selection, Matching):
             names = await self._patiently(self._session.cluster.topic_names)
             topics = list(selection.of(names))
@@ -73,16 +73,16 @@ class Client:
         return found & selection.partitions if isinstance(selection, Assigned) else found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """The ids of topics as the last metadata had them; brokers before Kafka 2.8 have none."""
+        """Return the ids of topics in the last metadata. Brokers before Kafka 2.8 have none."""
         known = self._session.cluster.metadata.topics
         found = {name: known[name].topic_id for name in topics if name in known}
         return {name: topic_id for name, topic_id in found.items() if topic_id is not None}
 
     async def recreated(self, planned: Mapping[str, UUID]) -> set[str]:
-        """The topics that have other ids than those of a plan.
+        """Return the topics whose ids differ from those of a plan.
 
-        Brokers are asked where they are not the ids that are known here: a process lives longer
-        than a query, and may know a topic that was deleted since.
+        Metadata is refreshed for topics whose cached id differs. A process lives longer than a
+        query, so its cache may hold a topic that was deleted since.
         """
         if doubtful := [
             name for name in planned if self.topic_ids([name]) != {name: planned[name]}
@@ -116,34 +116,34 @@ class Client:
         while True:
             try:
                 return await ask()
-            except UnknownTopicOrPartition as error:  # most likely it is gone
+            except UnknownTopicOrPartition as error:  # most likely it was deleted
                 await with_topic.bear(error)
             except ConsumerError as error:
                 await patience.bear(error)
 
     async def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each begins."""
+        """Return the log start offset of each partition."""
         return await self.list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each ends; of committed records, if those alone are read."""
+        """Return the end offset of each partition; the last stable offset if `committed_only`."""
         return await self.list_offsets(dict.fromkeys(partitions, LATEST))
 
     async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after each time, -1 if there is none; or at EARLIEST, LATEST."""
+        """Return the first offset at or after each time, or -1. Times may be EARLIEST or LATEST."""
         committed = self.fetch_config.committed_only
         found = await list_offsets(self._session.leaders, asked, committed_only=committed)
         return {one: listed.offset for one, listed in found.items()}
 
     def fetch_bytes(self, wanted: OffsetRange) -> int:
-        """How much to ask for at once: a broker sends what it is asked for, wanted or not."""
+        """Return the bytes to fetch at once. Brokers also send records after the range."""
         enough = max((wanted.end - wanted.start) * _BYTES_A_RECORD, _LEAST_BYTES)
         return min(enough, self.fetch_config.max_partition_fetch_bytes)
 
     def reader(self, wanted: OffsetRange, *, alone: bool = True) -> PartitionReader:
-        """To read a range with, over the one connection to each broker that ranges share.
+        """Return a reader of a range. All readers use the same connection to each broker.
 
-        It keeps the event loop to itself, unless it is not `alone` to read at the time.
+        Set `alone` only if no other task uses the event loop meanwhile.
         """
         return PartitionReader(
             TopicPartition(wanted.topic, wanted.partition),
@@ -156,9 +156,9 @@ class Client:
         )
 
     async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
-        """Of each topic about how large a record is, told by the first ones of these ranges.
+        """Estimate the record size of each topic from the first records of these ranges.
 
-        It is for planning well: what cannot be told in time is left out, and nothing is raised.
+        The sizes only improve planning. A topic that fails or times out is left out.
         """
         found: dict[str, int] = {}
 
@@ -176,8 +176,8 @@ class Client:
         return found
 
     async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group in Kafka, without joining it; a group with live members refuses."""
-        # few ask for it, and only on the driver
+        """Commit for a group without joining it. A group with live members refuses the commit."""
+        # imported here, because only drivers with `commitToGroup` need it
         from asyncconsumer.net.coordinator import Coordinator
         from asyncconsumer.offsets.kafka import KafkaOffsets
 
@@ -185,5 +185,5 @@ class Client:
         store = KafkaOffsets(
             coordinator, patience_ms=_COMMIT_PATIENCE_MS, randomness=self._session.randomness
         )
-        async with asyncio.timeout(_COMMIT_PATIENCE_MS / 1000):  # a broker may also be silent
+        async with asyncio.timeout(_COMMIT_PATIENCE_MS / 1000):  # a broker may not respond at all
             await store.commit(offsets)

@@ -1,4 +1,4 @@
-"""From options to offsets, and from offsets to what a micro-batch may read. Decisions; no I/O."""
+"""Offsets of queries: their JSON form, and the ranges that a micro-batch reads. No I/O."""
 
 import json
 import math
@@ -11,14 +11,14 @@ from asyncconsumer.errors import DataLoss
 from asyncconsumer.types import OffsetRange, TopicPartition
 
 Offsets: TypeAlias = dict[TopicPartition, int]
-"""Of each partition, the offset of the next record."""
+"""The offset of the next record of each partition."""
 
 Losses: TypeAlias = list[DataLoss]
-"""What is gone. Whether that is an error is for failOnDataLoss to say."""
+"""Losses of data. `failOnDataLoss` decides whether they are errors."""
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """As Spark's own source writes them into checkpoints, which can thus be read on with ours."""
+    """Return offsets in the checkpoint format of Spark's own source."""
     found: dict[str, dict[str, int]] = {}
     for one in sorted(offsets):
         found.setdefault(one.topic, {})[str(one.partition)] = offsets[one]
@@ -26,7 +26,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """What `to_json` made."""
+    """Return the offsets that `to_json` has formatted."""
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in offsets.items()
@@ -34,20 +34,20 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-_STARTED: Final = "started at "  # no topic has a space in its name
+_STARTED: Final = "started at "  # topic names have no spaces
 
 
 def with_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
-    """The end of a query's first micro-batch, which remembers where that began.
+    """Return the end of a query's first micro-batch with its start added.
 
-    Spark writes down the end alone, and asks again for the start if that batch is to be repeated.
-    It is in the form of a topic without partitions: whoever reads offsets finds none in it.
+    Spark stores only the end, and asks for the start again if it repeats that batch. The start is
+    stored as a topic without partitions, which other readers of the checkpoint ignore.
     """
     return {**end, f"{_STARTED}{json.dumps(start)}": {}}
 
 
 def start_in(end: Mapping[str, Any]) -> Offsets | None:
-    """Where the micro-batch began that ends here, if it was the first one."""
+    """Return the start that `with_start` added; None for any batch but the first."""
     for name in end:
         if name.startswith(_STARTED):
             return from_json(json.loads(name.removeprefix(_STARTED)))
@@ -58,7 +58,7 @@ _IDS: Final = "topic ids "
 
 
 def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
-    """Offsets that remember which topics they are of: another of the same name may follow.
+    """Return offsets with the ids of their topics, so that a re-created topic is recognised.
 
     All ids are one entry, in the form of a topic without partitions, as in `with_start`.
     """
@@ -69,7 +69,7 @@ def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
 
 
 def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
-    """The ids of the topics, as far as `with_ids` wrote them; Spark's own source writes none."""
+    """Return the topic ids that `with_ids` added. Spark's own source writes none."""
     for name in offsets:
         if name.startswith(_IDS):
             told: dict[str, str] = json.loads(name.removeprefix(_IDS))
@@ -80,7 +80,7 @@ def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
 
 
 def recreated(start: Mapping[str, UUID], end: Mapping[str, UUID]) -> Losses:
-    """The topics that have another id at the end than at the start."""
+    """Return a loss for each topic whose id changed between start and end."""
     return [
         DataLoss(
             "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
@@ -94,15 +94,15 @@ def recreated(start: Mapping[str, UUID], end: Mapping[str, UUID]) -> Losses:
 
 
 def _id_text(topic_id: UUID) -> str:
-    """As Kafka's own tools print it."""
+    """Return a topic id as Kafka's own tools print it."""
     return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def limited(start: Offsets, latest: Offsets, begins: Offsets, most: int) -> Offsets:
-    """Where a micro-batch ends that has at most so many offsets: each partition gets its share.
+    """Return the end of a micro-batch of about `most` offsets, divided in proportion to lag.
 
-    A partition that has something to read gets one at least. `begins` is where partitions begin
-    that `start` does not know.
+    A partition that has something to read gets at least one offset. `begins` has the start of
+    partitions that are not in `start`.
     """
     known = {**begins, **start}
     sizes = {one: end - known[one] for one, end in latest.items() if end > known.get(one, end)}
@@ -118,14 +118,14 @@ def limited(start: Offsets, latest: Offsets, begins: Offsets, most: int) -> Offs
 
 
 def backlog(start: Offsets, latest: Offsets) -> int:
-    """How many offsets there are to read."""
+    """Return the number of offsets to read."""
     return sum(end - start.get(one, 0) for one, end in latest.items())
 
 
 def ranges_between(
     start: Offsets, end: Offsets, begins: Offsets
 ) -> tuple[list[OffsetRange], Losses]:
-    """What to read from one to the other, and what there was to read and is no more."""
+    """Return the ranges from `start` to `end`, and the losses of data between them."""
     losses: Losses = []
     new = sorted(end.keys() - start.keys())
     if unknown := [one for one in new if one not in begins]:

@@ -1,4 +1,4 @@
-"""How far behind a streaming query is: Spark does not let a Python source say so itself."""
+"""The lag of a streaming query, which Spark does not let a Python source report itself."""
 
 import json
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from asyncconsumer.spark.source.offsets import from_json
 
 
 def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress, or its JSON as a dict
-    """The lag of a query's Kafka partitions, by the names that Spark's own source has for it.
+    """Return the lag of a query's Kafka partitions, with the names of Spark's own source.
 
     ``lag(query.lastProgress)`` gives ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
-    ``avgOffsetsBehindLatest``; nothing when the query has not told any offsets yet.
+    ``avgOffsetsBehindLatest``. The result is empty if the query has no offsets yet.
     """
     told = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     behind = []
@@ -28,7 +28,7 @@ def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress
 
 
 def _offsets(told: Any) -> Mapping[Any, int]:  # noqa: ANN401 - a dict, its JSON, or nothing
-    """Those of Kafka. A query may have sources of other kinds, whose offsets are what they like."""
+    """Parse Kafka offsets. Return nothing for other sources, whose offsets have any form."""
     try:
         return from_json(json.loads(told) if isinstance(told, str) else told)
     except (AttributeError, ValueError):

@@ -1,7 +1,7 @@
-"""Filters that Spark hands down: on topic, partition and offset wholly, on time from below.
+"""Filters that Spark pushes down: on topic, partition and offset fully, on time as a lower bound.
 
-A filter `timestamp >= t` lets reading begin where Kafka knows the first such record; where the last
-one is nobody knows, for timestamps need not grow. So Spark looks at timestamps again.
+With `timestamp >= t`, reading begins at the first such record that Kafka finds. Timestamps need not
+grow, so later records can be older. Spark therefore applies timestamp filters again.
 """
 
 import operator
@@ -38,17 +38,17 @@ _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 def is_on() -> bool:
-    """Whether this process plans a query with `spark.sql.python.filterPushdown.enabled`.
+    """Return whether this process plans a query with `spark.sql.python.filterPushdown.enabled`.
 
-    A reader that takes filters is an error without that setting, and Spark tells the source of it
-    only by the program that it has plan the query.
+    Without that setting Spark rejects a reader with filters. The only sign of the setting is the
+    program that Spark runs to plan the query.
     """
     return runs(_WORKER)
 
 
 @dataclass
 class PushedFilters:
-    """What the filters leave of what the options select."""
+    """The filters that limit the ranges selected by the options."""
 
     tests: list[tuple[str, type[Filter], Any]] = field(default_factory=list)
     since_ms: int | None = None
@@ -56,7 +56,7 @@ class PushedFilters:
     last: int = 2**63 - 1
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Remember those that can be kept to, and give back those that Spark has to apply."""
+        """Store the supported filters, and yield those that Spark has to apply."""
         for one in filters:
             if not self._take(one):
                 yield one
@@ -80,7 +80,7 @@ class PushedFilters:
         after = isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual)
         if after and isinstance(one.value, datetime) and one.value.tzinfo is not None:
             moment = milliseconds(one.value)
-            if moment > 0:  # a record without a timestamp has -1, for which Kafka does not look
+            if moment > 0:  # records without a timestamp have -1, which Kafka does not search
                 self.since_ms = max(moment, self.since_ms or 0)
 
     def _bound(self, kind: type[Filter], value: Any) -> bool:  # noqa: ANN401 - of any column
@@ -93,12 +93,12 @@ class PushedFilters:
         return True
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether a partition passes."""
+        """Return whether a partition passes the filters."""
         found = {"topic": topic, "partition": partition}
         return all(_TESTS[kind](found[name], value) for name, kind, value in self.tests)
 
     def of(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of ranges."""
+        """Return the ranges limited by the filters."""
         cut = [
             one._replace(start=max(one.start, self.first), end=min(one.end, self.last + 1))
             for one in ranges

@@ -1,4 +1,4 @@
-"""Limits such as "latest" or a moment, as the offsets that they are at present."""
+"""The resolution of limits such as "latest" or a timestamp to current offsets."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -13,17 +13,17 @@ from asyncconsumer.types import TopicPartition
 
 
 class Log(Protocol):
-    """Whom to ask."""
+    """The offset lookups that `resolve` needs."""
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where each ends."""
+        """Return the end offset of each partition."""
 
     async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> Offsets:
-        """The first offset at or after a time, or -1; or at EARLIEST or LATEST."""
+        """Return the first offset at or after each time, or -1. Also EARLIEST or LATEST."""
 
 
 async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
-    """The offset of each partition that a limit stands for."""
+    """Return the offset of each partition for a limit."""
     match limit:
         case StartBound(place):
             return await log.list_offsets(dict.fromkeys(partitions, place))
@@ -49,7 +49,7 @@ async def drop_missing(
     ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
     partitions: Collection[TopicPartition],
 ) -> Offsets:
-    """What `ask` tells of partitions, without those that are gone: one fails it for all."""
+    """Call `ask` without deleted partitions, one of which would fail it for all."""
     try:
         return await ask(partitions)
     except UnknownTopicOrPartition:

@@ -1,4 +1,4 @@
-"""The data source itself: `spark.dataSource.register(KafkaSource)`, `format("asyncconsumer")`."""
+"""The data source: `spark.dataSource.register(KafkaSource)`, `format("asyncconsumer")`."""
 
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 
 
 class KafkaSource(DataSource):
-    """Kafka for Spark, batch and streaming, with the options of Spark's own source and no jar.
+    """A Kafka source for batch and streaming queries, with the options of Spark's own source.
 
-    A narrower schema than Kafka's is read for less: `.schema("value binary, offset bigint")`. With
-    `valueFormat` the value is a struct that the schema declares, decoded on the way; of Protobuf it
-    need not be declared, for the descriptors tell it. A `timestamp` in JSON that names no zone is
-    of UTC, for a source is not told of the session's zone: declare `timestamp_ntz` to give it one.
+    A schema with fewer columns is faster to read: `.schema("value binary, offset bigint")`. With
+    `valueFormat` the value is decoded to the struct that the schema declares. For Protobuf the
+    struct need not be declared, because the descriptors define it. A JSON `timestamp` without a
+    zone is read as UTC, because Spark does not pass the session's zone to a source. Declare
+    `timestamp_ntz` to apply a zone later.
 
-    Spark plans a Python source once a `load()`, and keeps that plan for all that is made of it: to
-    see what was written meanwhile, load again. Filters that it hands down would narrow the plan for
-    all of it, too: they are taken only with `pushFilters`, for a `load()` with one query.
+    Spark plans a Python source once for each `load()`, and uses that plan for all queries on it.
+    Call `load()` again to see newer records. Pushed filters would also limit the plan for all
+    queries. They are used only with `pushFilters`, for a `load()` with a single query.
 
-    Small ranges of several partitions share a task, which makes micro-batches quick. Where a slow
-    step follows without a shuffle, `recordsPerTask` 1 gives each partition a task of its own.
+    Small ranges of several partitions are read by one task, which makes micro-batches fast. If a
+    slow step follows without a shuffle, set `recordsPerTask` to 1 for one task per partition.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -36,13 +37,13 @@ class KafkaSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is told."""
+        """Return the name for `format`."""
         return "asyncconsumer"
 
     def schema(self) -> str:
-        """The columns of Spark's own source; of Protobuf, the value as `from_protobuf` has it.
+        """Return the columns of Spark's own source. Protobuf values are as from `from_protobuf`.
 
-        Spark asks at `load()`, so wrong options are reported there. Where a schema is declared,
+        Spark calls this at `load()`, so wrong options are reported there. If a schema is declared,
         Spark first calls the source when the query is planned.
         """
         check(self.options)
@@ -55,7 +56,7 @@ class KafkaSource(DataSource):
         return ddl(headers=headers, value=struct_of(protobuf))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         from asyncconsumer.spark.source import batch_reader, pushdown
 
         options = self._checked(schema, streaming=False)
@@ -65,13 +66,13 @@ class KafkaSource(DataSource):
         )
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
-        """For `spark.readStream`."""
+        """Return the reader for `spark.readStream`."""
         from asyncconsumer.spark.source.stream_reader import KafkaStreamReader
 
         return KafkaStreamReader(self._checked(schema, streaming=True), schema)
 
     def writer(self, *_: object, **__: object) -> NoReturn:
-        """For `df.write`, which is not for us; nor is `df.writeStream`."""
+        """Raise, because the source cannot write: neither `df.write` nor `df.writeStream`."""
         raise ConfigError('asyncconsumer reads from Kafka; to write to it, keep format("kafka")')
 
     streamWriter = writer  # noqa: N815 - Spark's name
@@ -85,5 +86,5 @@ class KafkaSource(DataSource):
             declared = [one for one in declared if one[0] not in ("value", CORRUPT)]
         check_columns(declared)
         check_nulls(schema, options.value_format)
-        settle()  # of what reads, too
+        settle()  # the modules of readers are imported by now
         return options

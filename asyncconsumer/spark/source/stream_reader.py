@@ -1,4 +1,4 @@
-"""Streaming queries: Spark keeps the offsets, and asks how far each micro-batch may go."""
+"""The reader of streaming queries. Spark keeps the offsets and asks for the end of each batch."""
 
 import logging
 import time
@@ -46,32 +46,33 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """Where partitions ended when they were asked, and the ids of their topics."""
+    """The end offsets of partitions at one moment, and the ids of their topics."""
 
     offsets: Offsets
     topic_ids: Mapping[str, UUID]
 
 
 class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches on the driver, and reads them on executors."""
+    """A reader that plans micro-batches on the driver and reads them on executors."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
-        self._initial: dict[str, Any] | None = None  # where the query began, if it has just begun
+        self._initial: dict[str, Any] | None = None  # start of a query without a checkpoint
         self._available_now = False
-        self._target: _Seen | None = None  # of an available-now query: where it all ends
-        self._latest: _Seen | None = None  # that was seen last
+        self._target: _Seen | None = None  # the end of an available-now query
+        self._latest: _Seen | None = None  # the last end offsets
         self._record_bytes: dict[str, int] = {}  # of each topic, asked once; 0 if not known
-        self._last_trigger = -float("inf")  # when a micro-batch was last let go
-        self._told: Offsets = {}  # what a group in Kafka was told of last
+        self._last_trigger = -float("inf")  # when the last micro-batch was planned
+        self._told: Offsets = {}  # the last offsets committed to a group
 
     # --- offsets ---------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins.
+        """Return the start of a query without a checkpoint.
 
-        Spark asks before it plans the first micro-batch, and when it runs it, and means the same.
+        Spark calls this when it plans the first micro-batch and when it runs it. Both calls must
+        return the same offsets.
         """
         if self._initial is None:
             client = self._client()
@@ -84,14 +85,14 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What the options limit; Spark hands it back, or all that is available in its place."""
+        """Return the limit of the options. Spark passes it, or another, to `latestOffset`."""
         least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
-        if least is not None:  # of several limits only one fits: the other is known here
+        if least is not None:  # only one limit can be returned; `_next_end` applies the other
             return ReadMinRows(least)
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; the very start if there is nothing to read."""
+        """Return the end of the next micro-batch; `start` itself if there is nothing to read."""
         begun = from_json(start)
         if start != self._initial:
             self._tell_group(begun)
@@ -100,7 +101,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
             self._target = seen
         self._latest = seen
         end = self._next_end(begun, seen.offsets, limit)
-        if start == self._initial:  # Spark runs the first one, also of nothing, and may repeat it
+        if start == self._initial:  # Spark also runs an empty first batch, and may repeat it
             return with_ids(with_start(to_json(end), start), seen.topic_ids)
         if end == begun and not recreated(ids_in(start), seen.topic_ids):
             return start
@@ -119,7 +120,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return limited(begun, latest, self._begins(latest.keys() - begun.keys()), most)
 
     def _is_early(self, offsets: int) -> bool:
-        """Whether to wait for more; not for longer than maxTriggerDelay."""
+        """Return whether to wait for more records, for up to `maxTriggerDelay`."""
         now, enough = time.monotonic(), self._options.min_offsets_per_trigger or 0
         delay_ms = (now - self._last_trigger) * 1000
         if offsets < enough and delay_ms < self._options.max_trigger_delay_ms:
@@ -128,24 +129,24 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return False
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is there when its first micro-batch is planned is all that this query will read.
+        """Limit the query to the records that exist when its first micro-batch is planned.
 
-        Not what is there now: where a new query starts is asked for after this, and if that is
-        `latest` of a topic that is written to, it would start behind its end.
+        The end is not taken now, because Spark asks for the start later. With `latest` as the start
+        of an active topic, the query would start after its end.
         """
         self._available_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The ends as they were seen last, for the query's progress."""
+        """Return the last known end offsets, for the query's progress."""
         return None if self._latest is None else to_json(self._latest.offsets)
 
     # --- tasks -----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch."""
+        """Return the tasks of a micro-batch."""
         last = from_json(end)
         first = start_in(end)
-        if first is None:  # which is true but for a first batch: `latest` may have moved on since
+        if first is None:  # not a first batch, for which `latest` may have changed since
             first = from_json(start)
         begins = self._begins(last.keys() - first.keys())
         ranges, losses = ranges_between(first, last, begins)
@@ -156,7 +157,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return [Task(each, topic_ids) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Read one task's ranges."""
+        """Read the ranges of one task."""
         return read_task(partition, self._options, self._schema)
 
     def _report(self, losses: Losses) -> None:
@@ -168,9 +169,9 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     # --- Kafka -----------------------------------------------------------------------------------
 
     def _tell_group(self, done: Offsets) -> None:
-        """Tell a group in Kafka how far the query is, if asked to; it is for lag tools alone.
+        """Commit the progress of the query to the `commitToGroup` group, for lag tools only.
 
-        Spark's `commit` would not do: it comes with the next micro-batch, so never for the last.
+        Spark calls `commit` with the next micro-batch, so never for the last one.
         """
         group = self._options.commit_to_group
         if group is None or done == self._told:
@@ -178,7 +179,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         self._told = done
         try:
             home().run(self._client().commit(group, done))
-        except (ConsumerError, TimeoutError) as error:  # the checkpoint counts: the query goes on
+        except (ConsumerError, TimeoutError) as error:  # not fatal: the checkpoint has the offsets
             _log.warning("commitToGroup %s: %s", group, str(error) or "no answer in time")
 
     def _client(self) -> Client:
@@ -202,7 +203,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
             self._record_bytes |= {one.topic: found.get(one.topic, 0) for one in unknown}
 
     def _begins(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where partitions begin that were added meanwhile; some may be gone again."""
+        """Return the start offsets of added partitions, without those that were deleted again."""
         if not partitions:
             return {}
         return home().run(drop_missing(self._client().earliest, partitions))

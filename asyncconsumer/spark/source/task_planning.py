@@ -1,8 +1,8 @@
-"""Ranges as Spark's tasks: large ones are divided if asked for, small ones share a task.
+"""The division of ranges into Spark tasks. Large ranges are split on request, small ones merged.
 
-A task costs a worker's attention and a few milliseconds whatever it reads, so a micro-batch of a
-few thousand records is read by one task, though it comes from many partitions. Where records are
-large, few make a task: what follows without a shuffle runs on as many cores as there are tasks.
+Each task costs a few milliseconds of a worker. So one task reads a micro-batch of a few thousand
+records, even from many partitions. Tasks with large records get fewer of them, because the steps up
+to the next shuffle use one core per task.
 """
 
 import math
@@ -16,7 +16,7 @@ _BYTES_PER_TASK: Final = 8 * 2**20
 
 
 def ranges_to_sample(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
-    """Of each topic the largest range, if it matters how large records are."""
+    """Return the largest range of each topic, if the record size affects the plan."""
     if len(tasks_of(ranges, options)) >= len(ranges):
         return []
     largest = {one.topic: one for one in sorted(ranges, key=_size)}
@@ -28,7 +28,7 @@ def tasks_of(
     options: SourceOptions,
     record_bytes: Mapping[str, int] | None = None,
 ) -> list[list[OffsetRange]]:
-    """What each task reads. `record_bytes` tells of topics how large a record is, about."""
+    """Return the ranges of each task. `record_bytes` is the estimated record size by topic."""
     wanted = [one for one in ranges if _size(one) > 0]
     if (most := options.max_records_per_partition) is not None:
         wanted = [part for one in wanted for part in _divided(one, math.ceil(_size(one) / most))]
@@ -41,7 +41,7 @@ def tasks_of(
 
 
 def _spread(ranges: Sequence[OffsetRange], parts: int) -> Iterator[OffsetRange]:
-    """About so many parts, each range according to its size; the small ones are left whole."""
+    """Split ranges into about `parts` parts in proportion to size. Small ones stay whole."""
     total = sum(map(_size, ranges))
     whole = {one for one in ranges if _share(_size(one), total, parts) == 1}
     left = max(parts - len(whole), 1)
@@ -66,7 +66,7 @@ def _divided(one: OffsetRange, parts: int) -> Iterator[OffsetRange]:
 def _merged(
     ranges: Iterable[OffsetRange], records: int, record_bytes: Mapping[str, int]
 ) -> list[list[OffsetRange]]:
-    """Small ranges together, up to so many records or bytes a task; the largest comes first."""
+    """Merge small ranges up to `records` or `_BYTES_PER_TASK` per task, largest first."""
     costs = {
         one: _size(one) * max(_BYTES_PER_TASK, record_bytes.get(one.topic, 0) * records)
         for one in ranges

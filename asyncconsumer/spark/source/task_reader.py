@@ -1,4 +1,4 @@
-"""What a task does: ranges of offsets as Arrow batches."""
+"""The reading of a task: ranges of offsets as Arrow batches."""
 
 import logging
 from collections import deque
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from asyncconsumer.records import decoding
 
 _log: Final = logging.getLogger(__name__)
-_MOST_AHEAD: Final = 8 * 2**20  # bytes that are asked for before their turn
+_MOST_AHEAD: Final = 8 * 2**20  # bytes that are fetched ahead
 _GONE: Final = (OffsetUnavailable, TopicRecreated, UnknownTopicOrPartition)
 
 
 class ArrowBatches(Protocol):
-    """Makes Arrow batches of records."""
+    """A converter from records to Arrow batches."""
 
     def of(self, records: "decoding.Records") -> "pa.RecordBatch | None":
-        """The next rows; None when there are no more."""
+        """Return the next rows; None when there are no more."""
 
 
 class _Ahead:
-    """Readers of ranges that come later: their first fetches are on their way already."""
+    """The readers of later ranges, whose first fetches are already in flight."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._readers: dict[OffsetRange, PartitionReader] = {}
 
     async def ask(self, ranges: Iterable[OffsetRange]) -> None:
-        """Ask for the next ones, as many as there is room for."""
+        """Send fetches for the next ranges, up to `_MOST_AHEAD` bytes."""
         room = _MOST_AHEAD
         for one in (wanted for wanted in ranges if wanted.start < wanted.end):
             room -= self._client.fetch_bytes(one)
@@ -55,7 +55,7 @@ class _Ahead:
                 await reader.ask_ahead()
 
     def take(self, wanted: OffsetRange) -> "PartitionReader":
-        """That of a range which is read now."""
+        """Return the reader of the range that is read now."""
         return self._readers.pop(wanted, None) or self._client.reader(wanted)
 
 
@@ -67,16 +67,16 @@ async def read(
     fail_on_data_loss: bool,
     topic_ids: Mapping[str, UUID] = MappingProxyType({}),
 ) -> AsyncGenerator["pa.RecordBatch", None]:
-    """The rows of each range. Where some of it is gone: raise, or take what is left and say so.
+    """Yield the rows of each range. On data loss raise, or log it and read the rest.
 
-    `topic_ids` are those of the topics that the ranges were planned for, as far as they are known.
+    `topic_ids` are the known ids of the topics for which the ranges were planned.
     """
     others = await client.recreated(topic_ids) if topic_ids else set()
     for one in (wanted for wanted in ranges if wanted.topic in others):
         error = TopicRecreated(one.topic, one.partition, one.start)
         _tell(error, one, fail_on_data_loss=fail_on_data_loss)
     ahead = _Ahead(client)
-    await ahead.ask(ranges)  # what comes is there when it is known where the logs end
+    await ahead.ask(ranges)  # fetches run while the log ends are looked up
     waiting = deque(await _there(client, ranges, fail_on_data_loss=fail_on_data_loss))
     while waiting:
         left: OffsetRange | None = waiting.popleft()
@@ -99,7 +99,7 @@ async def read(
 async def _there(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
-    """Ranges that end where the log has an end: one that ends behind it would never end."""
+    """Cut ranges at the end of the log, because reading past it would never finish."""
     ends = await drop_missing(client.latest, [_place(one) for one in ranges])
     short = [one for one in ranges if ends.get(_place(one), -1) < one.end]
     if not short:

@@ -1,9 +1,8 @@
-"""What a Python process of Spark's keeps from one task to the next.
+"""The event loop and clients that a Spark Python process keeps between tasks.
 
-Python workers live longer than tasks: the event loop and the clients on it, one for each set of
-options, stay for the next task. Spark's own code calls us and takes its time over what it gets, so
-the loop runs only while somebody waits for it, in that one's thread. A thread of its own would have
-each batch change hands twice, and all of its bytes the core whose cache they are in.
+Python workers live longer than tasks. The event loop stays for the next task, with one client for
+each set of options. The loop runs in the caller's thread, only while the caller waits for it. With
+a thread of its own, each batch would pass between threads twice and move between CPU caches.
 """
 
 import asyncio
@@ -21,20 +20,20 @@ _MOST_CLIENTS: Final = 8
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop whose clock can stand still while nobody runs it."""
+    """An event loop whose clock can be paused while the loop does not run."""
 
     def __init__(self) -> None:
         self._pauses = 0
-        self._stood = 0.0  # seconds that the clock did
-        self._left = super().time()  # when that was last looked at
+        self._stood = 0.0  # seconds that the clock was paused
+        self._left = super().time()  # when `_stood` was last updated
         super().__init__()
 
     def time(self) -> float:
-        """Seconds from some moment on."""
+        """Return the monotonic time without the paused seconds."""
         return super().time() - self._stood
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401 - as asyncio has it
-        """Run, and let time pass."""
+        """Run the loop. Its clock advances meanwhile, even within `pause`."""
         self._stand()
         try:
             return super().run_until_complete(future)
@@ -43,7 +42,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Have the clock stand still, but for when it is run in spite of it."""
+        """Pause the clock, except while the loop runs."""
         self._stand()
         self._pauses += 1
         try:
@@ -60,40 +59,40 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class WorkerLoop:
-    """An event loop, and the clients that live on it."""
+    """An event loop with the clients that use it."""
 
     def __init__(self) -> None:
         self._loop = _Loop()
         self._clients: dict[tuple[tuple[str, str], ...], Client] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for it."""
+        """Run a coroutine and return its result."""
         found: T = self._loop.run_until_complete(work)
         return found
 
     def client(self, kafka: Mapping[str, str]) -> Client:
-        """The client for these options, all of them: another isolation level is another client."""
-        self.run(asyncio.sleep(0))  # to see which connections have ended since the last time
+        """Return the client for these options. Any other option means another client."""
+        self.run(asyncio.sleep(0))  # to notice connections that were closed meanwhile
         key = tuple(sorted(kafka.items()))
         client = self._clients.pop(key, None)
         if client is None:
             client = self.run(_opened(kafka))
-        self._clients[key] = client  # the last one used comes last
+        self._clients[key] = client  # in order of last use
         if len(self._clients) > _MOST_CLIENTS:
             self.run(self._clients.pop(next(iter(self._clients))).close())
         return client
 
     def iterate(self, things: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """An async generator as a plain one. Each step of it is a task of its own."""
+        """Iterate over an async generator from plain code. Each step is a task of its own."""
         try:
             while (found := self.run(_next(things))) is not None:
-                with self._loop.pause():  # for as long as Spark takes, or answers would look late
+                with self._loop.pause():  # otherwise responses would time out while Spark works
                     yield found[0]
         finally:
             self.run(things.aclose())
 
     def close(self) -> None:
-        """Close everything; for tests, for a worker just ends."""
+        """Close the clients and the loop. Only tests call this, because workers just exit."""
         for client in self._clients.values():
             self.run(client.close())
         self._clients.clear()
@@ -112,11 +111,11 @@ async def _opened(kafka: Mapping[str, str]) -> Client:
     return client
 
 
-@functools.cache  # a forked process keeps its parent's too: to close that would be felt there
+@functools.cache  # also keeps the parent's loop after a fork: closing it would affect the parent
 def _home_of(_process: int) -> WorkerLoop:
     return WorkerLoop()
 
 
 def home() -> WorkerLoop:
-    """That of this process; a forked one has its own."""
+    """Return the worker loop of this process. A forked process has its own."""
     return _home_of(os.getpid())

@@ -1,25 +1,25 @@
-"""The Python process of Spark's that we are called in: which one it is, and what it need not do.
+"""The Spark Python process that runs this code: which one it is, and its garbage collection.
 
-Spark has each of its workers look for garbage after whatever it did, in all that was ever imported:
-50 ms of CPU for every query that is planned. What was imported is none.
+PySpark runs `gc.collect()` in its workers after each task and plan. Freezing the imported modules
+saves about 50 ms of CPU per query.
 """
 
 import gc
 import sys
 from typing import Final
 
-_WORKERS: Final = "pyspark.daemon"  # what they are forked from, and where garbage is looked for
-_settled = 0  # modules that there were when this was last said
+_WORKERS: Final = "pyspark.daemon"  # the parent of workers, which run `gc.collect()`
+_settled = 0  # number of modules at the last freeze
 
 
 def runs(program: str) -> bool:
-    """Whether this process runs a module of pyspark's, or has loaded it to run it."""
+    """Return whether this process runs a module of pyspark, or has imported it."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return program in sys.modules or getattr(main, "name", None) == program
 
 
 def settle() -> None:
-    """Have a worker look no more at what it has loaded by now; elsewhere, do nothing."""
+    """Exclude all loaded modules from garbage collection. Does nothing outside of workers."""
     global _settled
     if len(sys.modules) > _settled and runs(_WORKERS):
         _settled = len(sys.modules)

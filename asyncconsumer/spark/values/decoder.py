@@ -1,4 +1,4 @@
-"""Values as columns: decoded in Arrow, and what to do with those that cannot be."""
+"""Values decoded to Arrow columns, and the handling of values that cannot be decoded."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -17,14 +17,14 @@ _FEW: Final = 512  # values that are looked at one by one if some are bad
 
 
 class Undecodable(Exception):
-    """Some value of a column is not what it should be; which one is not known."""
+    """An error that says that some value of a column, not which one, cannot be decoded."""
 
 
 class Decoder(Protocol):
-    """Makes a column of values."""
+    """A decoder of values to a column."""
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's: binary without nulls -> a column
-        """One for each, or Undecodable."""
+        """Return a decoded column, or raise `Undecodable`."""
 
     def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - as above
         """Each with what makes it decodable, and those that surely are not, with the reason.
@@ -130,7 +130,7 @@ def _flags(places: Iterable[int], rows: int) -> Any:  # noqa: ANN401 - pyarrow's
 
 
 def _spread(column: Any, given: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """With nulls in between, where no value was given."""
+    """Return the column with nulls where `given` is false."""
     if len(column) == len(given):
         return column
     places = compute.if_else(
@@ -141,7 +141,7 @@ def _spread(column: Any, given: Any) -> Any:  # noqa: ANN401 - pyarrow's
 
 
 def _texts(values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """Bytes as text, whatever they are: it is for people to look at."""
+    """Return bytes as text, with replacements for what is not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Which decoder the options ask for. Light: what decodes is imported when something is decoded."""
+"""The choice of a decoder by the options. Decoders are imported only when they are used."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -42,7 +42,7 @@ def check_nulls(schema: "StructType", value_format: str | None) -> None:
 
 
 def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
-    """For the values, if the options name a format."""
+    """Return the decoder of values for the `valueFormat` option."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     kind = to_arrow_type(schema["value"].dataType, timezone="UTC")
@@ -60,7 +60,7 @@ def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
 
 
 def batches_of(options: "SourceOptions", schema: "StructType") -> "ArrowBatches":
-    """What makes Arrow batches of records, as the options and the schema want them."""
+    """Return the converter from records to Arrow batches for the options and the schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from asyncconsumer.spark.values.columns import Columns
