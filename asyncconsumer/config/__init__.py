@@ -1,4 +1,4 @@
-"""What users may set, checked when it is set. One dataclass a part."""
+"""Options of users, as dataclasses that check their values."""
 
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig

@@ -1,4 +1,4 @@
-"""The properties of Kafka's classic consumer, with its names, its defaults and its rules."""
+"""The properties of Kafka's classic consumer, with its names, defaults and rules."""
 
 import logging
 import re
@@ -32,17 +32,19 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicConfig:
-    """What a member of a classic group may be told. `from_properties` takes the dotted names.
+    """The options of a member of a ZooKeeper group. `from_properties` takes dotted names.
 
-    Required are ``group_id`` and ``zookeeper_connect``. Where they differ from Kafka 1.1:
-    ``fetch_max_bytes``, which the classic consumer reads and never uses, is obeyed; how much is
-    fetched ahead is bounded by ``max_buffered_bytes`` for all streams together, so that
-    ``queued_max_message_chunks`` means nothing; ``auto_offset_reset`` may also be called earliest
-    or latest; ``partition_assignment_strategy`` has more to offer.
+    ``group_id`` and ``zookeeper_connect`` are required. Differences from Kafka 1.1:
 
-    With ``bootstrap_servers`` brokers are found there, and not in ZooKeeper: for a Kafka that has
-    none. They and ZooKeeper may be reached with TLS and a login. ``allowed_hosts`` are those that
-    brokers may have, whoever names them.
+    - ``fetch_max_bytes`` is used; the classic consumer reads it and never uses it.
+    - ``max_buffered_bytes`` bounds the data fetched ahead, for all streams together. So
+      ``queued_max_message_chunks`` has no effect.
+    - ``auto_offset_reset`` may also be earliest or latest.
+    - ``partition_assignment_strategy`` has more values.
+
+    With ``bootstrap_servers`` brokers are found there and not in ZooKeeper, for a Kafka that does
+    not use it. TLS and a login are supported for brokers and for ZooKeeper. ``allowed_hosts`` are
+    the only hosts of brokers that this client connects to.
     """
 
     group_id: str = ""
@@ -99,17 +101,18 @@ class ClassicConfig:
     offsets_channel_socket_timeout_ms: int = 10_000
     offsets_commit_max_retries: int = 5
 
-    def __new__(cls, **options: Any) -> "ClassicConfig":  # noqa: ANN401 - only names are looked at
-        """Name the nearest right option for a wrong one, which `__init__` would not."""
+    def __new__(cls, **options: Any) -> "ClassicConfig":  # noqa: ANN401 - only names are checked
+        """Refuse unknown options with the nearest known name, which `__init__` would not name."""
         refuse_tls_options(options)
         refuse_unknown([name for name in options if name not in _NAMES], also=_NAMES)
         return object.__new__(cls)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Self:
-        """With the classic names, ``{"zookeeper.connect": "zk:2181"}``; values may all be texts.
+        """Return the config for classic names, such as ``{"zookeeper.connect": "zk:2181"}``.
 
-        One that is empty counts as not given, but for those that protect: they are refused.
+        All values may be strings. An empty one counts as not given. Empty values of security
+        options are refused.
         """
         dotted = {name.replace("_", "."): name for name in _NAMES}
         refuse_tls_options(properties)
@@ -120,7 +123,7 @@ class ClassicConfig:
             for name, value in properties.items()
         }
         for name in _PROTECTING:
-            if given.get(name) == "":  # most likely of a variable that was not set
+            if given.get(name) == "":  # most likely from a variable that was not set
                 raise ConfigError(f"{name.replace('_', '.')} is empty: set it, or leave it out")
         return cls(**{name: value for name, value in given.items() if value != ""})
 
@@ -153,7 +156,7 @@ class ClassicConfig:
     # --- what it is made into --------------------------------------------------------------------
 
     def connection(self, found: str | Sequence[str] = "") -> ConnectionConfig:
-        """How to reach brokers: our own `bootstrap_servers`, or those that were found."""
+        """Return the connection options, with `found` servers if `bootstrap_servers` is empty."""
         return ConnectionConfig(
             bootstrap_servers=self.bootstrap_servers or found,
             client_id=self.client_id,
@@ -163,7 +166,7 @@ class ClassicConfig:
         )
 
     def fetch(self) -> FetchConfig:
-        """What to ask brokers for."""
+        """Return the fetch options."""
         return FetchConfig(
             fetch_min_bytes=self.fetch_min_bytes,
             fetch_max_bytes=self.fetch_max_bytes,
@@ -175,7 +178,7 @@ class ClassicConfig:
         )
 
     def engine(self) -> EngineConfig:
-        """How to read many partitions."""
+        """Return the options of the fetch engine."""
         return EngineConfig(
             max_buffered_bytes=self.max_buffered_bytes,
             num_consumer_fetchers=self.num_consumer_fetchers,
@@ -185,7 +188,7 @@ class ClassicConfig:
         )
 
     def zookeeper(self) -> ZooKeeperConfig:
-        """How to reach ZooKeeper."""
+        """Return the options of the ZooKeeper session."""
         return ZooKeeperConfig(
             zookeeper_connect=self.zookeeper_connect,
             session_timeout_ms=self.zookeeper_session_timeout_ms,
@@ -198,7 +201,7 @@ class ClassicConfig:
 
     @property
     def commit_patience_ms(self) -> int:
-        """How long a commit to Kafka is tried: as long as the classic consumer's retries take."""
+        """Time for retries of a commit to Kafka: as long as those of the classic consumer take."""
         return self.offsets_commit_max_retries * self.offsets_channel_backoff_ms
 
     # --- checks ----------------------------------------------------------------------------------
@@ -214,13 +217,13 @@ class ClassicConfig:
             raise ConfigError(f"consumer_id must be a text, got {self.consumer_id!r}")
 
     def _check_parts(self) -> None:
-        """Each part has checks of its own; they are made now, and not when it is used."""
+        """Run the checks of each part now, and not when the part is used."""
         self.zookeeper()
         self.engine()
         check_together(self.connection(found="found-later:9092"), self.fetch())
 
     def _remark(self) -> None:
-        """Log what works, and does not do what it seems to."""
+        """Log options that are valid but have no effect or a surprising one."""
         defaults = {one.name: one.default for one in fields(self)}
         for name, instead in _MEANINGLESS.items():
             if getattr(self, name) != defaults[name]:
@@ -304,7 +307,7 @@ _MEANINGLESS: Final = {
 
 
 def _check_name(option: str, value: object) -> None:
-    """The names that Kafka allows: they become parts of paths and of metrics."""
+    """Raise if Kafka does not allow the name, which becomes part of paths and metrics."""
     if not isinstance(value, str) or re.fullmatch(r"[a-zA-Z0-9._-]+", value) is None:
         raise ConfigError(
             f"{option} must be of a-z, A-Z, 0-9, '.', '_' and '-' only, got {value!r}"
@@ -312,7 +315,7 @@ def _check_name(option: str, value: object) -> None:
 
 
 def _read(name: str, value: object, kind: object) -> object:
-    """A property's value: texts become what the option is."""
+    """Return the value of a property; convert a string to the type of the option."""
     if not isinstance(value, str):
         return value
     text = value.strip()

@@ -1,4 +1,4 @@
-"""How to reach a Kafka cluster."""
+"""The connection options of a Kafka cluster."""
 
 import importlib.util
 import ssl
@@ -18,19 +18,20 @@ SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionConfig:
-    """How to reach a cluster, and how long to wait for it. Names and units are Kafka's.
+    """Addresses, security and timeouts of a cluster. Names and units are Kafka's.
 
-    ``bootstrap_servers`` is ``"host:port,host:port"`` or a sequence of such; without a port it is
-    9092, an IPv6 address takes brackets. ``ssl_context`` is the whole of the TLS settings, e.g.
-    ``ssl.create_default_context(cafile="authority.pem")``. ``connect_timeout_ms`` is for all of an
-    opening: TCP, TLS, login. A response of more than ``max_frame_bytes`` is refused unread.
-    ``sasl_oauth_token_provider`` is a provider of aiokafka's, or a function that returns a token,
-    async or not.
+    ``bootstrap_servers`` is ``"host:port,host:port"`` or a sequence of such entries. The default
+    port is 9092. An IPv6 address needs brackets. ``ssl_context`` has all TLS settings, for example
+    ``ssl.create_default_context(cafile="authority.pem")``. ``connect_timeout_ms`` covers TCP, TLS
+    and login together. A response of more than ``max_frame_bytes`` is refused without reading it.
+    ``sasl_oauth_token_provider`` is a token provider of aiokafka, or a sync or async function that
+    returns a token.
 
-    Brokers say where others are, and a client goes there. With ``allowed_hosts`` it connects to no
-    others than these: names, ``*.example.com`` for all below it, addresses, and networks like
-    ``10.0.0.0/8``, as one text with commas or as a sequence. Names are not resolved for it: a
-    broker that is known by its name must be listed by name.
+    A client connects to the addresses of brokers that other brokers report. With
+    ``allowed_hosts`` it connects only to the listed hosts. The list has names, ``*.example.com``
+    for all names below it, addresses, and networks like ``10.0.0.0/8``. It is a string with commas
+    or a sequence. Names are not resolved: a broker that is reported by name must be listed by
+    name.
     """
 
     bootstrap_servers: str | Sequence[str]
@@ -82,13 +83,13 @@ class ConnectionConfig:
         return parse_servers(self.bootstrap_servers)
 
     def allows(self, address: Address) -> bool:
-        """Whether to connect there."""
+        """Return whether this client may connect to `address`."""
         hosts = self.allowed_hosts
         return hosts is None or parse_hosts("allowed_hosts", hosts).have(address.host)
 
     @property
     def encrypted(self) -> bool:
-        """Whether connections speak TLS."""
+        """Whether connections use TLS."""
         return self.security_protocol.endswith("SSL")
 
     @property
@@ -132,7 +133,7 @@ class ConnectionConfig:
         object.__setattr__(self, "sasl_oauth_token_provider", provider)
 
 
-_LOGIN_ONLY: Final = {  # a mechanism alone does no harm, and others have one by default
+_LOGIN_ONLY: Final = {  # not the options with defaults, nor the mechanism
     "sasl_plain_username",
     "sasl_plain_password",
     "sasl_oauth_token_provider",

@@ -1,4 +1,4 @@
-"""The options of a consumer, with the names and defaults of Kafka's own where it has them."""
+"""The options of a consumer, with Kafka's names and defaults where Kafka has them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ _OF_CONSTRUCTOR: Final = (
     "offsets",
 )
 _DEPENDS: Final[Any] = None  # a default that depends on other options
-_REVOKE_GRACE_MS: Final = 10_000  # unless the group waits for less
+_REVOKE_GRACE_MS: Final = 10_000  # or `rebalance_timeout_ms` if that is less
 _SWITCHES: Final = (
     "enable_auto_commit",
     "exclude_internal_topics",
@@ -74,7 +74,7 @@ _BY_BROKER: Final = {
     "partition_assignment_strategy": "name one of the broker's group.consumer.assignors as "
     "group_remote_assignor",
 }
-"""Options that the coordinator of a KIP-848 group ignores, and what takes their place."""
+"""Options that have no effect in a KIP-848 group, and their replacements."""
 _FROM_1: Final = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -88,22 +88,22 @@ _FROM_1: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """How a consumer is a member of its group, and what it commits there.
+    """The options of group membership and of commits.
 
-    ``revoke_grace_ms`` is how long a record that is being worked on may keep its partition from
-    being given up: 10 s, or ``rebalance_timeout_ms`` if that is less. So a record that a task
-    pulled and does not finish holds up a rebalance for that long. ``listener_timeout_ms`` is how
-    long a listener may. With ``heartbeat_thread`` a
-    thread keeps the session while the event loop is blocked, up to ``max_loop_blocked_ms``.
-    ``commit_timeout_ms`` is how long offsets are tried to be committed or loaded.
+    ``revoke_grace_ms`` is the longest time that a record in flight may delay the revocation of its
+    partition. It is 10 s, or ``rebalance_timeout_ms`` if that is less. So a record that is not
+    acknowledged delays a rebalance for that long. ``listener_timeout_ms`` is the longest time that
+    a listener may delay it. With ``heartbeat_thread`` a thread keeps the session while the event
+    loop is blocked, up to ``max_loop_blocked_ms``. ``commit_timeout_ms`` is the time for retries
+    when offsets are committed or loaded.
 
-    Work on a record may take as long as it likes. With ``max_poll_interval_ms``, which is off by
-    default, a reader that does not ask for the next record for so long leaves the group. With
-    ``allow_auto_create_topics`` brokers may create topics that are subscribed and do not exist.
-    ``consumer_timeout_ms`` raises ConsumerTimeout where no record came for so long.
+    Processing a record may take any time. With ``max_poll_interval_ms``, which is off by default,
+    a member leaves the group if its reader does not ask for the next record for that long. With
+    ``allow_auto_create_topics`` brokers may create subscribed topics that do not exist. With
+    ``consumer_timeout_ms``, `ConsumerTimeout` is raised if no record came for that long.
 
-    A member learns of a rebalance by the answer to a heartbeat: with one a second it does so within
-    half a second on average. Other clients send one every three.
+    A member learns of a rebalance from the response to a heartbeat. With one heartbeat a second
+    this takes half a second on average. Other clients send one every three seconds.
     """
 
     group_id: str | None = None
@@ -167,7 +167,7 @@ class MemberConfig:
 
     @property
     def strategies(self) -> Sequence[Any]:
-        """Names of assignors, or assignors, in the order of preference."""
+        """Assignors, or names of assignors, in order of preference."""
         given = self.partition_assignment_strategy
         if isinstance(given, str):
             return [one.strip() for one in given.split(",")]
@@ -176,18 +176,18 @@ class MemberConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """All options of a consumer, by what they are for."""
+    """All options of a consumer, in groups."""
 
     connection: ConnectionConfig
     fetch: FetchConfig
     engine: EngineConfig
     member: MemberConfig
     reading: DeliveryConfig
-    zookeeper: ClassicConfig | None = None  # of a group that it coordinates
+    zookeeper: ClassicConfig | None = None  # set for a group that ZooKeeper coordinates
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """Of options by their names. Raises for an unknown one, and for what does not match."""
+        """Return the config for options by name; raise for unknown or conflicting options."""
         refuse_tls_options(options)
         in_zookeeper = options.get("group_protocol") == "zookeeper"
         _check_names(options, in_zookeeper=in_zookeeper)
@@ -208,17 +208,17 @@ class ConsumerConfig:
         return cls(connection, fetch, engine, member, reading, zookeeper)
 
     def connection_to(self, found: Sequence[str]) -> ConnectionConfig:
-        """How to reach the brokers that were named, or else those that were found."""
+        """Return the connection options, with the `found` servers unless there are none."""
         return replace(self.connection, bootstrap_servers=found) if found else self.connection
 
     @property
     def auto_commit(self) -> bool:
-        """Whether what is finished is committed unasked."""
+        """Whether acknowledged records are committed automatically."""
         return self.reading.commit_policy == "auto" and self.member.enable_auto_commit
 
 
 def _check_names(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
-    """Raise for names of which there is no option. One without a value matters to nobody."""
+    """Raise for unknown options, and for options with a value that do not apply here."""
     set_ones = [name for name, value in options.items() if value is not None]
     own = set(_IN_ZOOKEEPER if in_zookeeper else ())
     for name in set_ones:

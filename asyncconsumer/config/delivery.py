@@ -1,4 +1,4 @@
-"""How a consumer's records are handed out, when that ends, and when they are committed."""
+"""The options for delivery of records, its end, and commits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ POISON_POLICIES: Final = ("raise", "skip", "dead_letter")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryConfig:
-    """What is done with records besides handing them out.
+    """The options for commits, unreadable records and the end of a loop.
 
-    ``commit_policy``: "auto" commits a record when its user asks for the next one; "manual" what
-    `commit` is called for; "at_most_once" before it is handed out, so that none is ever repeated
-    and a crash may lose what was fetched with it.
+    ``commit_policy`` "auto" acknowledges a record when the next one is asked for. "manual" commits
+    only what `commit` is called for. "at_most_once" commits records before they are delivered, so
+    that none is redelivered. A crash may then lose records that were fetched together.
 
-    ``on_poison`` is for what cannot be read, a record that does not deserialize or a damaged batch:
-    "raise", "skip" it, or "dead_letter" it to the ``dead_letter_topic``.
+    ``on_poison`` is for a record that cannot be deserialized and for a corrupt batch. The choices
+    are "raise", "skip", and "dead_letter", which writes it to the ``dead_letter_topic``.
 
-    The loop ends after ``max_records``, or when nothing came for ``idle_timeout_ms``, or at
-    ``stop_at``: "end" is what each partition has at the start, or give the offset of each.
-    ``progress`` shows a bar on the terminal.
+    The loop ends after ``max_records``, after ``idle_timeout_ms`` without a record, or at
+    ``stop_at``. That is an offset for each partition, or "end" for the end offsets at the start.
+    ``progress`` shows a progress bar on the terminal.
     """
 
     commit_policy: str = "auto"
@@ -49,7 +49,7 @@ class DeliveryConfig:
         self._check_stop()
 
     def refuse(self, way: str, *options: str) -> None:
-        """Raise if one of these is set, which end one reader, where there are several."""
+        """Raise if one of `options` is set, because they end one reader and `way` has several."""
         for name in options:
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name} is for one reader, and {way} makes several")

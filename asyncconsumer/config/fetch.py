@@ -1,4 +1,4 @@
-"""What to ask brokers for, and how much of it at once."""
+"""The options of fetches and of the fetch engine."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,10 +12,11 @@ OFFSET_RESETS: Final = ("earliest", "latest", "none")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
-    """How much one fetch asks for, and what is checked of what comes. Names are Kafka's.
+    """The sizes and checks of fetches. Names are Kafka's.
 
-    A larger batch than ``max_partition_fetch_bytes`` still comes whole. A batch that inflates to
-    more than ``max_decompressed_bytes`` is refused as corrupt: a few kilobytes can claim gigabytes.
+    A batch larger than ``max_partition_fetch_bytes`` is still fetched whole. A batch that
+    decompresses to more than ``max_decompressed_bytes`` is refused as corrupt, because a few
+    kilobytes can decompress to gigabytes.
     """
 
     fetch_min_bytes: int = 1
@@ -44,20 +45,20 @@ class FetchConfig:
 
     @property
     def committed_only(self) -> bool:
-        """Whether records of open and of aborted transactions are left out."""
+        """Whether records of open and of aborted transactions are skipped."""
         return self.isolation_level == "read_committed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """How many partitions are read at once, how far ahead, and what to do when it gets difficult.
+    """The options of the fetch engine: buffer size, connections, offset reset and timeouts.
 
-    ``max_buffered_bytes`` is for everything that was fetched and is not used up yet, of all streams
-    together. ``auto_offset_reset`` is where to go when an offset is not in the log: an error with
-    "none". A partition that has something to read and does not move is reported as stalled after
-    ``stall_timeout_ms``. With ``retry_timeout_ms`` an error that lasts so long is raised; without,
-    it is tried for ever. ``num_consumer_fetchers`` is the number of connections to each broker.
-    Brokers are asked for new partitions every ``metadata_refresh_ms``.
+    ``max_buffered_bytes`` bounds the fetched data that is not consumed yet, for all streams
+    together. ``auto_offset_reset`` is the position for an offset that is not in the log; "none"
+    raises an error. A partition that has records but makes no progress is reported as stalled
+    after ``stall_timeout_ms``. With ``retry_timeout_ms``, an error that lasts that long is raised;
+    otherwise retries do not end. ``num_consumer_fetchers`` is the number of connections to each
+    broker. Brokers are asked for new partitions every ``metadata_refresh_ms``.
     """
 
     max_buffered_bytes: int = 32 * 2**20

@@ -1,4 +1,4 @@
-"""Which hosts a client may connect to: who names brokers to it need not be honest."""
+"""The hosts that a client may connect to, because reported broker addresses may be forged."""
 
 import re
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.errors import ConfigError
 
-# what ends in a number is an address in one of its odd forms, if anything
+# A name whose last part is a number would be an address in an unusual form.
 _NAME: Final = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*(?!\d+\.?$)[a-z0-9_-]+\.?", re.IGNORECASE)
 
 
 class Hosts(NamedTuple):
-    """Names, what names may end with, and networks of addresses."""
+    """A set of host names, suffixes of host names, and networks."""
 
     names: frozenset[str]
     endings: tuple[str, ...]
     networks: tuple[IPv4Network | IPv6Network, ...]
 
     def have(self, host: str) -> bool:
-        """Whether it is one of them: by what it is called, not by what it resolves to."""
+        """Return whether `host` is in the set. Names are not resolved."""
         try:
             address = ip_address(host)
         except ValueError:
@@ -30,7 +30,7 @@ class Hosts(NamedTuple):
 
 
 def parse_hosts(option: str, given: object) -> Hosts:
-    """Names, ``*.example.com`` for all below it, addresses, and networks like ``10.0.0.0/8``."""
+    """Parse names, ``*.example.com`` for all below it, addresses, and networks."""
     entries = given.split(",") if isinstance(given, str) else given
     if not isinstance(entries, Sequence) or not entries:
         raise ConfigError(f"{option} must name the brokers' hosts, or be left out, got {given!r}")

@@ -1,4 +1,4 @@
-"""The options of a reader, which belong to several configs."""
+"""Functions that split the options of a reader into several configs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -17,7 +17,7 @@ Config = TypeVar("Config", bound="DataclassInstance")
 
 
 def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
-    """Raise for options that are each fine and do not go together."""
+    """Raise for options that are valid alone and conflict with each other."""
     if fetch.fetch_max_wait_ms >= connection.request_timeout_ms:
         raise ConfigError(
             f"fetch_max_wait_ms ({fetch.fetch_max_wait_ms}) must be less than request_timeout_ms "
@@ -33,9 +33,9 @@ def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
 def split(
     options: Mapping[str, Any], own: Iterable[str] = ()
 ) -> tuple[ConnectionConfig, FetchConfig]:
-    """The configs that a reader's options make up; `own` are those that the reader itself has.
+    """Return the configs for the options of a reader; `own` are names of its other options.
 
-    Raises for an option that none of them has, and for options that do not go together.
+    Raises for unknown options and for options that conflict.
     """
     check_names(options, own)
     left = given(options)
@@ -45,16 +45,16 @@ def split(
 
 
 def check_names(options: Mapping[str, Any], own: Iterable[str]) -> None:
-    """Raise for a name of which a reader has no option, or if there are no servers."""
+    """Raise for an unknown option, or if `bootstrap_servers` is missing."""
     refuse_tls_options(options)
     refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
     given(options)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that have a value: None stands for the default, as with other clients.
+    """Return the options that are not None, which means the default as in other clients.
 
-    Raises if there are no servers.
+    Raises if `bootstrap_servers` is missing.
     """
     left = {name: value for name, value in options.items() if value is not None}
     if "bootstrap_servers" not in left:
@@ -63,6 +63,6 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take(options: dict[str, Any], kind: type[Config]) -> Config:
-    """A config made of those options that are its own; they are taken out of `options`."""
+    """Remove the options of `kind` from `options` and return a config made of them."""
     own = {field.name for field in fields(kind)} & options.keys()
     return kind(**{name: options.pop(name) for name in own})

@@ -1,15 +1,15 @@
-"""Options that are given as texts, as the properties of Java's clients are."""
+"""Parsers for options that are strings, such as the properties of Java clients."""
 
 import re
 from typing import Final
 
 from asyncconsumer.errors import ConfigError
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")  # int() also takes underscores, other alphabets
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")  # int() also accepts underscores and other digits
 
 
 def parse_int(name: str, text: str, least: int | None = None) -> int:
-    """The number that the text is."""
+    """Return the number in `text`, or raise ConfigError."""
     number = int(text) if _WHOLE.fullmatch(text.strip()) else None
     if number is None or (least is not None and number < least):
         above = "" if least is None else f" from {least}"
@@ -18,7 +18,7 @@ def parse_int(name: str, text: str, least: int | None = None) -> int:
 
 
 def parse_bool(name: str, text: str) -> bool:
-    """Whether the text is true, in any case."""
+    """Return whether `text` is "true", ignoring case; raise unless it is true or false."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise ConfigError(f"{name} must be true or false, got {text!r}")

@@ -1,4 +1,4 @@
-"""TLS options of other clients: all of them are settings of one `ssl_context` here."""
+"""The refusal of TLS options of other clients, which `ssl_context` replaces."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,7 +14,7 @@ _FROM_JAVA: Final = "Export the store to PEM files first, e.g. with keytool and 
 
 
 def refuse_tls_options(options: Iterable[str]) -> None:
-    """Raise for the first option such as ``ssl_cafile``; the message says how to replace it.
+    """Raise for the first option such as ``ssl_cafile``; the message has the replacement.
 
     The names of aiokafka, kafka-python, librdkafka and Java are known, with dots or underscores.
     """

@@ -1,4 +1,4 @@
-"""Who makes the tokens of OAUTHBEARER: an aiokafka provider, or a function of the user's."""
+"""Token providers for OAUTHBEARER: an aiokafka provider, or a function of the user."""
 
 import asyncio
 import inspect
@@ -8,17 +8,17 @@ from typing import TypeAlias
 from aiokafka.abc import AbstractTokenProvider
 
 TokenSource: TypeAlias = AbstractTokenProvider | Callable[[], Awaitable[str] | str]
-"""A function takes no arguments and returns a token. It may be async."""
+"""A token provider, or a sync or async function without arguments that returns a token."""
 
 
 class FunctionTokenProvider(AbstractTokenProvider):
-    """Tokens of a function. A function that is not async runs in a thread, as it may block."""
+    """A token provider that calls a function; a sync function runs in a thread."""
 
     def __init__(self, function: Callable[[], Awaitable[str] | str]) -> None:
         self._function = function
 
     async def token(self) -> str:
-        """A fresh token."""
+        """Return a new token."""
         if inspect.iscoroutinefunction(self._function):
             made: object = await self._function()
         else:
@@ -31,7 +31,7 @@ class FunctionTokenProvider(AbstractTokenProvider):
 
 
 def provider_of(source: object) -> AbstractTokenProvider | None:
-    """The provider that a source of tokens stands for; None if it is no source of tokens."""
+    """Return the token provider for `source`, or None if it is not a `TokenSource`."""
     if isinstance(source, type) and issubclass(source, AbstractTokenProvider):
         source = source()
     if isinstance(source, AbstractTokenProvider):

@@ -1,4 +1,4 @@
-"""What is checked of options, and with which words."""
+"""Checks of option values and option names."""
 
 import difflib
 import ssl
@@ -28,7 +28,7 @@ _OTHERWISE_CALLED: Final[Mapping[str, str]] = {
 
 
 def whole_number(name: str, value: object, least: int) -> None:
-    """Raise unless the value is one, from `least` to what Kafka's messages can carry."""
+    """Raise unless the value is an integer from `least` to the largest of 32 bits."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
         raise ConfigError(
             f"{name} must be a whole number from {least} to {2**31 - 1}, got {value!r}"
@@ -36,13 +36,13 @@ def whole_number(name: str, value: object, least: int) -> None:
 
 
 def text(name: str, value: object) -> None:
-    """Raise unless the value is one."""
+    """Raise unless the value is a string."""
     if not isinstance(value, str):
         raise ConfigError(f"{name} must be a text, got {value!r}")
 
 
 def tls_context(name: str, value: object) -> None:
-    """Raise unless the value is one, or None. A false one would mean a plain connection."""
+    """Raise unless the value is an SSL context or None. Other false values are refused too."""
     if value is not None and not isinstance(value, ssl.SSLContext):
         raise ConfigError(
             f"{name} must be an ssl.SSLContext, such as ssl.create_default_context(), got {value!r}"
@@ -50,7 +50,7 @@ def tls_context(name: str, value: object) -> None:
 
 
 def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
-    """Raise unless the value is one of those, with the nearest of them."""
+    """Raise unless the value is in `allowed`; the message has the nearest of them."""
     if value in allowed:
         return
     spelled = {each.upper().replace("_", "-"): each for each in allowed}
@@ -62,9 +62,9 @@ def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
 def refuse_unknown(
     options: Iterable[str], *kinds: type[object], also: Iterable[str] = (), prefix: str = ""
 ) -> None:
-    """Raise for the first option of which there is none, with the nearest name that there is.
+    """Raise for the first unknown option; the message has the nearest known name.
 
-    All names have the prefix for their users, and it makes none of them more alike.
+    Messages show names with `prefix`, which is not used to find the nearest one.
     """
     known = {*also, *(field.name for kind in kinds for field in fields(kind))}  # type: ignore[arg-type] # dataclasses
     spelled = {_plain(name): f"{prefix}{name}" for name in sorted(known)}
@@ -77,12 +77,12 @@ def refuse_unknown(
 
 
 def _plain(name: str) -> str:
-    """A name without what differs between the spellings of clients."""
+    """Return the name in lower case with underscores, as spellings differ between clients."""
     return name.lower().replace(".", "_").replace("-", "_")
 
 
 def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
-    """The option that is meant, if one is like enough, or other clients call it so."""
+    """Return the option with a similar name, or with this name in other clients."""
     if (meant := _OTHERWISE_CALLED.get(name, name)) in spelled:
         return spelled[meant]
     near = difflib.get_close_matches(name, spelled, 1, 0.6)
@@ -92,7 +92,7 @@ def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
 def parse_servers(
     servers: str | Sequence[str], option: str = "bootstrap_servers", port: int = DEFAULT_PORT
 ) -> tuple[Address, ...]:
-    """The addresses that an option names, each once, in their order."""
+    """Return the addresses in an option, in order and without duplicates."""
     entries = servers.split(",") if isinstance(servers, str) else servers
     try:
         named = [entry.strip() for entry in entries if entry.strip()]
@@ -112,7 +112,7 @@ def _parse_server(entry: str, option: str, default_port: int) -> Address:
     bracketed = host.startswith("[") and host.endswith("]")
     name = host[1:-1] if bracketed else host
     sound = bool(name) and bracketed == (":" in name) and not any(c in "[]/@ " for c in name)
-    # only plain digits: int() also takes signs, underscores and other alphabets
+    # int() also accepts signs, underscores and digits of other alphabets.
     digits = port.isascii() and port.isdecimal() and len(port) <= 5
     if not (sound and digits and 0 < int(port) < 2**16):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""How to reach ZooKeeper."""
+"""The options of a ZooKeeper session."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from asyncconsumer.types import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperConfig:
-    """How to reach ZooKeeper, and who we are there.
+    """Addresses, login and timeouts of a ZooKeeper session.
 
-    ``zookeeper_connect`` is ``"host:port,host:port/chroot"``; without a port it is 2181. All paths
-    are below the chroot, which must exist. ``auth`` is ``"user:password"`` of the digest scheme,
-    ``sasl`` the same for a server that asks for SASL (DIGEST-MD5). With ``zookeeper_set_acl`` only
-    that user may touch the nodes that we create. ``connection_timeout_ms`` is the longest that we
-    wait for a connection: at the start, and before a call while there is none.
+    ``zookeeper_connect`` is ``"host:port,host:port/chroot"``. The default port is 2181. All paths
+    are below the chroot, which must exist. ``auth`` is ``"user:password"`` for the digest scheme.
+    ``sasl`` is ``"user:password"`` for a server that requires SASL (DIGEST-MD5). With
+    ``zookeeper_set_acl`` only that user has access to the nodes that this client creates.
+    ``connection_timeout_ms`` is the longest wait for a connection, at the start and before a call.
     """
 
     zookeeper_connect: str
@@ -44,7 +44,7 @@ class ZooKeeperConfig:
         whole_number("session_timeout_ms", self.session_timeout_ms, 100)
         whole_number("connection_timeout_ms", self.connection_timeout_ms, 1)
         whole_number("max_frame_bytes", self.max_frame_bytes, 1024)
-        for name in ("auth", "sasl"):  # the value is a secret: it is not told
+        for name in ("auth", "sasl"):  # the value is a secret, so errors do not contain it
             given = getattr(self, name)
             if given is not None and not (isinstance(given, str) and given.partition(":")[2]):
                 raise ConfigError(f"{name} must be 'user:password'")
@@ -58,11 +58,11 @@ class ZooKeeperConfig:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """The servers of the ensemble, each once."""
+        """The servers of the ensemble, without duplicates."""
         return parse_servers(self.zookeeper_connect.partition("/")[0], "zookeeper_connect", 2181)
 
     @property
     def chroot(self) -> str:
-        """What goes before every path: empty, or ``/part/part``."""
+        """The prefix of every path: empty, or ``/part/part``."""
         _, slash, rest = self.zookeeper_connect.strip().partition("/")
         return (slash + rest).rstrip("/")

@@ -1,6 +1,7 @@
-"""The classic group protocol with static members, reasons and member ids given beforehand.
+"""The requests of the classic group protocol.
 
-aiokafka's own messages stop before all of these.
+They support static members, reasons, and member ids that the coordinator assigns before the join.
+aiokafka's versions of these requests support none of these.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from aiokafka.protocol.types import Boolean, Int16, Int32
 
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 
-_LONGEST_REASON: Final = 255  # characters that brokers take
+_LONGEST_REASON: Final = 255  # characters that brokers accept
 
 JOIN_GROUP: Final = Api(
     name="JoinGroup",
@@ -119,11 +120,11 @@ LEAVE_GROUP: Final = Api(
 
 
 class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
-    """Become a member, or take part in the next generation. Answered when all members are there.
+    """A request to join the group or its next generation.
 
-    ``protocols`` are names of assignors, the one liked best first, with the subscription for each.
-    From version 4 on a new member is first sent back with the id that it shall have. ``reason`` is
-    for the broker's log.
+    The response comes when all members have joined. ``protocols`` has the names of assignors in
+    order of preference, with the subscription for each. From version 4 on, the first response to a
+    new member is an error with its member id. ``reason`` is for the log of the broker.
     """
 
     def __init__(
@@ -154,7 +155,10 @@ class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
 
 
 class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
-    """Get our assignment; the leader gives everyone's. Answered when the leader has."""
+    """A request for the assignment of this member; the group leader sends all assignments.
+
+    The response comes when the group leader has sent them.
+    """
 
     def __init__(
         self,
@@ -182,7 +186,7 @@ class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
 
 
 class HeartbeatRequest(TableRequest, api=HEARTBEAT):
-    """A member's sign of life."""
+    """A heartbeat of a member."""
 
     def __init__(
         self,
@@ -202,7 +206,7 @@ class HeartbeatRequest(TableRequest, api=HEARTBEAT):
 
 
 class LeaveGroupRequest(TableRequest, api=LEAVE_GROUP):
-    """Give up one's place in the group, so that nobody has to wait for the session to end."""
+    """A request to leave the group, so that it need not wait for the session timeout."""
 
     def __init__(
         self,

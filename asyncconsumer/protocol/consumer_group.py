@@ -1,4 +1,4 @@
-"""The consumer group protocol of KIP-848, which aiokafka lacks."""
+"""The request of the consumer group protocol (KIP-848), which aiokafka lacks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -9,11 +9,11 @@ from aiokafka.protocol.types import Int16, Int32
 from asyncconsumer.protocol.schema import Api, ArrayOf, Field, NullableOf, TableRequest, Text, Uuid
 
 JOIN_EPOCH: Final = 0
-"""As a member epoch: become a member."""
+"""The member epoch to join the group."""
 LEAVE_EPOCH: Final = -1
-"""As a member epoch: leave the group."""
+"""The member epoch to leave the group."""
 STATIC_LEAVE_EPOCH: Final = -2
-"""As a member epoch: a static member leaves for a while."""
+"""The member epoch for a static member that leaves temporarily."""
 
 _TOPIC_PARTITIONS: Final = ArrayOf(Field("topic_id", Uuid), Field("partitions", ArrayOf(Int32)))
 
@@ -47,10 +47,11 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
 
 
 class ConsumerGroupHeartbeatRequest(TableRequest, api=CONSUMER_GROUP_HEARTBEAT):
-    """A member's sign of life, and what has changed for it: None means that nothing has.
+    """A heartbeat of a member with the fields that have changed; None means unchanged.
 
-    The answer's `assignment` is None when nothing changed, else a tuple whose first value has a
-    (topic id, partitions, tags) for each topic. From version 1 on a member makes its own id.
+    `assignment` of the response is None if it has not changed. Otherwise it is a tuple. Its first
+    value has a (topic id, partitions, tags) for each topic. From version 1 on, members generate
+    their own ids.
     """
 
     def __init__(

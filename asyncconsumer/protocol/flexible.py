@@ -1,6 +1,6 @@
-"""Flexible versions of messages (KIP-482): tagged fields, and the headers that have them.
+"""Flexible versions of messages (KIP-482): tagged fields, and headers with tagged fields.
 
-aiokafka changed how it declares them between 0.14 and 0.15, so the declarations here are our own.
+aiokafka changed its declarations between 0.14 and 0.15, so this module does not use them.
 """
 
 from io import BytesIO
@@ -19,7 +19,7 @@ class TaggedFields(AbstractType[dict[int, bytes]]):
 
     @classmethod
     def encode(cls, value: dict[int, bytes]) -> bytes:
-        """The fields in ascending order of their tags, as brokers require."""
+        """Return the encoded fields in ascending order of tags, as brokers require."""
         parts = [UnsignedVarInt32.encode(len(value))]
         for tag, field in sorted(value.items()):
             parts += UnsignedVarInt32.encode(tag), UnsignedVarInt32.encode(len(field)), field
@@ -27,7 +27,7 @@ class TaggedFields(AbstractType[dict[int, bytes]]):
 
     @classmethod
     def decode(cls, data: BytesIO) -> dict[int, bytes]:
-        """The fields by tag; ValueError if they are not in order, or end too early."""
+        """Read the fields by tag; raise ValueError if they are out of order or incomplete."""
         found: dict[int, bytes] = {}
         last = -1
         for _ in range(UnsignedVarInt32.decode(data)):
@@ -56,23 +56,23 @@ class _ResponseHeader(Struct):
 
 
 class FlexibleHeaders:
-    """A base of request structs in flexible versions: the headers have tagged fields."""
+    """A base of request structs in flexible versions, whose headers have tagged fields."""
 
     FLEXIBLE_VERSION: ClassVar = True
     API_KEY: ClassVar[int]
     API_VERSION: ClassVar[int]
 
     def build_request_header(self, correlation_id: int, client_id: str) -> Struct:
-        """The header that goes before the request."""
+        """Return the header of the request."""
         return _RequestHeader(self.API_KEY, self.API_VERSION, correlation_id, client_id, {})
 
     def parse_response_header(self, read_buffer: BytesIO | bytes) -> Struct:
-        """The header that comes before the answer."""
+        """Read the header of the response."""
         return _ResponseHeader.decode(read_buffer)
 
 
 def is_flexible(request: RequestStruct) -> bool:
-    """Whether the headers of this request and of its answer have tagged fields."""
+    """Return whether the headers of this request and its response have tagged fields."""
     declared = getattr(request, "FLEXIBLE_VERSION", None)
-    # from 0.15 on, aiokafka's own requests declare it by their schema
+    # From 0.15 on, aiokafka's requests declare it by their schema.
     return bool(request.SCHEMA.has_tagged_fields if declared is None else declared)

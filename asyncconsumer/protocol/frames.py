@@ -1,4 +1,4 @@
-"""Cutting a stream of bytes into frames, without any I/O."""
+"""The splitter of a byte stream into frames. No I/O."""
 
 import struct
 from typing import Final
@@ -6,15 +6,15 @@ from typing import Final
 from asyncconsumer.records.decoding import room_for
 
 _HEAD: Final = struct.Struct(">i")
-_LEAST: Final = 4  # a response begins with its correlation id
+_LEAST: Final = 4  # a response begins with its correlation id of 4 bytes
 
-# Room for the next length and, mostly, all of a small frame: one read instead of two. What it
-# holds of a large frame is copied, so it is small itself; the rest goes straight into place.
+# Size of the first buffer for the next length and, mostly, all of a small frame: one read instead
+# of two. It is small, because its part of a large frame is copied. The rest is received in place.
 _LOBBY: Final = 4096
 
 
 class BadLength(Exception):
-    """The next four bytes are no length of a frame that we would take."""
+    """A frame length that is too small or too large."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__(head)
@@ -23,27 +23,28 @@ class BadLength(Exception):
 
 
 class Frames:
-    """Frames out of bytes: `room()` says where the next ones go, `received()` what they complete.
+    """A splitter of received bytes into frames.
 
-    Each frame has a buffer of its own, of exactly its size, and nobody writes to it afterwards. No
-    memory is taken for a frame before its length has been checked.
+    `room()` returns the buffer for the next bytes, and `received()` the frames that they complete.
+    Each frame has its own buffer of exactly its size, which is not written to afterwards. The
+    length of a frame is checked before memory is allocated for it.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lobby = memoryview(bytearray(_LOBBY))
-        self._waiting = 0  # bytes in the lobby
+        self._waiting = 0  # bytes in `_lobby`
         self._frame: memoryview | None = None
         self._filled = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Return the buffer for the next bytes; never empty."""
         if self._frame is not None:
             return self._frame[self._filled :]
         return self._lobby[self._waiting :]
 
     def received(self, count: int) -> list[memoryview]:
-        """The frames that are complete now that `count` bytes were put where `room()` said."""
+        """Return the frames that are complete after `count` bytes were written to `room()`."""
         if self._frame is None:
             self._waiting += count
             return self._sort_lobby()

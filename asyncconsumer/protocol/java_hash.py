@@ -1,4 +1,4 @@
-"""What Java computes of a text, where members of a group must all come to the same result."""
+"""Java's string hashes and orders, for results that all members of a group must agree on."""
 
 import functools
 import struct
@@ -7,23 +7,23 @@ from typing import Final
 
 from asyncconsumer.types import TopicPartition
 
-_BUCKETS: Final = 16  # of a HashMap that is as good as empty
+_BUCKETS: Final = 16  # of a HashMap that has not grown
 
 
-@functools.lru_cache(maxsize=1024)  # topics have few names, and thousands of partitions
+@functools.lru_cache(maxsize=1024)  # few topic names, but thousands of partitions
 def utf16(text: str) -> bytes:
-    """The text as a Java string has it, high byte first.
+    """Return the UTF-16 code units of a Java string, high byte first.
 
-    So this is also the key that sorts texts as Java does: a character beyond U+FFFF comes before
+    As a sort key it gives Java's order of strings, in which a character beyond U+FFFF comes before
     one from U+E000 to U+FFFF.
     """
-    # half of a pair is no text that Python would encode, but JSON can spell it and Java keeps it
+    # By default Python does not encode unpaired surrogates. JSON can contain them; Java keeps them.
     return text.encode("utf-16-be", "surrogatepass")
 
 
 @functools.lru_cache(maxsize=1024)
 def string_hash(text: str) -> int:
-    """`String.hashCode`, a signed number of 32 bits."""
+    """Return Java's `String.hashCode`, a signed number of 32 bits."""
     value = 0
     for (unit,) in struct.iter_unpack(">H", utf16(text)):
         value = (31 * value + unit) & 0xFFFFFFFF
@@ -31,18 +31,18 @@ def string_hash(text: str) -> int:
 
 
 def fetcher_id(topic: str, partition: int, fetchers: int) -> int:
-    """Which of a broker's fetchers reads the partition, as the classic consumer spreads them."""
+    """Return the number of the broker's fetcher for a partition, as in the classic consumer."""
     value = _signed(31 * string_hash(topic) + partition)
-    return (0 if value == -(2**31) else abs(value)) % fetchers  # Java has no positive twin of it
+    return (0 if value == -(2**31) else abs(value)) % fetchers  # Java's `abs` would overflow
 
 
 def partition_hash(partition: TopicPartition) -> int:
-    """`TopicPartition.hashCode`."""
+    """Return Java's `TopicPartition.hashCode`."""
     return _signed(31 * (31 + partition.partition) + string_hash(partition.topic))
 
 
 def buckets(entries: int) -> int:
-    """How many buckets a HashMap has that grew to so many entries."""
+    """Return the number of buckets of a HashMap that grew to `entries` entries."""
     count = _BUCKETS
     while entries > count * 3 // 4:
         count *= 2
@@ -50,25 +50,25 @@ def buckets(entries: int) -> int:
 
 
 def bucket(hash_code: int, count: int) -> int:
-    """In which of so many buckets an entry with this hash is.
+    """Return the bucket, out of `count`, of an entry with this hash.
 
-    HashMaps and HashSets are gone through bucket by bucket, and in each as the entries came.
-    Buckets of nine and more, which Java treats differently, are not met by chance.
+    Java iterates over HashMaps and HashSets bucket by bucket, and in each in insertion order.
+    Buckets of nine and more entries, which Java orders differently, do not occur by chance.
     """
     return ((hash_code & 0xFFFFFFFF) >> 16 ^ hash_code) & count - 1
 
 
 def hash_order(texts: Iterable[str]) -> list[str]:
-    """Texts in the order in which a HashMap or HashSet is gone through that they were put into."""
+    """Return `texts` in the iteration order of a HashMap or HashSet that they are put into."""
     unique = dict.fromkeys(texts)
     count = buckets(len(unique))
     return sorted(unique, key=lambda text: bucket(string_hash(text), count))
 
 
 def computed_order(texts: Iterable[str]) -> list[str]:
-    """The same for a HashMap that was filled by `computeIfAbsent`.
+    """Return `texts` in the iteration order of a HashMap filled by `computeIfAbsent`.
 
-    That has the last that came first in its bucket, and makes room one call later than `put`.
+    It inserts new entries at the front of a bucket, and resizes one call later than `put`.
     """
     count, unique = _BUCKETS, dict[str, None]()
     for text in texts:

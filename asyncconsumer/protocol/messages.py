@@ -1,7 +1,7 @@
-"""Requests that aiokafka lacks, or has only in versions without what we need.
+"""Requests that aiokafka lacks, or has only in versions without the needed fields.
 
-Metadata with topic ids and leader epochs; Fetch with sessions (KIP-227), topic ids and epochs;
-offsets with leader epochs. FindCoordinator and the group requests are aiokafka's own.
+These are Metadata with topic ids and leader epochs, Fetch with sessions (KIP-227), topic ids and
+epochs, and offset requests with leader epochs. FindCoordinator is aiokafka's own.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,26 +14,26 @@ from aiokafka.protocol.types import Boolean, Int8, Int16, Int32, Int64
 from asyncconsumer.protocol.schema import RAW, Api, ArrayOf, Field, TableRequest, Text, Uuid
 
 LATEST: Final = -1
-"""As a timestamp for ListOffsets: the end of the partition, where the next record will be."""
+"""The timestamp in ListOffsets for the end of the partition, the offset of the next record."""
 EARLIEST: Final = -2
-"""As a timestamp for ListOffsets: the first record there is."""
+"""The timestamp in ListOffsets for the first record of the partition."""
 MAX_TIMESTAMP: Final = -3
-"""As a timestamp for ListOffsets: the record with the newest timestamp."""
+"""The timestamp in ListOffsets for the record with the newest timestamp."""
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
 NO_SESSION: Final = (0, -1)
-"""As the session of a fetch: none, and none wanted."""
+"""The session id and epoch of a fetch without a fetch session."""
 NEW_SESSION: Final = (0, 0)
-"""As the session of a fetch: none yet, the broker may give one."""
+"""The session id and epoch of a fetch that asks for a new fetch session."""
 
-_CONSUMER: Final = -1  # the replica id of those who are none
+_CONSUMER: Final = -1  # the replica id of consumers
 
 METADATA: Final = Api(
     name="Metadata",
     key=3,
-    versions=range(4, 14),  # older ones create the topics that they are asked about
+    versions=range(4, 14),  # older versions create missing topics
     flexible_since=9,
     request=(
         Field("topics", ArrayOf(Field("topic_id", Uuid, 10), Field("name", Text))),
@@ -83,7 +83,7 @@ METADATA: Final = Api(
 
 
 class MetadataRequest(TableRequest, api=METADATA):
-    """Brokers, and the topics asked for, by name or by id; of None all.
+    """A request for the brokers and for topics by name or id; for all topics if None.
 
     With `create` a broker may create topics that do not exist, if it is configured to.
     """
@@ -125,17 +125,17 @@ LIST_CONFIG_RESOURCES: Final = Api(
         ),
     ),
 )
-_TOPICS: Final = 2  # a type of resource
+_TOPICS: Final = 2  # the resource type of topics
 
 
 class ListTopicsRequest(TableRequest, api=LIST_CONFIG_RESOURCES):
-    """The names of all topics, without their partitions. Needs DescribeConfigs on the cluster."""
+    """A request for all topic names without partitions; needs DescribeConfigs on the cluster."""
 
     def __init__(self) -> None:
         super().__init__({"resource_types": [_TOPICS]})
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        """The request, or one for the metadata of all topics where a broker cannot list names."""
+        """Return the request, or a `MetadataRequest` if the broker cannot list names."""
         _, newest = versions.get(self.API_KEY, (-1, -1))
         if newest < self.API.versions[0]:
             return MetadataRequest(None).prepare(versions)
@@ -188,15 +188,15 @@ LIST_OFFSETS: Final = Api(
 
 
 class ListedOffset(NamedTuple):
-    """What ListOffsets asks of one partition: a timestamp in ms, or one of the constants above."""
+    """A partition of ListOffsets, with a timestamp in ms or one of the constants above."""
 
     partition: int
     timestamp: int
-    current_leader_epoch: int = -1  # what we believe it to be; -1 when we do not know
+    current_leader_epoch: int = -1  # as known to this client; -1 if unknown
 
 
 class ListOffsetsRequest(TableRequest, api=LIST_OFFSETS):
-    """The first offset at or after a timestamp, or at LATEST, EARLIEST or MAX_TIMESTAMP."""
+    """A request for the first offset at or after a timestamp, or at one of the constants."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ OFFSET_FOR_LEADER_EPOCH: Final = Api(
 
 
 class EpochAsked(NamedTuple):
-    """What OffsetForLeaderEpoch asks of one partition."""
+    """A partition of OffsetForLeaderEpoch."""
 
     partition: int
     leader_epoch: int  # of the last record read
@@ -266,7 +266,7 @@ class EpochAsked(NamedTuple):
 
 
 class OffsetForLeaderEpochRequest(TableRequest, api=OFFSET_FOR_LEADER_EPOCH):
-    """Where the log of an earlier leader ended: tells whether what was read has been truncated."""
+    """A request for the end offset of a leader epoch, to detect log truncation."""
 
     def __init__(self, topics: Mapping[str, Sequence[EpochAsked]]) -> None:
         rows = [{"topic": name, "partitions": asked} for name, asked in topics.items()]
@@ -320,29 +320,30 @@ FETCH: Final = Api(
 
 
 class FetchTopic(NamedTuple):
-    """A topic of a fetch, by name and, where it is known, by id."""
+    """A topic of a fetch, with its name and its id if known."""
 
     name: str
     topic_id: UUID | None = None
 
 
 class FetchPartition(NamedTuple):
-    """What a fetch asks of one partition."""
+    """A partition of a fetch request."""
 
     partition: int
     fetch_offset: int
     partition_max_bytes: int
-    current_leader_epoch: int = -1  # what we believe it to be; -1 when we do not know
+    current_leader_epoch: int = -1  # as known to this client; -1 if unknown
     last_fetched_epoch: int = -1  # of the last record read
     log_start_offset: int = -1  # for replicas only
 
 
 class FetchRequest(TableRequest, api=FETCH):
-    """Records, from several partitions of one broker. The answer is not decoded here.
+    """A request for records from several partitions of one broker.
 
-    ``session`` is NO_SESSION, or NEW_SESSION to ask for one, then its id and the number of this
-    fetch within it, 0 to have a new one in its place; ``forgotten`` are partitions that the session
-    drops. Topic ids are used when every topic has one, otherwise the version stays below 13.
+    The response is not decoded here. ``session`` is `NO_SESSION`, `NEW_SESSION`, or a session id
+    and epoch. A session id with epoch 0 replaces the session by a new one. ``forgotten`` are the
+    partitions that the session drops. Topic ids are used if every topic has one; otherwise the
+    version stays below 13.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """OffsetCommit and OffsetFetch with leader epochs, static members and stable offsets.
 
-aiokafka's own stop at version 3, which Kafka 4 still speaks, without any of these.
+aiokafka's versions of these requests end at 3, which has none of these. Kafka 4 still supports it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ OFFSET_COMMIT: Final = Api(
 OFFSET_FETCH: Final = Api(
     name="OffsetFetch",
     key=9,
-    versions=range(1, 8),  # from 8 on it asks about several groups at once
+    versions=range(1, 8),  # from 8 on a request has several groups
     flexible_since=6,
     request=(
         Field("group_id", Text),
@@ -85,7 +85,7 @@ OFFSET_FETCH: Final = Api(
 
 
 class Commit(NamedTuple):
-    """The offset to commit for one partition: of the next record to read, not of the last."""
+    """The offset to commit for one partition: the offset of the next record to read."""
 
     partition: int
     offset: int
@@ -94,7 +94,7 @@ class Commit(NamedTuple):
 
 
 class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
-    """Commit offsets, as a member of the group or, by default, without being one."""
+    """A request to commit offsets, as a group member or, by default, without membership."""
 
     def __init__(
         self,
@@ -110,16 +110,17 @@ class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
             "generation": generation,
             "member_id": member_id,
             "group_instance_id": group_instance_id,
-            "retention_time_ms": -1,  # the broker's own setting
+            "retention_time_ms": -1,  # the setting of the broker applies
             "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
         }
         super().__init__(values, least=7 if group_instance_id is not None else 2)
 
 
 class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
-    """Committed offsets: of the partitions given, or with None of all that the group has.
+    """A request for the committed offsets of `topics`, or of all partitions if None.
 
-    ``require_stable`` has the coordinator refuse while a transaction may still move them.
+    With ``require_stable`` the coordinator returns an error while a transaction with offsets is
+    open.
     """
 
     def __init__(
@@ -136,20 +137,20 @@ class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
         super().__init__(values, least=7 if require_stable else 2 if rows is None else 1)
 
 
-_FETCHED_WITH_EPOCH: Final = 5  # versions of OffsetFetch
+_FETCHED_WITH_EPOCH: Final = 5  # first version of OffsetFetch with leader epochs
 
 
 def committed_rows(response: Response) -> Iterator[tuple[str, int, int]]:
-    """Topic, partition and error code of each row of an OffsetCommit answer."""
+    """Yield topic, partition and error code of each row of an OffsetCommit response."""
     for topic, rows in _topics("OffsetCommit", response):
         for partition, code, *_ in rows:
             yield topic, partition, code
 
 
 def fetched_rows(response: Response) -> Iterator[tuple[str, int, int, int, str, int]]:
-    """Topic, partition, offset, leader epoch, metadata and error code, row by row.
+    """Yield topic, partition, offset, leader epoch, metadata and error code of each row.
 
-    An answer to OffsetFetch may have a row for each of 100,000 partitions: no row becomes a dict.
+    An OffsetFetch response may have rows for 100,000 partitions, so no row becomes a dict.
     """
     with_epoch = response.API_VERSION >= _FETCHED_WITH_EPOCH
     for topic, rows in _topics("OffsetFetch", response):

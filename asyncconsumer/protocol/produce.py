@@ -1,4 +1,4 @@
-"""Produce and InitProducerId, and the record batches that Produce carries."""
+"""The requests Produce and InitProducerId, and the encoder of record batches."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -9,8 +9,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 from asyncconsumer.records.record import Headers
 
-_ALL_IN_SYNC: Final = -1  # as acks: the answer comes once all replicas in sync have the records
-_MAGIC: Final = 2  # the only format of batches from Kafka 0.11 on
+_ALL_IN_SYNC: Final = -1  # acks: the response comes when all in-sync replicas have the records
+_MAGIC: Final = 2  # the batch format from Kafka 0.11 on
 _NO_LIMIT: Final = 2**31 - 1
 
 INIT_PRODUCER_ID: Final = Api(
@@ -29,7 +29,7 @@ INIT_PRODUCER_ID: Final = Api(
 
 
 class InitProducerIdRequest(TableRequest, api=INIT_PRODUCER_ID):
-    """Asks for the id of an idempotent producer. Any broker gives one."""
+    """A request for the id of an idempotent producer, to any broker."""
 
     def __init__(self) -> None:
         super().__init__({"transactional_id": None, "transaction_timeout_ms": 0})
@@ -83,7 +83,7 @@ PRODUCE: Final = Api(
 
 
 class ProduceRequest(TableRequest, api=PRODUCE):
-    """One record batch for one partition. It is acknowledged by all replicas in sync."""
+    """A request to write one batch to one partition, acknowledged by all in-sync replicas."""
 
     def __init__(self, topic: str, partition: int, batch: bytes, *, timeout_ms: int) -> None:
         rows = [{"name": topic, "partitions": [{"partition": partition, "records": batch}]}]
@@ -98,7 +98,7 @@ class ProduceRequest(TableRequest, api=PRODUCE):
 
 
 class BatchProducer(NamedTuple):
-    """Who writes a batch: its id and epoch, and the number of its first record there."""
+    """The producer fields of a batch: id, epoch and sequence number of the first record."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -106,7 +106,7 @@ class BatchProducer(NamedTuple):
 
 
 class BatchRecord(NamedTuple):
-    """A record of a batch that is to be written."""
+    """A record to write in a batch."""
 
     key: bytes | None
     value: bytes | None
@@ -116,7 +116,7 @@ class BatchRecord(NamedTuple):
 def encode_batch(
     records: Iterable[BatchRecord], timestamp_ms: int, producer: BatchProducer
 ) -> bytes:
-    """An uncompressed record batch. Raises ValueError or TypeError for what cannot be encoded."""
+    """Return an uncompressed batch; raise ValueError or TypeError for values of bad types."""
     builder = DefaultRecordBatchBuilder(_MAGIC, 0, 0, *producer, _NO_LIMIT)
     for number, (key, value, headers) in enumerate(records):
         builder.append(number, timestamp_ms, key, value, list(headers))

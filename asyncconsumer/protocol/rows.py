@@ -1,7 +1,7 @@
-"""Arrays of numbers, and of rows of numbers with at most one text, packed in few calls.
+"""Array types for numbers, and for rows of numbers with at most one string.
 
-Requests and answers have a row for each partition. aiokafka's types handle one field at a time,
-which takes ten times as long.
+Requests and responses have a row for each partition. These types encode and decode a row in one
+call. aiokafka's types handle one field at a time, which takes ten times as long.
 """
 
 import struct
@@ -25,19 +25,19 @@ from aiokafka.protocol.types import (
 
 from asyncconsumer.protocol.flexible import TAGS, TaggedFields
 
-Value: TypeAlias = Any  # as the kind wants it
+Value: TypeAlias = Any  # depends on the type of the field
 
 CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
-"""The codes of `struct` for the types of numbers. Tagged fields are a zero byte: there are none."""
+"""The `struct` codes of number types. Empty tagged fields are one zero byte."""
 
 
 def plain_array(of: Any, *, flexible: bool) -> Array:  # noqa: ANN401 - aiokafka's types are untyped
-    """aiokafka's array, which handles one field at a time."""
+    """Return the array type of aiokafka, which handles one field at a time."""
     return CompactArray(of) if flexible else Array(of)
 
 
 class _Packed(Array):
-    """An array whose items have a least size."""
+    """An array whose items have a minimum size."""
 
     def __init__(self, of: Any, least: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
         super().__init__(of)
@@ -45,12 +45,12 @@ class _Packed(Array):
         self._least = least
 
     def _encode_count(self, count: int) -> bytes:
-        """The bytes in front of so many items; -1 stands for null."""
+        """Return the encoded number of items; -1 means null."""
         encoded = UnsignedVarInt32.encode(count + 1) if self._flexible else Int32.encode(count)
         return bytes(encoded)
 
     def _decode_count(self, data: BytesIO) -> int:
-        """The number of items, which fit into what is left; -1 for null."""
+        """Read the number of items and check that they fit the rest; -1 means null."""
         count = UnsignedVarInt32.decode(data) - 1 if self._flexible else Int32.decode(data)
         left = len(data.getvalue()) - data.tell()
         if count < -1 or count * self._least > left:
@@ -66,20 +66,20 @@ class PackedNumbers(_Packed):
         super().__init__(of, struct.calcsize(f">{self._code}"), flexible=flexible)
 
     def encode(self, items: Sequence[int] | None) -> bytes:
-        """The number of items, and the items."""
+        """Return the encoded number of items and the items."""
         if items is None:
             return self._encode_count(-1)
         return self._encode_count(len(items)) + struct.pack(f">{len(items)}{self._code}", *items)
 
     def decode(self, data: BytesIO) -> list[int] | None:
-        """The numbers, or None for null."""
+        """Read the numbers; None for a null array."""
         if (count := self._decode_count(data)) < 0:
             return None
         return list(struct.unpack(f">{count}{self._code}", data.read(count * self._least)))
 
 
 class PackedRows(_Packed):
-    """An array of rows of numbers: each row is an object with an attribute for each field."""
+    """An array of rows of numbers. A row to encode is an object with one attribute per field."""
 
     def __init__(self, row: Schema, *, flexible: bool) -> None:
         self._row = struct.Struct(">" + "".join(CODES[field] for field in row.fields))
@@ -90,22 +90,22 @@ class PackedRows(_Packed):
 
     @classmethod
     def fits(cls, row: Schema) -> bool:
-        """Whether rows of this schema can be packed: two numbers or more, and nothing else."""
+        """Return whether rows of this schema consist of two or more numbers only."""
         numbers = [field for field in row.fields if field is not TaggedFields]
         return len(numbers) > 1 and all(map(_is_number, numbers))
 
     def encode(self, items: Sequence[Value]) -> bytes:
-        """The number of rows, and the rows."""
+        """Return the encoded number of rows and the rows."""
         pack, values = self._pack, self._values
         return b"".join([self._encode_count(len(items)), *(pack(*values(row)) for row in items)])
 
     def decode(self, data: BytesIO) -> list[Value] | None:
-        """Rows as tuples, like any array. Rows without tagged fields are unpacked in one call."""
+        """Read the rows as tuples. Rows without tagged fields are unpacked in one call."""
         start, size = data.tell(), self._row.size
         if (count := self._decode_count(data)) < 0:
             return None
         packed = data.read(count * size)
-        # the last byte of a flexible row counts its tagged fields
+        # The last byte of a flexible row is the number of its tagged fields.
         if not self._flexible:
             return list(self._row.iter_unpack(packed))
         if not any(packed[size - 1 :: size]):
@@ -116,9 +116,9 @@ class PackedRows(_Packed):
 
 
 class TextRows(_Packed):
-    """An array of rows of numbers and one text, which is mostly empty: metadata of an offset.
+    """An array of rows of numbers and one string, such as committed offsets with metadata.
 
-    Each row is an object with an attribute for each field, as of PackedRows.
+    The string is mostly empty. A row to encode is an object with one attribute per field.
     """
 
     def __init__(self, row: Schema, *, flexible: bool) -> None:
@@ -128,24 +128,24 @@ class TextRows(_Packed):
         after = "".join(CODES[kind] for kind in kinds[at + 1 :])
         length, tags = ("B", "B") if flexible else ("h", "")
         self._text_at = at
-        self._empty = 1 if flexible else 0  # the length of an empty text; one less is null
+        self._empty = 1 if flexible else 0  # the length of an empty string; one less is null
         self._before = struct.Struct(f">{before}")
         self._after = struct.Struct(f">{after}{tags}")
-        self._whole = struct.Struct(f">{before}{length}{after}{tags}")  # a row without text
+        self._whole = struct.Struct(f">{before}{length}{after}{tags}")  # the string is empty
         super().__init__(row, self._whole.size, flexible=flexible)
         self._values = attrgetter(*(name for name in row.names if name != TAGS))
         self._no_tags = (0,) if flexible else ()
 
     @classmethod
     def fits(cls, row: Schema) -> bool:
-        """Whether rows of this schema are two numbers or more and, beside them, one text."""
+        """Return whether rows of this schema consist of two or more numbers and one string."""
         kinds = [field for field in row.fields if field is not TaggedFields]
         texts = [kind for kind in kinds if isinstance(kind, String | CompactString)]
         numbers = sum(map(_is_number, kinds))
         return len(texts) == 1 and 1 < numbers == len(kinds) - 1
 
     def encode(self, items: Sequence[Value]) -> bytes:
-        """The number of rows, and the rows."""
+        """Return the encoded number of rows and the rows."""
         return b"".join([self._encode_count(len(items)), *map(self._encode_row, items)])
 
     def _encode_row(self, row: Value) -> bytes:
@@ -161,14 +161,14 @@ class TextRows(_Packed):
         return b"".join((self._before.pack(*values[:at]), size, encoded, tail))
 
     def decode(self, data: BytesIO) -> list[Value] | None:
-        """Rows as tuples, like any array."""
+        """Read the rows as tuples."""
         if (count := self._decode_count(data)) < 0:
             return None
         raw, at = data.getvalue(), data.tell()
         text_at, empty, whole = self._text_at, self._empty, self._whole
         size, unpack = whole.size, whole.unpack_from
         tags: tuple[dict[int, bytes], ...] = ({},) if self._flexible else ()
-        end = -1 if self._flexible else None  # the number of tagged fields is no column
+        end = -1 if self._flexible else None  # the number of tagged fields is not a column
         rows: list[Value] = []
         for _ in range(count):
             row = unpack(raw, at)
@@ -185,7 +185,7 @@ class TextRows(_Packed):
         return rows
 
     def _decode_row(self, data: BytesIO) -> Value:
-        """A row with a text or with tagged fields."""
+        """Read a row that has a string or tagged fields."""
         before = self._before.unpack(data.read(self._before.size))
         text = (CompactString if self._flexible else String)("utf-8").decode(data)
         if not self._flexible:

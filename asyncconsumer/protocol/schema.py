@@ -1,7 +1,8 @@
-"""Messages as tables: each field with the versions that have it, as Kafka's own definitions say.
+"""Protocol messages as tables: each field has a range of versions, as in Kafka's definitions.
 
-A table becomes one of aiokafka's RequestStruct classes for every version, so that its connections
-and ours can send it. Flexible versions take compact lengths and tagged fields by themselves.
+A table becomes one `RequestStruct` class of aiokafka for each version. So connections of aiokafka
+and of this package can send it. Flexible versions have compact lengths and tagged fields without
+further declaration.
 """
 
 import struct
@@ -38,49 +39,49 @@ from asyncconsumer.protocol.rows import (
     plain_array,
 )
 
-Kind: TypeAlias = Any  # a type of aiokafka's, which is untyped; or Text, Blob; or Many
+Kind: TypeAlias = Any  # an (untyped) type of aiokafka, `Text`, `BytesField`, `ArrayOf`
 
 _LAST: Final = 2**15 - 1
 
 
 class Uuid(AbstractType[uuid.UUID]):
-    """An id of 16 bytes; all zero where there is none."""
+    """An id of 16 bytes; all zeros mean no id."""
 
     NONE: Final = uuid.UUID(int=0)
 
     @classmethod
     def encode(cls, value: uuid.UUID | None) -> bytes:
-        """The 16 bytes; of zeros for None."""
+        """Return the 16 bytes of the id; zeros for None."""
         return (value or cls.NONE).bytes
 
     @classmethod
     def decode(cls, data: BytesIO) -> uuid.UUID:
-        """The next 16 bytes."""
+        """Read an id from the next 16 bytes."""
         if len(raw := data.read(16)) != 16:
             raise ValueError("Buffer underrun decoding Uuid")
         return uuid.UUID(bytes=raw)
 
 
 class Rest(AbstractType[bytes]):
-    """All the bytes that are left, for answers that are read elsewhere."""
+    """The rest of a message, for responses that are parsed elsewhere."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
-        """The bytes."""
+        """Return the bytes unchanged."""
         return value
 
     @classmethod
     def decode(cls, data: BytesIO) -> bytes:
-        """The bytes."""
+        """Return all bytes that are left."""
         return data.read()
 
 
 class Text:
-    """A string, nullable or not: its encoding depends on the version."""
+    """A string, nullable or not. Its encoding depends on the version."""
 
 
 class BytesField:
-    """Bytes, nullable or not, likewise."""
+    """Bytes, nullable or not. Their encoding depends on the version."""
 
 
 class ArrayOf:
@@ -91,14 +92,14 @@ class ArrayOf:
 
 
 class NullableOf:
-    """A row of fields, or none."""
+    """A row of fields that may be null."""
 
     def __init__(self, *of: "Field") -> None:
         self.of = of
 
 
 class Field(NamedTuple):
-    """A field, and the first and the last version that have it."""
+    """A field, with the first and the last version that have it."""
 
     name: str
     kind: Kind
@@ -107,7 +108,7 @@ class Field(NamedTuple):
 
 
 def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
-    """aiokafka's Schema of the fields that a version has."""
+    """Return the aiokafka `Schema` of the fields that `version` has."""
     there = [field for field in fields if field.since <= version <= field.until]
     columns = [(field.name, _kind(field.kind, version, flexible=flexible)) for field in there]
     return Schema(*columns, *([(TAGS, TaggedFields)] if flexible else []))
@@ -148,17 +149,17 @@ class _NullableRow:
 
 
 class Writer:
-    """Writes the values of a schema, given by name; neighbouring numbers in one call.
+    """An encoder for the values of a schema, which packs adjacent numbers in one call.
 
-    aiokafka's own way, field by field out of lists, takes three times as long, and a fetch leaves
-    for every few records that come.
+    aiokafka encodes field by field from lists, which takes three times as long. Fetch requests are
+    frequent enough for this to matter.
     """
 
     def __init__(self, row: Schema) -> None:
         self._steps = list(_steps(row))
 
     def __call__(self, values: Mapping[str, Value]) -> bytes:
-        """The bytes; rows are mappings, rows of numbers objects."""
+        """Return the encoded values. Rows are mappings; rows of numbers are objects."""
         return b"".join([step(values) for step in self._steps])
 
 
@@ -207,20 +208,20 @@ def _one(name: str, kind: Kind) -> _Step:
 
 
 class _Answer(Response):
-    """An answer of an API of ours, none of which has rows that may be null."""
+    """A response of an `Api`. None of them has a nullable array of rows."""
 
     def to_object(self) -> dict[str, Any]:
-        """The fields by their names."""
+        """Return the fields by name."""
         try:
             found: dict[str, Any] = super().to_object()
-        except TypeError:  # aiokafka goes through rows without looking whether there are any
+        except TypeError:  # aiokafka does not expect a null array
             api = type(self).__name__.partition("Response")[0]
             raise MalformedResponse(api, self.API_VERSION, 0, "an array that is null") from None
         return found
 
 
 class Api(NamedTuple):
-    """One of Kafka's APIs in the versions that we speak. Answers are read with `to_object()`."""
+    """A Kafka API in the supported versions. Responses are read with `to_object()`."""
 
     name: str
     key: int
@@ -230,7 +231,7 @@ class Api(NamedTuple):
     response: tuple[Field, ...]
 
     def structs(self) -> tuple[type[RequestStruct], ...]:
-        """A class for each version, the oldest first."""
+        """Return the request class of each version, the oldest first."""
         return tuple(self._struct(version) for version in self.versions)
 
     def _struct(self, version: int) -> type[RequestStruct]:
@@ -252,15 +253,15 @@ class Api(NamedTuple):
 
 
 RAW: Final = (Field("body", Rest),)
-"""The response of an API whose answers are read elsewhere."""
+"""The response of an API whose responses are parsed elsewhere."""
 
 
 class TableRequest(Request[RequestStruct]):
-    """A request of a table, in the newest version that both sides have between two bounds.
+    """A request in the newest version from ``least`` to ``most`` that both sides support.
 
-    ``values`` has every field of every version in question; rows are mappings, rows of numbers
-    objects. What the version agreed on lacks is left out, so a request that would then mean
-    something else needs ``least``.
+    ``values`` has the fields of all these versions. Rows are mappings; rows of numbers are objects.
+    Fields that the chosen version lacks are left out. A request whose meaning would change without
+    a field needs ``least``.
     """
 
     API_KEY: ClassVar[int] = -1
@@ -279,7 +280,7 @@ class TableRequest(Request[RequestStruct]):
         self._most = most
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        """The request in the version to use with a broker that speaks `versions`."""
+        """Return the request in the newest version that is in the broker's `versions`."""
         low, high = versions.get(self.API_KEY, (-1, -1))
         for candidate in reversed(self.STRUCTS):
             if max(low, self._least) <= candidate.API_VERSION <= min(high, self._most):
@@ -292,7 +293,7 @@ class TableRequest(Request[RequestStruct]):
         )
 
     def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
-        """The request in one version."""
+        """Return the request in the version of `request_struct_class`."""
         values = self._values
         names = request_struct_class.SCHEMA.names
         return request_struct_class(*[{} if name == TAGS else values[name] for name in names])

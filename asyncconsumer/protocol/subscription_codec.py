@@ -1,8 +1,8 @@
-"""What members of a classic group tell each other, in bytes that the broker only passes on.
+"""The codec for subscriptions and assignments of classic groups.
 
-A member that joins sends its subscription, the leader answers each with an assignment. Both are
-Kafka's "consumer" protocol, byte for byte as the Java client writes it. A version newer than ours
-is read as ours is: new versions only add fields at the end.
+Brokers pass these bytes on without reading them. A member sends its subscription when it joins, and
+the group leader sends each member its assignment. Both are Kafka's "consumer" protocol, with the
+same bytes as the Java client. Newer versions can be read, because they only add fields at the end.
 """
 
 import struct
@@ -15,7 +15,7 @@ from asyncconsumer.protocol.java_hash import computed_order, utf16
 from asyncconsumer.types import TopicPartition, partitions_of
 
 PROTOCOL_TYPE: Final = "consumer"
-"""What a group that speaks this protocol calls it when its members join."""
+"""The protocol type in JoinGroup for this protocol."""
 NEWEST_VERSION: Final = 3
 NO_GENERATION: Final = -1
 
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProtocolSubscription:
-    """What a member wants and has: sent to the leader of the group in each JoinGroup.
+    """The subscription and owned partitions of a member, sent in each JoinGroup.
 
-    Version 1 added the owned partitions, 2 the generation that they are of, 3 the rack.
+    Version 1 added the owned partitions, version 2 their generation, version 3 the rack.
     """
 
     topics: Sequence[str]
@@ -38,7 +38,7 @@ class ConsumerProtocolSubscription:
     rack_id: str | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """The bytes of one version; what it has no field for is left out."""
+        """Return the bytes in `version`, without the fields that it lacks."""
         parts = [
             _version(version),
             _many(_text("a topic", topic) for topic in sorted(self.topics, key=utf16)),
@@ -57,14 +57,14 @@ class ConsumerProtocolSubscription:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """What the bytes of any version say."""
+        """Return the subscription in bytes of any version."""
         bytes_of = _Bytes(data, "subscription")
         version = bytes_of.version()
         return cls(
             topics=bytes_of.many("topics", 2, lambda: bytes_of.text("a topic")),
             user_data=bytes_of.sized("user_data"),
             owned_partitions=bytes_of.topic_partitions("owned_partitions") if version >= 1 else (),
-            # any negative number is none
+            # every negative number means no generation
             generation_id=max(bytes_of.int32("generation_id"), NO_GENERATION)
             if version >= 2
             else NO_GENERATION,
@@ -74,19 +74,19 @@ class ConsumerProtocolSubscription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProtocolAssignment:
-    """What a member is to read: sent by the leader in SyncGroup. All versions are alike."""
+    """The assignment of a member, sent in SyncGroup. All versions have the same fields."""
 
     assigned_partitions: Sequence[TopicPartition]
     user_data: bytes | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """The bytes of one version."""
+        """Return the bytes in `version`."""
         partitions = _topic_partitions(self.assigned_partitions)
         return _version(version) + partitions + _sized(self.user_data)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """What the bytes of any version say."""
+        """Return the assignment in bytes of any version."""
         bytes_of = _Bytes(data, "assignment")
         bytes_of.version()
         partitions = bytes_of.topic_partitions("assigned_partitions")
@@ -94,40 +94,41 @@ class ConsumerProtocolAssignment:
 
 
 class StickyUserData(NamedTuple):
-    """What a member of a "sticky" group had before, since an eager member owns nothing as it joins.
+    """The previous assignment of a member, as user data of the "sticky" assignor.
 
-    Version 0, which is without a generation, came from Kafka before 2.3.
+    It is needed because an eager member owns no partitions when it joins. Version 0, without a
+    generation, is from Kafka before 2.3.
     """
 
     partitions: Sequence[TopicPartition]
     generation: int | None
 
     def encode(self) -> bytes:
-        """The bytes, topics in the order of Java's HashMap."""
+        """Return the bytes, with topics in the order of Java's HashMap."""
         order = computed_order(partition.topic for partition in self.partitions)
         partitions = _topic_partitions(self.partitions, order)
         return partitions + (b"" if self.generation is None else _INT_32.pack(self.generation))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """What the bytes say. No field tells the version: it is 0 where no generation follows."""
+        """Return the user data in the bytes, of version 0 if they have no generation."""
         bytes_of = _Bytes(data, "user data of the sticky assignor")
         partitions = bytes_of.topic_partitions("previous_assignment")
         return cls(partitions, bytes_of.int32("generation") if bytes_of.left >= 4 else None)
 
 
 class CooperativeStickyUserData(NamedTuple):
-    """The generation of what a member of a "cooperative-sticky" group owns."""
+    """The generation of the owned partitions, for the "cooperative-sticky" assignor."""
 
     generation: int
 
     def encode(self) -> bytes:
-        """The bytes."""
+        """Return the bytes."""
         return _INT_32.pack(self.generation)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """What the bytes say."""
+        """Return the user data in the bytes."""
         bytes_of = _Bytes(data, "user data of the cooperative-sticky assignor")
         return cls(bytes_of.int32("generation"))
 
@@ -161,7 +162,7 @@ def _sized(data: bytes | None) -> bytes:
 def _topic_partitions(
     partitions: Iterable[TopicPartition], order: Iterable[str] | None = None
 ) -> bytes:
-    """The partitions by topic; topics in the order in which they first come, or in another."""
+    """Return the encoded partitions by topic, with topics in `order` or as they first occur."""
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
@@ -173,7 +174,7 @@ def _numbers(numbers: Sequence[int]) -> bytes:
 
 
 class _Bytes:
-    """A cursor in bytes that anybody may have written."""
+    """A reader of untrusted bytes."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data
@@ -182,26 +183,26 @@ class _Bytes:
 
     @property
     def left(self) -> int:
-        """How many bytes have not been read."""
+        """Number of bytes that have not been read."""
         return len(self._data) - self._at
 
     def version(self) -> int:
-        """The version; one that is newer than ours has our fields, and more behind them."""
+        """Read the version. A newer version than `NEWEST_VERSION` only has additional fields."""
         version = self._number("version", _INT_16)
         if version < 0:
             raise self._malformed(f"its version is {version}")
         return version
 
     def int32(self, field: str) -> int:
-        """A number."""
+        """Read a number of 32 bits."""
         return self._number(field, _INT_32)
 
     def many(self, field: str, smallest: int, row: Callable[[], T]) -> tuple[T, ...]:
-        """As many rows as a number in front of them says, of so many bytes at the least."""
+        """Read an array of rows that take `smallest` bytes or more."""
         return tuple(row() for _ in range(self._count(field, smallest)))
 
     def numbers(self, field: str) -> tuple[int, ...]:
-        """Numbers, and how many there are in front of them."""
+        """Read an array of numbers of 32 bits."""
         count = self._count(field, _INT_32.size)
         return struct.unpack(f">{count}i", self._take(field, count * _INT_32.size))
 
@@ -214,7 +215,7 @@ class _Bytes:
         return count
 
     def topic_partitions(self, field: str) -> tuple[TopicPartition, ...]:
-        """Partitions by topic."""
+        """Read an array of topics with their partitions."""
 
         def row() -> Collection[TopicPartition]:
             topic = self.text(f"a topic of {field}")
@@ -224,12 +225,12 @@ class _Bytes:
         return tuple(partition for rows in self.many(field, 6, row) for partition in rows)
 
     def sized(self, field: str) -> bytes | None:
-        """Bytes, or nothing."""
+        """Read nullable bytes."""
         length = self.int32(field)
         return None if length < 0 else self._take(field, length)
 
     def optional_text(self, field: str) -> str | None:
-        """A text, or nothing."""
+        """Read a nullable string."""
         length = self._number(field, _INT_16)
         if length < 0:
             return None
@@ -239,7 +240,7 @@ class _Bytes:
             raise self._malformed(f"{field} is not UTF-8: {error.reason}") from None
 
     def text(self, field: str) -> str:
-        """A text."""
+        """Read a string that must not be null."""
         text = self.optional_text(field)
         if text is None:
             raise self._malformed(f"{field} is null")

@@ -1,4 +1,4 @@
-"""The record decoder in pure Python: the reference, and fallback, of the compiled `_records`."""
+"""The record decoder in pure Python: reference and fallback of the compiled `_records`."""
 
 from asyncconsumer.records.async_records import AsyncRecords
 from asyncconsumer.records.buffers import room_for

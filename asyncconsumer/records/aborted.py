@@ -1,4 +1,4 @@
-"""Which batches of a record set belong to aborted transactions (`read_committed`)."""
+"""The filter for batches of aborted transactions (`read_committed`)."""
 
 from collections.abc import Callable, Iterable
 from operator import index
@@ -7,10 +7,10 @@ from asyncconsumer.records.batch_v2 import BatchHeader, is_abort_marker
 
 
 class Aborted:
-    """Follows the aborted transactions that a broker listed, along the batches they lie in.
+    """The aborted transactions of a fetch response, followed from batch to batch.
 
-    A transaction begins at its first offset and ends with the abort marker of its producer; a
-    marker too many does no harm.
+    A transaction begins at its first offset and ends with the abort marker of its producer. An
+    abort marker without a listed transaction is ignored.
     """
 
     __slots__ = ("_inside", "_to_come")
@@ -23,7 +23,7 @@ class Aborted:
         self._inside: set[int] = set()
 
     def covers(self, batch: BatchHeader, body: Callable[[], bytes]) -> bool:
-        """Whether the records of this batch, the next in order, were taken back."""
+        """Return whether the records of the next batch belong to an aborted transaction."""
         if batch.producer < 0:
             return False
         while self._to_come and self._to_come[-1][0] <= batch.last_offset:

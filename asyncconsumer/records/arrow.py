@@ -1,7 +1,8 @@
-"""Records straight to Arrow, without a Python object per record.
+"""Conversion of records to Arrow, without a Python object per record.
 
-Copied, keys and values are plain `binary`, which is what Spark takes. Not copied, they are
-`binary_view` into the fetch buffer and the inflated bodies, which the arrays keep alive.
+With `copy`, keys and values are `binary` columns, as Spark needs them. Without it, they are
+`binary_view` columns into the fetch buffer and the decompressed bodies. The arrays keep these
+alive.
 """
 
 import functools
@@ -29,13 +30,16 @@ COLUMNS: Final = (
     "headers",
 )
 MOST_BYTES: Final = 2**31 - 1
-"""What the offsets of one `binary` column can reach; a batch ends before."""
+"""The largest offset within one `binary` column; a batch ends before it."""
 
 MOST_ROWS: Final = 2**18
-"""Of one batch: the smallest records inflate a thousandfold, and each row has all its columns."""
+"""The row limit of a batch.
+
+The smallest records decompress to a thousand times their size, and each row has all columns.
+"""
 
 Timestamps = Literal["int64", "ms", "us"]
-"""Plain milliseconds, or `timestamp[ms, UTC]`, or `timestamp[us, UTC]` as Spark wants it."""
+"""Milliseconds as integers, `timestamp[ms, UTC]`, or `timestamp[us, UTC]` as Spark needs it."""
 
 _FLAGS: Final = {
     "offset": 1,
@@ -49,7 +53,7 @@ _AS_VIEWS: Final = 64
 
 
 class _Table(NamedTuple):
-    """What `Records.take_columns` gives."""
+    """The result of `Records.take_columns`."""
 
     rows: int
     offset: bytes
@@ -60,7 +64,7 @@ class _Table(NamedTuple):
     lists: bytes
     header_key: "Bytes"
     header_value: "Bytes"
-    buffers: list[object]  # what views point into
+    buffers: list[object]  # the memory that views refer to
 
 
 def to_arrow(
@@ -72,10 +76,10 @@ def to_arrow(
     timestamps: Timestamps = "int64",
     max_bytes: int = MOST_BYTES,
 ) -> "pa.RecordBatch | None":
-    """The next records as one batch, of `max_rows` at the most; None when there are none left.
+    """Return the next records as one batch of up to `max_rows`, or None if there are none.
 
-    A batch ends before it takes too much memory, whatever it is made of. Before a corrupt place the
-    rows that are good come out; the call after that raises it.
+    A batch ends before it takes too much memory. The records before corrupt data are returned
+    first; the next call raises `CorruptRecords`.
     """
     schema = checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
     wanted = _wanted(tuple(columns), copy=copy)
@@ -92,7 +96,7 @@ def to_arrow(
 def checked_schema(
     columns: Sequence[str], *, copy: bool, max_rows: int | None, timestamps: Timestamps
 ) -> "pa.Schema":
-    """Of what `to_arrow` makes with these arguments; raises for what it cannot be asked for."""
+    """Return the schema for these arguments of `to_arrow`; raise `ConfigError` for bad ones."""
     if max_rows is not None and max_rows < 1:
         raise ConfigError(f"max_rows={max_rows}: take 1 or more, or None for all")
     return schema_of(tuple(columns), copy=copy, timestamps=timestamps)
@@ -117,7 +121,7 @@ def _pyarrow() -> Any:  # noqa: ANN401 - a module without types
 def schema_of(
     columns: tuple[str, ...] = COLUMNS, *, copy: bool = True, timestamps: Timestamps = "int64"
 ) -> "pa.Schema":
-    """The schema of the batches that `to_arrow` makes with the same arguments."""
+    """Return the schema of the batches that `to_arrow` makes with the same arguments."""
     pa = _pyarrow()
     times = {
         "int64": pa.int64(),
@@ -178,7 +182,7 @@ def _headers(kind: Any, table: _Table) -> Any:  # noqa: ANN401 - pyarrow's
 
 
 def _repeated(topic: str, rows: int) -> Any:  # noqa: ANN401 - pyarrow's
-    """The same text `rows` times, as a plain string column: cut from one that is kept."""
+    """Return a string column with `topic` in `rows` rows: a slice of a cached column."""
     return _many(topic, max(1024, 1 << (rows - 1).bit_length())).slice(0, rows)
 
 

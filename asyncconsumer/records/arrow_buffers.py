@@ -1,4 +1,4 @@
-"""Records to the buffers of Arrow arrays, in pure Python: what `columns` asks a decoder for."""
+"""Conversion of records to buffers of Arrow arrays, in pure Python; used by `arrow`."""
 
 import struct
 from array import array
@@ -9,7 +9,7 @@ from typing import Final
 from asyncconsumer.records.record import Record
 
 Bytes = tuple[bytes | None, int, bytes, bytes]
-"""Validity bits or None, number of nulls, offsets or views, data."""
+"""A binary column: validity bits or None, number of nulls, offsets or views, data."""
 Table = tuple[int, bytes, bytes, bytes, Bytes, Bytes, bytes, Bytes, Bytes, list[object]]
 
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _KEY, _VALUE, _HEADERS, AS_VIEWS = 1, 2, 4, 8, 16, 32, 64
@@ -20,7 +20,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def table_of(rows: Sequence[Record], wanted: int, scale: int) -> Table:
-    """The columns that `wanted` has the bits of; the other ones are empty."""
+    """Return the columns whose bits are set in `wanted`; the other ones are empty."""
 
     def having(flag: int) -> Sequence[Record]:
         return rows if wanted & flag else ()
@@ -44,7 +44,7 @@ def table_of(rows: Sequence[Record], wanted: int, scale: int) -> Table:
 
 
 def sizes_of(row: Record) -> tuple[int, int, int]:
-    """Bytes that a row adds to the columns of keys, values and headers."""
+    """Return the bytes that a row adds to the columns of keys, values and headers."""
     headers = sum(len(name.encode()) + len(value or b"") for name, value in row.headers)
     return len(row.key or b""), len(row.value or b""), headers
 
@@ -64,7 +64,7 @@ def _copied(values: Sequence[bytes | None]) -> Bytes:
 
 
 def _viewed(values: Sequence[bytes | None]) -> Bytes:
-    """Views into one buffer made for it: here there is nothing that could be pointed into."""
+    """Return views into a new buffer, because Python records keep no buffer to refer to."""
     data, views = bytearray(), bytearray()
     for value in values:
         known = value or b""

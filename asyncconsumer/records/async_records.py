@@ -1,4 +1,4 @@
-"""`async for` over record sets, in pure Python."""
+"""The async iterator over record sets, in pure Python."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_RECORDS_BETWEEN_PAUSES: Final = RECORDS_BETWEEN_PAUSES // 8  # each takes so many times longer
+_RECORDS_BETWEEN_PAUSES: Final = RECORDS_BETWEEN_PAUSES // 8  # slower than in C
 
 
 def _wall() -> float:
@@ -25,13 +25,16 @@ def _wall() -> float:
 
 @final
 class AsyncRecords:
-    """Iterate with `async for` over record sets: each awaits `refill()` once, no record awaits.
+    """An async iterator over the records of successive record sets.
 
-    `refill` is a coroutine function that gives the next Records, or None for the end. It is called
-    when the last Records are read to the end, which `current` then still is: whoever keeps account
-    sees there how far the user got. A cancelled or failed `refill()` loses nothing; the next step
-    calls it again. A `refill` that never waits should `sleep(0)` now and then, for the other tasks.
-    The event loop also runs after many records, or much that was decompressed, of one record set.
+    It awaits `refill()` once for each record set; single records mostly need no await. `refill` is
+    a coroutine function that returns the next `Records`, or None at the end. It is called when the
+    current `Records` have been read to the end. `current` still is that object during the call, so
+    `refill` can see how far the user has read.
+
+    A cancelled or failed `refill()` loses nothing; the next step calls it again. A `refill` that
+    never waits should `sleep(0)` now and then, so that other tasks run. The iterator also lets the
+    event loop run after many records, or much decompression, of one record set.
     """
 
     __slots__ = (
@@ -60,24 +63,24 @@ class AsyncRecords:
         self._clock = clock
         self._waiting = False
         self._ended = False
-        self._handed_out = 0  # records since the event loop last had a chance to run
+        self._handed_out = 0  # records since the event loop could last run
         self.current: Records | None = None
-        """The Records in hand, also while more is awaited; None before the first and at the end."""
+        """The current `Records`, also during `refill`; None before the first and at the end."""
         self.last_offset = -1
-        """Offset of the record handed out last, with which the user may still be busy; or -1."""
+        """Offset of the last record returned, which may still be in processing; or -1."""
         self.in_hand = False
-        """Whether a record was handed out, and none asked for since."""
+        """Whether a record was returned and the next one has not been asked for."""
         self.recover: Callable[[Exception], bool] | None = None
-        """Called with an error of the records in hand; if it is true, `refill` is asked instead."""
+        """Called with an error of the current records; if it returns true, `refill` is called."""
         self._deadline = self._wall_deadline = inf
 
     @property
     def deadline(self) -> float:
-        """When the clock has passed it, `refill` is asked before another record is handed out.
+        """The time after which `refill` is called before another record is returned.
 
-        It may give the same Records again. So even a process that was frozen in the middle of a
-        record set hands out nothing that it has lost meanwhile. The wall clock is compared as
-        well, because the system's monotonic clock does not count suspended time.
+        `refill` may return the same `Records` again. So a process that was suspended within a
+        record set does not deliver records of partitions that it has lost meanwhile. The wall
+        clock is compared as well, because the monotonic clock does not count suspended time.
         """
         return self._deadline
 
@@ -124,7 +127,7 @@ class AsyncRecords:
                 late = self._is_late()
                 continue
             self._take(await self._wait_for(self._refill()))
-            late = False  # it was asked once: what it gives may be handed out
+            late = False  # `refill` has just been called, so its records may be returned
         raise StopAsyncIteration
 
     async def _wait_for(self, awaitable: Awaitable[T]) -> T:

@@ -18,22 +18,22 @@ from asyncconsumer.records.record import Headers
 HEAD: Final = 61  # everything before the records
 _LEAST_RECORD: Final = 7
 _LEAST_HEADER: Final = 2
-_MOST_HEADERS: Final = 1 << 16  # of one record: of each two bytes three objects would be made
+_MOST_HEADERS: Final = 1 << 16  # of one record: every two bytes could become three objects
 _LAST_CODEC: Final = 4
 _FIELDS: Final = Struct(">qiibIhiqqqhii")
 
 Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
-"""Offset, where to go on after it, timestamp, key, value, headers, place behind it in the body."""
+"""Offset, next offset, timestamp, key, value, headers, and position after it in the body."""
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch, as far as reading its records needs it, and as it claims to be."""
+    """The fields of a batch header that are needed to read its records, unchecked."""
 
     base_offset: int
     last_offset: int
     leader_epoch: int
     crc: int
-    base_timestamp: int  # the time of every record when append_time
+    base_timestamp: int  # with `append_time` the timestamp of every record
     append_time: bool
     codec: int
     transactional: bool
@@ -43,18 +43,18 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether its offsets are some that a partition can have."""
+        """Whether the offsets are in the range of a partition."""
         return self.base_offset <= self.last_offset < MOST
 
     @property
     def end(self) -> int | None:
-        """The offset behind it, if a header that nobody vouches for agrees with itself."""
+        """The offset after the batch if the fields of an unchecked header agree; otherwise None."""
         end = self.base_offset + self.records
         return end if self.base_offset <= self.last_offset == end - 1 < MOST else None
 
 
 def read_header(entry: bytes) -> BatchHeader:
-    """The header that `entry` begins with."""
+    """Return the header at the start of `entry`."""
     base, _, epoch, _, crc, attributes, delta, first, latest, producer, _, _, count = (
         _FIELDS.unpack_from(entry)
     )
@@ -74,11 +74,11 @@ def read_header(entry: bytes) -> BatchHeader:
 
 
 Inflate = Callable[[int, bytes, int], bytes]
-"""Codec, what is compressed, and the offset to resume at when it is bad."""
+"""A function of codec, compressed data and the offset to resume at if the data is bad."""
 
 
 def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
-    """What holds the records, from what follows the header."""
+    """Return the decompressed body; `body` is the data after the header."""
     resume = batch.last_offset + 1
     if batch.codec > _LAST_CODEC:
         raise DecodeError(f"unknown compression codec {batch.codec}", resume)
@@ -91,7 +91,7 @@ def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
 
 
 def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
-    """Whether this control batch ends an aborted transaction."""
+    """Return whether this control batch ends an aborted transaction."""
     if batch.records == 0:
         return False
     key = _read_exactly(batch, body, 0)[3]
@@ -101,7 +101,7 @@ def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
 
 
 def record_after(body: bytes, at: int) -> int | None:
-    """Where the record at `at` ends; None if its length makes no sense."""
+    """Return the end of the record at `at`, or None if its length is not valid."""
     try:
         value, at = varint(body, at, len(body), 32)
     except DecodeError:
@@ -110,7 +110,7 @@ def record_after(body: bytes, at: int) -> int | None:
 
 
 class BodyPart(NamedTuple):
-    """Some bytes of a decompressed body, where they begin in it, and how long all of it is."""
+    """A part of a decompressed body: data, start in the body and size of the whole body."""
 
     data: bytes
     start: int
@@ -118,15 +118,15 @@ class BodyPart(NamedTuple):
 
     @property
     def goes_to_the_end(self) -> bool:
-        """Whether nothing of the body follows."""
+        """Whether this part reaches the end of the body."""
         return self.start + len(self.data) == self.whole
 
 
 def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> Iterator[Fields]:
-    """Every record. The usual shape is read fast; whatever is not usual is read again, exactly.
+    """Yield every record of this part of the body, from `start` on.
 
-    `start` is a place in the body, and `count` how many records are before it. What is not in this
-    part of the body is not read.
+    `start` is a position in the whole body, and `count` the number of records before it. A fast
+    function reads usual records. A record that it cannot read is read again with all checks.
     """
     body, at, size = part.data, start - part.start, len(part.data)
     windowed = not part.goes_to_the_end
@@ -145,7 +145,7 @@ def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> 
             at, offset = end, base + delta
         else:
             at, offset, timestamp, key, value, headers = _read_exactly(batch, body, at)
-        is_end = left == 0 and at == size  # then also over what compaction took behind it
+        is_end = left == 0 and at == size  # then `after` skips offsets that compaction removed
         after = (batch.last_offset if is_end and not windowed else offset) + 1
         yield offset, after, timestamp, key, value, headers, part.start + at
     if at != size and not windowed:
@@ -156,12 +156,12 @@ _Parts = tuple[int, int, int, bytes | None, bytes | None, Headers]
 
 
 def _read_usual(body: bytes, at: int) -> _Parts:
-    """One record by the shortest way; an exception of any kind means: look again."""
+    """Read one record fast; after any exception the record is read with all checks."""
     number, at = body[at], at + 1
     if number > 127:
         number, at = varint(body, at - 1, at + 4, 32)
     end = at + (number >> 1)
-    moment, at = body[at + 1], at + 2  # the attributes lie before it
+    moment, at = body[at + 1], at + 2  # after the byte of the attributes
     if moment > 127:
         moment, at = varint(body, at - 1, end, 64)
     delta, at = body[at], at + 1
@@ -218,7 +218,7 @@ def _headers(reader: ByteReader) -> Headers:
 
 
 def _read_exactly(batch: BatchHeader, body: bytes, at: int) -> _Parts:
-    """One record, checked in the order of the compiled twin, so that both name the same fault."""
+    """Read one record with checks in the order of the C decoder, for the same errors."""
     try:
         return _read_carefully(batch, ByteReader(body, at, len(body)))
     except DecodeError as damage:
@@ -226,7 +226,7 @@ def _read_exactly(batch: BatchHeader, body: bytes, at: int) -> _Parts:
 
 
 def record_damage(damage: DecodeError, last_offset: int) -> DecodeError:
-    """The same, told of a record in a batch whose end is known."""
+    """Return `damage` as an error of a record in a batch that ends with `last_offset`."""
     return DecodeError(f"a record with {damage.reason}", last_offset + 1)
 
 

@@ -8,53 +8,56 @@ from asyncconsumer.records.batch_v2 import BodyPart
 from asyncconsumer.records.byte_reader import DecodeError
 from asyncconsumer.records.compression import BadCompression, inflate
 
-_LEAST_MAPPED: Final = 2**20  # bytes: fresh pages need not be filled with zeros while threads wait
+_LEAST_MAPPED: Final = 2**20  # bytes: `mmap` does not fill with zeros under the interpreter lock
 
 
 class Keep(Protocol):
-    """Says how much of a decompressed body may stay in memory."""
+    """A function that decides how much of a decompressed body may stay in memory."""
 
     def __call__(self, size: int, *, again: bool) -> int:
-        """Of so many bytes, which were evicted before if `again`; 0 bytes are to come."""
+        """Charge `size` bytes and return how many of them may be kept.
+
+        `again` says that the body was evicted before. A `size` of 0 announces a decompression.
+        """
 
 
 def keep_all(size: int, *, again: bool) -> int:
-    """Nobody counts."""
+    """Return `size`: keep the whole body."""
     return size
 
 
 class Body:
-    """How far the body of one entry was read, and what decompressing it costs.
+    """The read position in the body of one entry, and counts of decompressed bytes.
 
-    It can be read on from there after its bytes were freed.
+    Reading can continue from this position after the bytes were freed.
     """
 
     def __init__(self, max_inflated: int, keep: Keep) -> None:
-        self.inflated = 0  # bytes of all bodies since a table was begun
+        self.inflated = 0  # bytes of all bodies since the start of a table
         self.worked = 0  # bytes of all bodies since the event loop last ran
-        self.at_once = False  # raise TooLarge for what takes long
-        self.is_held = False  # one that was decompressed
+        self.at_once = False  # raise `TooLarge` for bodies that take long
+        self.is_held = False  # a decompressed body is in memory
         self.is_windowed = False  # only a part of it is in memory
-        self.entry = 0  # where its entry begins in the record set
+        self.entry = 0  # start of the entry in the record set
         self.behind = self.count = 0  # bytes and records that were read
         self._before = 0  # bytes that were read before the last record
         self._max_inflated = max_inflated
         self._keep = keep
 
     def begin(self, entry: int) -> None:
-        """Read that entry: from its beginning, or from where it was left."""
+        """Start to read `entry`, or continue if it is the current entry."""
         if entry != self.entry:
             self.entry = entry
             self.behind = self.count = 0
         self.is_held = self.is_windowed = False
 
     def passed(self, behind: int) -> None:
-        """One more record was read; the next begins there."""
+        """Count one more record; the next one starts at `behind`."""
         self._before, self.behind = self.behind, behind
         self.count += 1
 
     def unread(self) -> Callable[[], None]:
-        """Be before the record read last, should it be decompressed again; returns the opposite."""
+        """Step back before the last record and return a function that undoes this."""
         undone = self.entry, self.behind, self.count
         self.behind, self.count = self._before, self.count - 1
 
@@ -66,11 +69,11 @@ class Body:
 
     @property
     def is_enough(self) -> bool:
-        """Whether a table must not have what was inflated last besides what it has."""
+        """Whether the bodies of the current table exceed the limit."""
         return self.inflated > self._max_inflated
 
     def inflate(self, codec: int, source: bytes, resume: int, most: int | None = None) -> bytes:
-        """Decompress all of it, to `most` bytes if there is such a limit; or raise TooLarge."""
+        """Decompress `source` to up to `most` bytes; may raise `TooLarge`."""
         rooms: list[bytearray | mmap] = [bytearray()]
 
         def room_of(size: int) -> bytearray | mmap:
@@ -90,7 +93,7 @@ class Body:
         return bytes(rooms.pop()[:used])
 
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
-        """What is kept of it: all, or some whole records from where it is read on."""
+        """Return the part of the body to keep: all, or complete records from the position on."""
         size, start = len(body), self.behind
         kept = self._keep(size, again=self.count > 0) if self.is_held else size
         if kept >= size:
@@ -98,7 +101,7 @@ class Body:
         end: int | None = start
         while end is not None and end - start < kept and end < size:
             end = end_of(body, end)
-        if end is None or end - start > size // 2:  # what is damaged, or most of it, is kept whole
+        if end is None or end - start > size // 2:  # keep all if corrupt or mostly kept
             self._keep(size, again=False)
             return BodyPart(body, 0, size)
         self.is_windowed = end < size

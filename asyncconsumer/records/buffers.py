@@ -1,6 +1,6 @@
-"""Room to receive bytes in, without our own compiled module."""
+"""Receive buffers without the compiled module."""
 
 
 def room_for(size: int, /) -> bytearray:
-    """Room to write so many bytes to; what is in it means nothing."""
+    """Return a buffer of `size` bytes; its content is undefined."""
     return bytearray(size)

@@ -1,4 +1,4 @@
-"""Reading bytes that we did not write: what does not hold is Damage, with a reason in words."""
+"""Checked reading of untrusted bytes. Bytes that are not valid raise `DecodeError`."""
 
 from struct import Struct
 from typing import Final, NoReturn
@@ -12,7 +12,7 @@ MOST: Final = 2**63 - 1
 
 
 class DecodeError(Exception):
-    """What is wrong with the bytes, and the first offset behind them where that is known."""
+    """An error in the bytes: its reason, and the first offset after them if it is known."""
 
     def __init__(self, reason: str, resume: int | None = None) -> None:
         super().__init__(reason)
@@ -21,7 +21,7 @@ class DecodeError(Exception):
 
 
 def varint(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
-    """An unsigned varint of at most `bits` bits, and the place behind it."""
+    """Return an unsigned varint of at most `bits` bits and the position after it."""
     value = 0
     for shift in range(0, bits, 7):
         if at >= end:
@@ -37,7 +37,7 @@ def varint(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
 
 
 class ByteReader:
-    """A cursor that never leaves its bytes. Exact and slow: used where something looks wrong."""
+    """A reader that checks every bound. It is slow, and only used where a fast way failed."""
 
     __slots__ = ("at", "data", "end")
 
@@ -47,12 +47,12 @@ class ByteReader:
         self.end = end
 
     def signed(self, bits: int = 32) -> int:
-        """A zigzag varint."""
+        """Read a zigzag varint."""
         value, self.at = varint(self.data, self.at, self.end, bits)
         return value >> 1 ^ -(value & 1)
 
     def sized(self, what: str, length: int) -> bytes | None:
-        """That many bytes; -1 is None."""
+        """Read `length` bytes; return None for a length of -1."""
         if length < -1:
             fail(f"a negative {what} length")
         if length > self.end - self.at:
@@ -64,5 +64,5 @@ class ByteReader:
 
 
 def fail(reason: str) -> NoReturn:
-    """Raise Damage."""
+    """Raise `DecodeError`."""
     raise DecodeError(reason)

@@ -1,4 +1,4 @@
-"""CRC-32C without our own compiled module: aiokafka's, compiled wherever it has a wheel."""
+"""CRC-32C of aiokafka, which is compiled where aiokafka has a wheel."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 def crc32c(data: "Buffer", /) -> int:
-    """CRC-32C (Castagnoli) of a bytes-like object."""
+    """Return the CRC-32C (Castagnoli) of a bytes-like object."""
     crc: int = calc_crc32c(memoryview(data).cast("B"))
     return crc

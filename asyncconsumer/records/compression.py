@@ -1,16 +1,17 @@
-"""Inflating what a broker sent, into no more memory than the caller allows.
+"""Decompression of record batches within a memory limit.
 
-Before anything is inflated its format is asked for the size: snappy and gzip carry it, lz4 and zstd
-carry it or are made of blocks of a known largest size. So room is mostly taken once, and a bomb is
-refused at once or when it has filled `limit` bytes. Fresh memory costs more time than inflating
-into it does, so none is taken for what can be told beforehand, and none is tried for little.
+The size is read from the compressed data before anything is decompressed. Snappy and gzip carry
+it. Lz4 and zstd carry it, or consist of blocks with a known maximum size. So memory is mostly
+allocated once. A decompression bomb is refused at once, or when it has filled `limit` bytes.
+Allocating fresh memory takes more time than decompressing into it. So nothing is allocated for
+data whose size is known to be too large.
 
 Work is bounded as well as memory. Blocks that cost a Python call each are counted before the first
 is decompressed. The standard library decompresses gzip: its time per input byte has a low bound.
 
-A caller on an event loop asks for what can be done `at_once`. A body that takes longer raises
-`TooLarge`, mostly before any work is done on it. It is for another thread: all codecs release the
-interpreter lock.
+A caller on an event loop passes `at_once`. A body that takes longer then raises `TooLarge`, mostly
+before any work is done on it. Such a body is decompressed in another thread: all codecs release
+the interpreter lock.
 """
 
 import re
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 LZ4_WITHOUT_HEADER_CHECK: Final = 11
-"""lz4 as clients of magic 0 wrote it, with a checksum over the wrong bytes of the frame header."""
+"""Lz4 as clients of magic 0 wrote it, with a checksum over the wrong bytes of the frame header."""
 
 AT_ONCE: Final = 4 * 1024 * 1024
-"""Bytes that are decompressed at once, on an event loop: some milliseconds."""
+"""Most bytes that are decompressed on the event loop, which takes some milliseconds."""
 
-_BEGIN: Final = 64 * 1024  # room taken without further thought
-_USUAL_RATIO: Final = 16  # more is tried only when this was not enough
-_WORTH_A_TRY: Final = 4  # times less room than the most there can be, or that is taken at once
-_MOST_BLOCKS: Final = 4096  # counted in advance; a stream of more is not worth the time
-_MOST_SEQUENCES: Final = 10_000  # the same; those of a bomb are long and few
-_BYTES_PER_BLOCK: Final = 256  # compressed, on average, of what has more than _MOST_BLOCKS blocks
-_MOST_MEMBERS: Final = 256  # of gzip; encoders write one
+_BEGIN: Final = 64 * 1024  # bytes of the first buffer at least
+_USUAL_RATIO: Final = 16  # of the first buffer; a larger one follows only if it was too small
+_WORTH_A_TRY: Final = 4  # a first buffer must be this many times smaller than the largest
+_MOST_BLOCKS: Final = 4096  # counted in advance; counting more takes too long
+_MOST_SEQUENCES: Final = 10_000  # counted in advance; a bomb has few and long ones
+_BYTES_PER_BLOCK: Final = 256  # least average compressed size, beyond `_MOST_BLOCKS` blocks
+_MOST_MEMBERS: Final = 256  # of gzip data; encoders write one
 _GZIP: Final = 31  # zlib's number for a gzip header and trailer
-_GZIP_INPUT: Final = 64 * 1024  # bytes at a time: zlib copies what it has not consumed
-_GZIP_OUTPUT: Final = 1024 * 1024  # the same: what it produces is copied to its place
+_GZIP_INPUT: Final = 64 * 1024  # bytes for one call: zlib copies the input that it has not consumed
+_GZIP_OUTPUT: Final = 1024 * 1024  # bytes of one call: the output is copied into the buffer
 _GZIP_AT_ONCE: Final = 128 * 1024  # bytes of input: empty blocks take time and produce nothing
 _SNAPPY_RATIO: Final = 22  # a copy of three bytes makes 64 bytes at the most
 
@@ -53,7 +54,7 @@ _XERIAL_HEAD: Final = 16  # magic, version, oldest version that can read it
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_LENGTH: Final = 0x7FFFFFFF  # the other bit says that a block is stored as it is
 _LZ4_LEAST_MATCH: Final = 4
-_LZ4_LONG: Final = 15  # a length that goes on in the bytes that follow
+_LZ4_LONG: Final = 15  # a length that continues in the following bytes
 _ALL_ONES: Final = re.compile(b"\xff*")
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK: Final = 128 * 1024
@@ -61,27 +62,27 @@ _DEFLATE_RATIO: Final = 1032
 
 
 class BadCompression(Exception):
-    """The bytes do not inflate, or to more than allowed. The text says which."""
+    """Data that cannot be decompressed, or is larger than allowed."""
 
 
 class TooLarge(Exception):
-    """Decompressing the bytes would take too long to be done at once."""
+    """Data that takes too long to decompress on the event loop."""
 
 
 class _NoRoom(Exception):
-    """The room is too small for what comes out."""
+    """A buffer that is too small for the decompressed data."""
 
 
 class Size(NamedTuple):
-    """What a compressed body says of its size: exactly, if it does, and at most."""
+    """The decompressed size of a body: the declared size, if any, and an upper bound."""
 
     declared: int | None
     most: int
-    slow: bool = False  # it may take long, however little comes out
+    slow: bool = False  # it may take long even if the output is small
 
     @property
     def takes_long(self) -> bool:
-        """Whether it should not be decompressed at once."""
+        """Whether the body takes too long to be decompressed on the event loop."""
         return self.slow or (self.most if self.declared is None else self.declared) > AT_ONCE
 
 
@@ -98,12 +99,12 @@ def inflate(
     limit: int,
     at_once: bool = False,  # noqa: FBT001, FBT002 - called from C
 ) -> int:
-    """Inflate `source` to the front of a room; returns the bytes used.
+    """Decompress `source` to the start of a buffer and return the number of bytes.
 
-    `room_of` gives a writable buffer of at least so many bytes, with anything in it. It is asked
-    again if that was too small. The last room that it gave has the result.
+    `room_of(size)` returns a writable buffer of `size` bytes or more, with any content. It is
+    called again if that buffer was too small. The last buffer has the result.
 
-    With `at_once`, what would take long raises TooLarge.
+    With `at_once`, a body that would take long raises `TooLarge`.
     """
     name, size_of, into = _CODECS[codec]
     allowed = min(limit, AT_ONCE) if at_once else limit
@@ -139,7 +140,7 @@ def _too_much(name: str, limit: int) -> BadCompression:
 
 
 def _rooms(declared: int | None, most: int, length: int) -> list[int]:
-    """How much room to try, the last of it all that there may be."""
+    """Return the buffer sizes to try; the last one is the upper bound."""
     if declared is not None:
         return sorted({min(declared, most), most})
     first = max(_BEGIN, _USUAL_RATIO * length)
@@ -166,10 +167,10 @@ def _gzip_into(source: memoryview, room: memoryview) -> int:
 
 
 def _gzip_member_into(source: memoryview, room: memoryview) -> tuple[int, int]:
-    """Inflate the first member of `source`; returns how much came out, and how long it is."""
+    """Decompress the first gzip member and return its decompressed and compressed size."""
     inflater, at, used = zlib.decompressobj(_GZIP), 0, 0
     piece: bytes | memoryview = b""
-    full = False  # then more may come out without more input
+    full = False  # whether zlib may have more output without more input
     while not inflater.eof:
         if not piece and not full:
             piece = source[at : at + _GZIP_INPUT]
@@ -204,7 +205,7 @@ def _snappy_into(source: memoryview, room: memoryview) -> int:
 
 
 def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
-    """The whole, or one by one the parts of what Java clients write (xerial's framing)."""
+    """Yield the blocks of xerial's framing, as Java clients write it; otherwise all data."""
     if bytes(source[:8]) != _XERIAL_MAGIC:
         yield source
         return
@@ -223,7 +224,7 @@ def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
 
 
 def _most_blocks(source: memoryview) -> int:
-    """How many blocks are worth the time: each costs some, however small it is."""
+    """Return the block limit: each block takes time, however small it is."""
     return _MOST_BLOCKS + len(source) // _BYTES_PER_BLOCK
 
 
@@ -243,10 +244,10 @@ def _lz4_size(source: memoryview, limit: int) -> Size:
 
 
 def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
-    """Where blocks begin, with their lengths as they are written; and whether these are all."""
+    """Return start and length field of each block, and whether these are all blocks."""
     flags = source[4]
     at = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
-    between = 8 if flags & 16 else 4  # a block's length and, maybe, its checksum
+    between = 8 if flags & 16 else 4  # the length of a block and, if present, its checksum
     blocks: list[tuple[int, int]] = []
     while at + 4 <= len(source) and len(blocks) < _MOST_BLOCKS:
         (length,) = _LITTLE_INT.unpack_from(source, at)
@@ -259,7 +260,7 @@ def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
 
 
 def _lz4_measured(source: memoryview, blocks: list[tuple[int, int]], limit: int) -> int | None:
-    """What the blocks inflate to, as far as it takes to see that it is too much; or None."""
+    """Return the decompressed size, counted until it exceeds `limit`; None if unknown."""
     size, sequences = 0, 0
     for at, length in blocks:
         if length > _LZ4_LENGTH:  # stored as it is
@@ -281,7 +282,7 @@ def _lz4_measured(source: memoryview, blocks: list[tuple[int, int]], limit: int)
 
 
 def _lz4_length(source: memoryview, length: int, at: int) -> tuple[int, int]:
-    """A length, and the place behind it."""
+    """Return a length and the position after it."""
     if length < _LZ4_LONG:
         return length, at
     ones = _ALL_ONES.match(source, at)
@@ -298,7 +299,7 @@ def _lz4_repaired_into(source: memoryview, room: memoryview) -> int:
 
 
 def _xxh32_of_few(data: bytes) -> int:
-    """xxHash32 of fewer than 16 bytes, which is all that an lz4 frame header has."""
+    """Return the xxHash32 of fewer than 16 bytes; an lz4 frame header has no more."""
     one, two, three, four, five = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     mask, value, at = 0xFFFFFFFF, five + len(data), 0
     while at + 4 <= len(data):
@@ -316,7 +317,7 @@ def _xxh32_of_few(data: bytes) -> int:
 def _zstd_size(source: memoryview, _limit: int) -> Size:
     unknown = Size(None, 1 << 62, slow=True)
     if bytes(source[:4]) != _ZSTD_MAGIC:
-        return unknown  # a skippable frame, or nothing that zstd knows
+        return unknown  # a skippable frame, or not zstd data
     flags = source[4]
     single, kind = flags >> 5 & 1, flags >> 6
     at = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
@@ -329,7 +330,10 @@ def _zstd_size(source: memoryview, _limit: int) -> Size:
 
 
 def _zstd_most(source: memoryview, at: int, checksum: int) -> int | None:
-    """What the blocks from `at` on hold at most; None if they are many, or not all there is."""
+    """Return the most bytes that the blocks from `at` on decompress to.
+
+    None if there are too many blocks, or more data after them.
+    """
     total = 0
     for _ in range(_MOST_BLOCKS):
         block = int.from_bytes(source[at : at + 3], "little")

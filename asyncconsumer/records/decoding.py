@@ -1,8 +1,8 @@
-"""Which record decoder runs: chosen here, once, and never in silence.
+"""The choice of the record decoder, made once at import.
 
-`ASYNCCONSUMER_DECODER=compiled` or `=pure` asks for one by name, and then that one loads or the
-import fails. Unasked, the compiled one is taken; where it is missing, the pure-Python twin serves
-with a warning that says why it is missing and what to do.
+`ASYNCCONSUMER_DECODER=compiled` or `=pure` selects a decoder; if it cannot be loaded, the import
+fails. By default the compiled one is used. If it is missing, the pure-Python one is used, with a
+warning that gives the reason and the remedy.
 """
 
 import importlib
@@ -21,11 +21,11 @@ _VARIABLE: Final = "ASYNCCONSUMER_DECODER"
 
 
 class PureDecoderWarning(RuntimeWarning):
-    """The compiled decoder is missing: everything works, many times slower."""
+    """The warning that the compiled decoder is missing, so that decoding is much slower."""
 
 
 def load(wanted: str | None) -> tuple[str, ModuleType]:
-    """The decoder's name and module. An asked-for one loads or raises; only else it falls back."""
+    """Return name and module of the decoder. Fall back only if `wanted` is not set."""
     if wanted and wanted not in IMPLEMENTATIONS:
         raise ImportError(
             f"{_VARIABLE}={wanted}: no such decoder; take one of {list(IMPLEMENTATIONS)}"
@@ -45,20 +45,20 @@ def load(wanted: str | None) -> tuple[str, ModuleType]:
 
 
 def available() -> list[str]:
-    """For the tests: every decoder present here gets the same suite."""
+    """Return the decoders that are installed; tests run with each of them."""
     return [name for name, module in IMPLEMENTATIONS.items() if importlib.util.find_spec(module)]
 
 
 def _pure_instead(error: ImportError) -> ModuleType:
     try:
         return importlib.import_module(IMPLEMENTATIONS["pure"])
-    except ImportError as other:  # a codec does not load here either: ours says what to do
+    except ImportError as other:  # a codec is missing for both: the first error has the remedy
         raise error from other
 
 
 def _trouble(error: ImportError) -> str:
     slower = "records are decoded in pure Python, many times slower"
-    if not isinstance(error, ModuleNotFoundError):  # it is there, and says itself what it lacks
+    if not isinstance(error, ModuleNotFoundError):  # the error has the reason
         return f"the compiled record decoder cannot be loaded ({error}); {slower}. Change that"
     return (
         f"the compiled record decoder is missing ({_why_missing(error)}); {slower}. Install a C "
@@ -76,7 +76,7 @@ def _why_missing(error: ImportError) -> str:
 
 name, decoder = load(os.environ.get(_VARIABLE) or None)
 
-if TYPE_CHECKING:  # the pure twin is the reference, also for the types
+if TYPE_CHECKING:  # the pure-Python decoder has the type annotations
     from asyncconsumer.records._pure import AsyncRecords as AsyncRecords
     from asyncconsumer.records._pure import FetchAnswer as FetchAnswer
     from asyncconsumer.records._pure import Loop as Loop

@@ -1,4 +1,4 @@
-"""A fetch response in pure Python, walked without touching the records in it."""
+"""The parser of fetch responses in pure Python. It does not decode the records."""
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
@@ -16,11 +16,11 @@ T = TypeVar("T")
 _FIRST_VERSION, _LAST_VERSION = 4, 17
 _WITH_LOG_START, _WITH_SESSION, _WITH_PREFERRED_REPLICA = 5, 7, 11
 _FLEXIBLE, _WITH_TOPIC_ID = 12, 13
-# the least bytes that one element of an array takes, so that a count cannot ask for memory
+# Smallest size in bytes of an array element: a false count must not allocate memory.
 _LEAST_TOPIC, _LEAST_PARTITION, _LEAST_ABORTED, _LEAST_ENDPOINT, _LEAST_TAG = 3, 22, 16, 11, 2
 _BEYOND: Final = "a length that goes beyond the end"
-# and the most that is not records, plus a part of the frame: of each few bytes an object is made;
-# aborted transactions grow with the records, and take a part of their bytes at the most
+# Most bytes that are not records, plus a part of the frame size: every few of them become an
+# object. The list of aborted transactions grows with the records, and is a fraction of their size.
 _MOST_BESIDES: Final = 4 << 20
 _BESIDES_PART: Final = 16
 
@@ -29,7 +29,7 @@ class PartitionAnswer(NamedTuple):
     """One partition of a fetch response."""
 
     topic: str | bytes
-    """Its name, or the 16 bytes of its id from version 13 on."""
+    """Topic name; from version 13 on the 16 bytes of the topic id."""
     partition: int
     error_code: int
     high_watermark: int
@@ -39,31 +39,31 @@ class PartitionAnswer(NamedTuple):
     """Pairs of producer id and first offset, or None."""
     preferred_read_replica: int
     current_leader: tuple[int, int] | None
-    """Id and epoch."""
+    """Node id and epoch of the leader."""
     diverging_epoch: tuple[int, int] | None
-    """Epoch and end offset."""
+    """Leader epoch and its end offset."""
     start: int
-    """Where its record set begins in the frame."""
+    """Start of the record set in the frame."""
     end: int
-    """Where its record set ends in the frame."""
+    """End of the record set in the frame."""
 
 
 class FetchAnswer(NamedTuple):
-    """A fetch response, its records left in the frame."""
+    """A fetch response without the records, which stay in the frame."""
 
     throttle_ms: int
     error_code: int
     session_id: int
     partitions: list[PartitionAnswer]
     node_endpoints: list[tuple[int, str | None, int, str | None]]
-    """Node id, host, port and rack of leaders that were named."""
+    """Node id, host, port and rack of the current leaders in this response."""
 
 
 def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
-    """Walk a whole fetch response body, what follows the response header, of versions 4 to 17.
+    """Parse the body of a fetch response, after the response header, of versions 4 to 17.
 
-    The records stay where they are: each partition says where in the frame. Raises
-    MalformedResponse, with the place, for what does not follow the protocol.
+    The records are not copied: `start` and `end` of each partition are positions in the frame.
+    Raises `MalformedResponse`, with the position, for bytes that do not follow the protocol.
     """
     if not _FIRST_VERSION <= version <= _LAST_VERSION:
         raise ValueError(
@@ -89,7 +89,7 @@ class _Walk:
         self.failed_at = 0
 
     def check_besides(self, more: int = 0) -> None:
-        """Fail if what was read so far, and what is to be read, is too much besides records."""
+        """Fail if the bytes read so far, plus `more`, without records, exceed the limit."""
         most = _MOST_BESIDES + len(self.data) // _BESIDES_PART
         if self.at - self.records + more > most:
             self.fail("too much besides its records", self.at)
@@ -114,7 +114,7 @@ class _Walk:
         return value
 
     def length(self, least: int, kind: Struct = INT_32) -> int:
-        """Of things of at least `least` bytes each; -1 is null."""
+        """Read the length of an array whose elements take `least` bytes or more; -1 is null."""
         at = self.at
         length = self.varint() - 1 if self.version >= _FLEXIBLE else self.number(kind)
         if length < -1:
@@ -141,7 +141,7 @@ class _Walk:
             self.fail("a text that is not UTF-8", at)
 
     def tags(self) -> dict[int, tuple[int, int]]:
-        """Where each tagged field begins and ends."""
+        """Read the tagged fields and return start and end of each by its tag."""
         found: dict[int, tuple[int, int]] = {}
         if self.version < _FLEXIBLE:
             return found
@@ -160,7 +160,7 @@ class _Walk:
         return found
 
     def inside(self, tag: tuple[int, int], read: "Callable[[_Walk], T]") -> T:
-        """What `read` makes of a tagged field, which must end where the field ends."""
+        """Return the result of `read` for a tagged field, which it must read to the end."""
         inner = _Walk(self.data, *tag, self.version)
         try:
             value = read(inner)

@@ -1,4 +1,4 @@
-"""The iterator behind one `async for`, in pure Python: it reports how the loop was left."""
+"""The iterator of one `async for`, in pure Python. It reports how the loop was left."""
 
 import inspect
 import sys
@@ -12,33 +12,33 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Exit = Literal["break", "error", "unknown"]
-"""How a loop was left: by `break` or `return`, by an exception, or in a way nobody can see."""
+"""How a loop was left: by `break` or `return`, by an exception, or in an unknown way."""
 
-_frame: Final = sys._getframe  # noqa: SLF001 - how the frame of a caller is found
+_frame: Final = sys._getframe  # noqa: SLF001 - finds the frame of the caller
 _GET_ANEXT: Final = opmap["GET_ANEXT"]
 _POP_TOP: Final = opmap["POP_TOP"]
 
 
 class Nexts(Protocol[T_co]):
-    """As much of an async iterator as a loop needs."""
+    """The method of an async iterator that a loop needs."""
 
     def __anext__(self) -> Awaitable[T_co]:
         """Return an awaitable for the next item."""
 
 
 class IterationObserver(Protocol):
-    """What a loop reports to."""
+    """An object to which a loop reports its start and its end."""
 
     loop: "weakref.ref[Any] | None"
 
     def begin(self) -> None:
         """Called before the loop asks for its first item, and after `Loop.begin_again`.
 
-        A loop whose questions may come from different tasks calls it before each item.
+        If different tasks may ask for the items, it is called before each item.
         """
 
     def left(self, how: Exit) -> None:
-        """Called once, when the loop is gone and had asked for an item."""
+        """Called once, when the loop has ended after it asked for an item."""
 
     def again(self) -> "IterationObserver":
         """Return the iteration of another loop over the same iterator."""
@@ -48,9 +48,9 @@ class IterationObserver(Protocol):
 class Loop(Generic[T]):
     """The iterator of one ``async for`` statement, or of ``anext`` calls by hand.
 
-    The interpreter keeps the iterator of a statement on the stack of its frame alone. So when such
-    an iterator dies while that frame executes POP_TOP, the statement was left by ``break`` or
-    ``return``. This is positive evidence: whatever else is seen counts as an error or as unknown.
+    The interpreter keeps the iterator of a statement only on the stack of its frame. If such an
+    iterator is deallocated while that frame executes POP_TOP, the statement was left by ``break``
+    or ``return``. In all other cases an error or an unknown exit is reported.
     """
 
     __slots__ = ("__weakref__", "_begun", "_frame", "_generator", "_iteration", "_ready", "_source")
@@ -61,7 +61,7 @@ class Loop(Generic[T]):
             raise TypeError(f"source must be an async iterator, not {type(source).__name__}")
         self._source = source
         self._iteration = iteration
-        self._ready = False  # the next item may be asked for without `begin`
+        self._ready = False  # the next item needs no call of `begin`
         self._frame = 0  # the id of the statement's frame; holding the frame would keep it alive
         self._generator = False
         iteration.loop = weakref.ref(self)
@@ -75,7 +75,7 @@ class Loop(Generic[T]):
         return self._source.__anext__()
 
     def begin_again(self) -> None:
-        """Begin the iteration again before the next item: another loop has read meanwhile."""
+        """Call `begin` again before the next item, because another loop has read meanwhile."""
         self._ready = False
 
     def _begin(self, frame: FrameType) -> None:

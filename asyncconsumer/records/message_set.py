@@ -1,9 +1,9 @@
 """Message sets of magic 0 and 1, in pure Python.
 
-What brokers before 0.11 store, and newer ones send down-converted. An entry is one message. A
-compressed one is a wrapper: its value inflates to a whole set of messages, whose offsets are
-absolute in magic 0 and count from the wrapper's first in magic 1; the wrapper itself carries the
-offset of its last.
+Brokers before 0.11 store this format, and newer ones send it down-converted. An entry is one
+message. A compressed message is a wrapper: its value decompresses to a set of messages. Their
+offsets are absolute in magic 0, and relative to the first one in magic 1. The wrapper carries the
+offset of its last message.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _LEAST: Final = (14, 22)  # by magic
 
 
 class LegacyMessage(NamedTuple):
-    """One message; its offset is relative inside a wrapper of magic 1."""
+    """A message; inside a wrapper of magic 1 its offset is relative."""
 
     offset: int
     attributes: int
@@ -29,19 +29,19 @@ class LegacyMessage(NamedTuple):
 
 
 class InnerMessage(NamedTuple):
-    """What a wrapper holds, as far as it is known before its first message is read."""
+    """The base offset of a wrapper, and the inner offset of its first message or -1."""
 
     base_offset: int
     first: int
 
 
 def message_after(body: bytes, at: int) -> int:
-    """Where the message at `at` ends; `survey` saw that it does."""
+    """Return the end of the message at `at`; `survey` has checked its length."""
     return at + _HEAD + int(INT_32.unpack_from(body, at + 8)[0])
 
 
 def read_message(data: bytes, at: int, end: int) -> LegacyMessage:
-    """The message that fills `at` to `end`."""
+    """Return the message between `at` and `end`."""
     offset: int = INT_64.unpack_from(data, at)[0]
     reader = ByteReader(data, at + _AFTER_ATTRIBUTES, end)
     timestamp = -1
@@ -58,7 +58,7 @@ def read_message(data: bytes, at: int, end: int) -> LegacyMessage:
 
 
 def check_wrapper(wrapper: LegacyMessage) -> bytes:
-    """The compressed value of a wrapper."""
+    """Return the compressed value of a wrapper after checks."""
     if wrapper.attributes & 7 > _LAST_CODEC:
         fail(f"unknown compression codec {wrapper.attributes & 7}")
     if wrapper.value is None:
@@ -67,7 +67,7 @@ def check_wrapper(wrapper: LegacyMessage) -> bytes:
 
 
 def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
-    """Look at all inner offsets before the first message is read: the last one is needed for it."""
+    """Check all inner messages; the base offset follows from the offset of the last one."""
     at, count, first, last = 0, 0, 0, -1
     while at < len(body):
         there = len(body) - at
@@ -91,7 +91,7 @@ def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
 def read_messages(
     part: BodyPart, start: int, base_offset: int, wrapper: LegacyMessage, magic: int
 ) -> Iterator[Fields]:
-    """Every message of an inflated wrapper, or of a part of it, from a place in the whole on."""
+    """Yield the messages of a part of a decompressed wrapper, from position `start` on."""
     body, at, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
     while at < len(body):
         end = message_after(body, at)
@@ -107,13 +107,13 @@ def read_messages(
 
 
 def alone(message: LegacyMessage) -> Iterator[Fields]:
-    """A message that is no wrapper."""
+    """Yield the one message of an entry that is not a wrapper."""
     offset = message.offset
     yield offset, offset + 1, message.timestamp, message.key, message.value, (), 0
 
 
 def is_append_time(message: LegacyMessage, magic: int) -> bool:
-    """Whether the broker gave the time on appending."""
+    """Return whether the broker set the timestamp on append."""
     return magic == 1 and bool(message.attributes & 8)
 
 

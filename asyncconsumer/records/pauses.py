@@ -1,4 +1,4 @@
-"""Where a reader stops for the event loop, and how it goes on."""
+"""Pauses of a reader, in which the event loop runs."""
 
 from collections.abc import Awaitable, Iterator
 from enum import IntEnum
@@ -9,47 +9,47 @@ from asyncconsumer.records.compression import AT_ONCE
 
 RECORDS_BETWEEN_PAUSES: Final = 8192
 WORK_BETWEEN_PAUSES: Final = AT_ONCE
-"""Bytes decompressed, after which the event loop runs before more is decompressed."""
+"""Bytes that are decompressed before the event loop runs again."""
 TABLE_BETWEEN_PAUSES: Final = 4 * AT_ONCE
-"""Bytes of one column that are copied to a table before the event loop runs."""
+"""Bytes of one column that are copied to a table before the event loop runs again."""
 
 
 class Pause(IntEnum):
-    """Why cooperative Records stopped before their end."""
+    """The reason why cooperative `Records` stopped before their end."""
 
     NONE = 0
     FOR_LOOP = 1
     """Much was decompressed: the event loop should run."""
     FOR_BODY = 2
-    """The next body takes long to decompress: `prepare()` does it, in another thread."""
+    """The next body takes long to decompress: `prepare()` must do it in another thread."""
 
 
 NOT_PAUSED: Final = Pause.NONE  # members of an enum are slow to look up
 
 
 class Preparer(Protocol):
-    """Has large bodies decompressed off the event loop; `asyncconsumer.buffer.body_cache` does."""
+    """A runner of large decompressions in threads; implemented by `buffer.body_cache`."""
 
     def prepare(self, reader: Any, /) -> Awaitable[object]:  # noqa: ANN401 - Records of any decoder
         """Call `reader.prepare()` in another thread."""
 
 
 class Pausing(Protocol):
-    """As much of Records as pauses need."""
+    """The members of `Records` that pauses need."""
 
     cooperative: bool
     worked: int
 
     @property
     def paused(self) -> int:
-        """A Pause."""
+        """The `Pause` that ended the iteration."""
 
     @property
     def bodies(self) -> Preparer | None:
-        """What decompressed bodies are charged to."""
+        """The account of decompressed bodies."""
 
     def open_next(self) -> bool:
-        """Have the next record in memory; False at a pause."""
+        """Load the next record; return False at a pause."""
 
 
 @coroutine
@@ -59,10 +59,10 @@ def pause() -> Iterator[None]:
 
 
 async def open_next(records: Pausing) -> None:
-    """Return when the next record is in memory, or there is none, without blocking the event loop.
+    """Wait until the next record is in memory, or there is none, without blocking the loop.
 
     From then on the records are cooperative: an iteration over them ends where it pauses. While
-    `records.paused` is true, more follows after the next call. Cancelling it loses nothing.
+    `records.paused` is true, more records follow after the next call. Cancellation loses nothing.
     """
     records.cooperative = True
     if records.worked >= WORK_BETWEEN_PAUSES:
@@ -73,7 +73,7 @@ async def open_next(records: Pausing) -> None:
 
 
 async def resume(records: Pausing) -> None:
-    """Return when records that paused can be read on."""
+    """Wait until paused records can be read again."""
     if records.paused == Pause.FOR_BODY and records.bodies is not None:
         await records.bodies.prepare(records)
     else:

@@ -1,4 +1,4 @@
-"""One record, in pure Python, and what both twins of it share."""
+"""The record in pure Python, and functions that the compiled record uses as well."""
 
 from collections.abc import Iterable
 from operator import index
@@ -8,16 +8,16 @@ from asyncconsumer.errors import ConfigError
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_SHOWN: Final = 40  # bytes of a key or value that fit a line of a log
+_SHOWN: Final = 40  # bytes of a key or value, so that a repr fits one log line
 
 
 @final
 class Record:
-    """One record of one partition. Its bytes are its own: it outlives every buffer.
+    """A record of one partition. It owns its bytes and refers to no buffer.
 
-    `timestamp` is in milliseconds since 1970; `timestamp_type` is 0 when its producer gave it, 1
-    when the broker did on appending, -1 where the old format has none. `value` is None for a
-    tombstone.
+    `timestamp` is in milliseconds since 1970. `timestamp_type` is 0 if the producer set it, 1 if
+    the broker set it on append, and -1 in the old format without timestamps. `value` is None for
+    a tombstone.
     """
 
     __slots__ = (
@@ -70,11 +70,11 @@ class Record:
 
     @property
     def record(self) -> "Record":
-        """Itself, as a Message has its record."""
+        """The record itself; `Message.record` is its counterpart."""
         return self
 
     def commit(self) -> NoReturn:
-        """Only a Message has one: says what to do."""
+        """Raise `ConfigError`: only a `Message` can be committed."""
         refuse_commit(self.topic, self.partition, self.offset)
 
     def _fields(self) -> tuple[object, ...]:
@@ -117,7 +117,7 @@ def fill(
     value: bytes | None,
     headers: Headers,
 ) -> Record:
-    """Set the fields of a new Record without any check: the decoder has made them itself."""
+    """Set the fields of a new `Record` without checks, because the decoder made them."""
     _set_topic(record, topic)
     _set_partition(record, partition)
     _set_offset(record, offset)
@@ -139,7 +139,7 @@ def show(
     value: bytes | None,
     headers: Headers,
 ) -> str:
-    """The repr of a record, on one line whatever it holds."""
+    """Return the repr of a record, on one line and with long values shortened."""
     pairs = ", ".join(f"({_short_text(name)}, {_short(data)})" for name, data in headers[:8])
     more = f", ... {len(headers) - 8} more" if len(headers) > 8 else ""
     return (
@@ -150,7 +150,7 @@ def show(
 
 
 def refuse_commit(topic: str, partition: int, offset: int) -> NoReturn:
-    """What was handed out is not to be committed by hand, as far as its consumer knows."""
+    """Raise `ConfigError`, because the consumer commits this record itself."""
     raise ConfigError(
         f"{topic}[{partition}]@{offset} is not committed by hand: a consumer commits it by itself, "
         "when the next is asked for. To say when, set commit_policy='manual', or call "
@@ -159,10 +159,10 @@ def refuse_commit(topic: str, partition: int, offset: int) -> NoReturn:
 
 
 def restore(*fields: object) -> Record:
-    """Unpickle: the Record of the decoder that runs here, whichever one pickled it."""
+    """Unpickle a record as the `Record` of the decoder of this process."""
     from asyncconsumer.records import decoding
 
-    return decoding.Record(*fields)  # type: ignore[arg-type]  # our own `_fields()`, in order
+    return decoding.Record(*fields)  # type: ignore[arg-type]  # the result of `_fields()`
 
 
 def _exact_bytes(given: bytes | None, what: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""One partition's record set as an iterator, in pure Python."""
+"""An iterator over the record set of one partition, in pure Python."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -30,24 +30,27 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-_WORK_OF_A_ROW: Final = 8 * WORK_BETWEEN_PAUSES // RECORDS_BETWEEN_PAUSES  # in a table
+_WORK_OF_A_ROW: Final = 8 * WORK_BETWEEN_PAUSES // RECORDS_BETWEEN_PAUSES  # bytes
 
 
 class Bodies(Preparer, Protocol):
-    """What decompressed bodies are charged to; `asyncconsumer.buffer.body_cache` has it."""
+    """The account of decompressed bodies; `asyncconsumer.buffer.body_cache` implements it."""
 
     def make_room(self, reader: "Records", /) -> None:
-        """The reader is about to decompress a body."""
+        """Make room for a body that `reader` is about to decompress."""
 
     def hold(self, reader: "Records", size: int, again: bool, /) -> int:  # noqa: FBT001 - as in C
-        """Charge a body, or what is kept of it; returns how many bytes of it may be kept."""
+        """Charge `size` bytes of a body to `reader` and return how many of them it may keep."""
 
     def release(self, reader: "Records", /) -> None:
-        """There is no body any more."""
+        """Release the charge of the body of `reader`, which has been freed."""
 
 
 def _keep(owner: "weakref.ref[Records]", bodies: Bodies, size: int, *, again: bool) -> int:
-    """As walk.Keep has it; no strong reference, or only a garbage collection would end Records."""
+    """Implement `body.Keep` with `bodies`.
+
+    `owner` is a weak reference. A strong one would be a cycle that only the garbage collector ends.
+    """
     reader = owner()
     if reader is None:
         return size
@@ -59,19 +62,22 @@ def _keep(owner: "weakref.ref[Records]", bodies: Bodies, size: int, *, again: bo
 
 @final
 class Records:
-    """Iterate over one partition's record set, as a fetch response carries it, decoding on the way.
+    """An iterator over the record set of one partition, as a fetch response carries it.
 
-    Offsets below `offset` and from `end` on are left out, so are control batches and, with
-    `aborted` (pairs of producer id and first offset, as the broker sent them), records of aborted
-    transactions. A last batch that came only in part ends the iteration quietly. Damage raises
-    CorruptRecords, after every record before it was handed out, and again whenever asked again,
-    until `skip_corrupt()`.
+    Records are decoded one by one. Records below `offset`, records from `end` on and control
+    batches are skipped. `aborted` has pairs of producer id and first offset, as the broker sent
+    them. With it, records of aborted transactions are skipped as well.
 
-    The buffer is held until the iteration ends, or `close()`; records never refer to it.
+    An incomplete last batch ends the iteration without an error. A corrupt batch raises
+    `CorruptRecords` after all records before it. Each further call raises it again, until
+    `skip_corrupt()`.
+
+    The buffer is held until the iteration ends or `close()` is called; records never refer to it.
     Decompressed bodies are charged to `bodies`, which may evict them between two records.
 
-    `cooperative` records end where the event loop should run. Then `paused` is true, and more
-    follows after `pauses.open_next`. It calls `prepare` in another thread for large bodies.
+    With `cooperative`, the iteration ends where the event loop should run, and `paused` is true.
+    After `pauses.open_next` it can continue. `open_next` has large bodies decompressed by
+    `prepare` in another thread.
     """
 
     __slots__ = (
@@ -106,10 +112,10 @@ class Records:
         )
         self.bodies = bodies
         self.paused = NOT_PAUSED
-        """Whether more follows, though the iteration has ended, and what for."""
+        """The reason why the iteration ended before its end; `NOT_PAUSED` if it did not."""
         self._cooperative = False
         self._turn = Turn()
-        self._ahead: Callable[[], Record] | None = None  # hands out what was read and put back
+        self._ahead: Callable[[], Record] | None = None  # returns a record that was put back
         self._view: memoryview | None = memoryview(data).cast("B")
         self._found: Iterator[Record | None] = self._walk.records(self._view, topic, partition)
         self._error: CorruptRecords | None = None
@@ -120,7 +126,7 @@ class Records:
 
     def __next__(self) -> Record:
         lock = self._turn.lock
-        if not lock.acquire(False):  # noqa: FBT003 - a name costs time for each record
+        if not lock.acquire(False):  # noqa: FBT003 - a keyword costs time for each record
             self._await_body()
             raise StopIteration
         try:
@@ -145,7 +151,7 @@ class Records:
             self._back()
             self.paused = Pause.FOR_BODY
             raise StopIteration from None
-        except BaseException:  # not the fault of the bytes: whoever asks again gets them
+        except BaseException:  # not caused by the bytes: the next call reads them again
             self._back()
             raise
         else:
@@ -153,12 +159,12 @@ class Records:
                 self.paused = Pause.FOR_LOOP
                 raise StopIteration
             return record
-        # raised out here, so that it does not carry the frames that hold the buffer
+        # Raised outside of the handler: its traceback must not keep the buffer alive.
         self._error = self._corrupt(damage)
         raise self._error
 
     def _back(self) -> None:
-        """Read the entry in hand again, from where it was left."""
+        """Go back to the current entry, to read the rest of it again."""
         assert self._view is not None
         self._walk.back()
         self._ahead = None
@@ -168,7 +174,7 @@ class Records:
 
     @property
     def cooperative(self) -> bool:
-        """Whether the iteration ends where the event loop should run; then `paused` says so."""
+        """Whether the iteration ends, with `paused` set, where the event loop should run."""
         return self._cooperative
 
     @cooperative.setter
@@ -182,7 +188,7 @@ class Records:
         self._walk.allow_pauses(after_work=allowed, for_bodies=allowed and self.bodies is not None)
 
     def _await_body(self) -> None:
-        """Pause until `prepare` has returned; raise if something else reads."""
+        """Set `paused` if `prepare` runs in another thread; raise if another thread reads."""
         self.paused = Pause.NONE
         if not (self._turn.is_preparing and self._cooperative):
             self._turn.refuse()
@@ -190,7 +196,7 @@ class Records:
             self.paused = Pause.FOR_BODY
 
     def open_next(self) -> bool:
-        """Have the next record in memory, if there is one; False if it paused before that."""
+        """Load the next record, if there is one, and return False if a pause came before it."""
         if not self._turn.take():
             self._await_body()
             return not self.paused
@@ -201,20 +207,23 @@ class Records:
         return not self.paused
 
     def prepare(self) -> None:
-        """Do the same however long it takes; meant for a thread. `close` ends it afterwards."""
+        """Load the next record without pauses; to be called in a worker thread.
+
+        If `close` is called meanwhile, the records are closed when this returns.
+        """
         self._turn.prepare(self._walk.next_offset)
         self._walk.allow_pauses(after_work=False, for_bodies=False)
         try:
             self._open_next()
         finally:
             self._allow_pauses()
-            self.worked = 0  # not by the event loop
+            self.worked = 0  # the event loop was not blocked
             self._turn.end_prepare()
             if self._turn.is_closing:
                 self.close()
 
     def _open_next(self) -> None:
-        """Read the next record, and put it back. Damage is met by who reads it."""
+        """Read the next record and put it back. An error is raised when the record is read."""
         before = self._walk.next_offset
         try:
             row = self._next()
@@ -223,7 +232,7 @@ class Records:
         self._put_back(row, before)
 
     def _put_back(self, row: Record, before: int) -> None:
-        """Have a record that was read too early be the next again; the position was `before`."""
+        """Make `row` the next record again. `before` was the next offset before it was read."""
         walk = self._walk
         after, redo = walk.next_offset, walk.body.unread()
 
@@ -238,13 +247,13 @@ class Records:
 
     @property
     def next_offset(self) -> int:
-        """Where the next fetch must start, after what was handed out so far."""
+        """The offset at which the next fetch must start, after the records returned so far."""
         position = self._turn.position
         return self._walk.next_offset if position is None else position
 
     @property
     def worked(self) -> int:
-        """Bytes decompressed since it was last set to 0."""
+        """Number of bytes decompressed since this was last set to 0."""
         return self._walk.body.worked
 
     @worked.setter
@@ -253,12 +262,12 @@ class Records:
 
     @property
     def incomplete(self) -> int:
-        """How many bytes the first batch needs, when not even that one came whole; else 0."""
+        """Size of the first batch in bytes if not even that one is complete; otherwise 0."""
         return self._walk.incomplete
 
     @property
     def leader_epoch(self) -> int:
-        """Of the last batch seen; -1 when none had one."""
+        """Leader epoch of the last batch that was read; -1 if there was none."""
         return self._walk.leader_epoch
 
     def __repr__(self) -> str:
@@ -269,9 +278,9 @@ class Records:
         )
 
     def close(self) -> None:
-        """End the iteration and let go of the buffer. Harmless when done before.
+        """End the iteration and release the buffer. Do nothing if that is done already.
 
-        A thread that is in `prepare` needs the buffer, and lets go of it afterwards.
+        A thread in `prepare` needs the buffer and releases it when it is done.
         """
         if self._turn.close():
             try:
@@ -280,7 +289,7 @@ class Records:
                 self._turn.give_back()
 
     def _close(self) -> None:
-        self._found, self._error = iter(()), None  # damage does not matter any more either
+        self._found, self._error = iter(()), None  # an error is dropped as well
         self._ahead = None
         view, self._view = self._view, None
         if view is not None:
@@ -289,7 +298,10 @@ class Records:
             self.bodies.release(self)
 
     def evict(self) -> bool:
-        """Free the decompressed body; the next record decompresses it again. False if in use."""
+        """Free the decompressed body; return False if there is none or it is in use.
+
+        The next record decompresses it again.
+        """
         if not self._turn.take():
             return False
         try:
@@ -301,9 +313,10 @@ class Records:
         return True
 
     def skip_corrupt(self) -> int:
-        """Go on behind the corrupt place; returns the offset where that is.
+        """Continue after the corrupt data and return the next offset.
 
-        Raises the CorruptRecords again when nobody can know where it ends (its `resume` is None).
+        Raises the `CorruptRecords` again if the end of the corrupt data is not known (its `resume`
+        is None).
         """
         if self._error is not None:
             if self._error.resume is None:
@@ -317,7 +330,7 @@ class Records:
     def take_columns(
         self, wanted: int, max_rows: int, max_bytes: int, scale: int, /
     ) -> Table | None:
-        """The next records as the buffers of Arrow arrays, or None; for the module `columns`."""
+        """Return the next records as buffers of Arrow arrays, or None; used by `records.arrow`."""
         if self._cooperative:
             max_rows = min(max_rows, RECORDS_BETWEEN_PAUSES // 8)  # slower than in C
             max_bytes = min(max_bytes, TABLE_BETWEEN_PAUSES)
@@ -333,10 +346,10 @@ class Records:
         return table_of(rows, wanted, scale) if rows else None
 
     def _gather(self, max_rows: int, most: tuple[int, int, int]) -> list[Record]:
-        """Up to so many records, and so many bytes of keys, values and headers.
+        """Return up to `max_rows` records with up to `most` bytes of keys, values and headers.
 
-        Nor more inflated bodies than one could be: each may be as large as is allowed, and a fetch
-        holds thousands.
+        The bodies read for them take no more than `max_inflated` bytes, except for a single one.
+        Otherwise the thousands of batches of a fetch could each add a body of that size.
         """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)
@@ -349,7 +362,7 @@ class Records:
                 break
             except CorruptRecords:
                 if rows:
-                    break  # it is kept, and raised when these have been taken
+                    break  # the next call raises it
                 raise
             used = tuple(map(add, used, sizes_of(row)))
             if rows and (self._walk.body.is_enough or any(map(gt, used, most))):

@@ -1,4 +1,4 @@
-"""From batch to batch and from record to record, in pure Python."""
+"""The cursor over the batches and records of a record set, in pure Python."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -18,12 +18,12 @@ from asyncconsumer.records.record import Record, fill
 _OFFSET_AND_LENGTH: Final = Struct(">qi")
 _ENTRY_HEAD: Final = _OFFSET_AND_LENGTH.size  # the same in every format
 _HEAD_TO_MAGIC: Final = 17
-_LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry there is
+_LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry
 _LARGEST_MARKERS: Final = 64 * 1024  # bytes of a control batch; brokers write less than 100
 
 
 class DecodeLimits(NamedTuple):
-    """What the caller allows."""
+    """The limits that the caller sets for decoding."""
 
     check_crc: bool
     max_inflated: int
@@ -32,7 +32,7 @@ class DecodeLimits(NamedTuple):
 
 
 class RecordSetCursor:
-    """A place in a record set. `records()` goes on from there, and may be called again."""
+    """A position in a record set. `records()` continues from it and may be called again."""
 
     def __init__(
         self, offset: int, limits: DecodeLimits, aborted: Aborted | None, keep: Keep = keep_all
@@ -41,16 +41,17 @@ class RecordSetCursor:
         self.incomplete = 0
         self.leader_epoch = -1
         self._may_pause = False  # after much was decompressed
-        self.stand = 0  # the offset that an error of the entry in hand names
-        self.body = Body(limits.max_inflated, keep)  # of the entry in hand
+        self.stand = 0  # the offset for an error in the current entry
+        self.body = Body(limits.max_inflated, keep)  # of the current entry
         self._at = 0
         self._limits = limits
         self._aborted = aborted
 
     def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record | None]:
-        """Every record from here on, and None before an entry if it is time to pause.
+        """Yield every record from here on, and None before an entry when a pause is due.
 
-        Raises Damage, and TooLarge for a body that is not to be decompressed at once.
+        Raises `DecodeError`. Raises `TooLarge` if `for_bodies` pauses are allowed and the next
+        body takes long to decompress.
         """
         new, body = Record.__new__, self.body
         while True:
@@ -80,28 +81,28 @@ class RecordSetCursor:
                         headers,
                     )
             if body.is_windowed:
-                self.back()  # for the rest of the body
+                self.back()  # the rest of the body is still to be read
 
     def allow_pauses(self, *, after_work: bool, for_bodies: bool) -> None:
-        """Pause after much was decompressed; and before what takes long to decompress."""
+        """Set whether to pause after much decompression, and before large bodies."""
         self._may_pause = after_work
         self.body.at_once = for_bodies
 
     def back(self) -> None:
-        """Before the entry in hand again; what was handed out of it is not handed out twice."""
+        """Go back to the start of the current entry. No record is yielded twice."""
         self._at = self.body.entry
         self.body.is_held = False
 
     def _open(
         self, view: memoryview, start: int, end: int
     ) -> tuple[int, Iterable[batch_v2.Fields]]:
-        """The kind of time and the records of the entry; none when it is to be passed over."""
+        """Return the timestamp type and the records of an entry; no records if it is skipped."""
         if view[start + 16] == 2:
             return self._open_batch(view, start, end)
         return self._open_messages(view, start, end)
 
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
-        """Where the next whole entry begins and ends."""
+        """Return start and end of the next complete entry, or None."""
         start, there = self._at, len(view) - self._at
         if there == 0 or self._is_beyond(view, there):
             return None
@@ -133,7 +134,7 @@ class RecordSetCursor:
         return start, end
 
     def _is_beyond(self, view: memoryview, there: int) -> bool:
-        """Whether the next batch begins behind the end: what is in it is not asked for."""
+        """Return whether the next batch starts at or after `end`, so that it is not wanted."""
         if there < _HEAD_TO_MAGIC or view[self._at + 16] != 2:
             return False
         base, _ = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
@@ -144,7 +145,7 @@ class RecordSetCursor:
             self.incomplete = needed
 
     def _entry_after(self, view: memoryview) -> int | None:
-        """The offset of the entry behind the one in hand, when there is one that makes sense."""
+        """Return the offset of the entry after the current one if its header is plausible."""
         if len(view) - self._at < _HEAD_TO_MAGIC:
             return None
         offset, length = _OFFSET_AND_LENGTH.unpack_from(view, self._at)

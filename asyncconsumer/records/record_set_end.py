@@ -1,4 +1,4 @@
-"""Where a record set ends, told from the headers of its batches, in pure Python."""
+"""The end offset of a record set, from its batch headers, in pure Python."""
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_HEAD: Final = Struct(">qiib")  # base offset, length, leader epoch (or crc of old ones), magic
+_HEAD: Final = Struct(">qiib")  # base offset, length, leader epoch (old formats: crc), magic
 _LAST_DELTA: Final = Struct(">i")
 _ENTRY_HEAD, _LAST_DELTA_AT = 12, 23
 _V2_LEAST, _LEGACY_LEAST = 61, 26
@@ -14,10 +14,11 @@ _MOST: Final = 2**63 - 1
 
 
 def record_set_end(data: "Buffer", otherwise: int, /) -> tuple[int, int]:
-    """The offset behind the last whole batch, or `otherwise`, and its leader epoch, or -1.
+    """Return the offset after the last complete batch and its leader epoch.
 
-    What a fetcher needs to ask for more before anybody has decoded this. It stops at whatever is
-    cut short or damaged: the decoder will say so.
+    Without a complete batch, return `otherwise` and -1. With this a fetcher can send the next fetch
+    before the records are decoded. It stops at the first incomplete or corrupt batch, for which
+    the decoder reports the error.
     """
     view = memoryview(data).cast("B")
     at, behind, epoch = 0, otherwise, -1

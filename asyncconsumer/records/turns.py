@@ -1,4 +1,4 @@
-"""Who reads Records at the moment, in pure Python: the user, or a thread that reads ahead."""
+"""The lock between the reader of `Records` and a thread that reads ahead, in pure Python."""
 
 import threading
 from typing import final
@@ -6,44 +6,44 @@ from typing import final
 
 @final
 class Turn:
-    """A lock that nobody waits for. A thread that prepares a body has it for long."""
+    """A lock that is never waited for. A thread that prepares a body holds it for long."""
 
     __slots__ = ("is_closing", "is_preparing", "lock", "position")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.is_preparing = False
-        self.is_closing = False  # who has the lock closes when it is done
-        self.position: int | None = None  # what `next_offset` is while a thread reads ahead
+        self.is_closing = False  # the holder of the lock closes the records when it is done
+        self.position: int | None = None  # the value of `next_offset` while a thread reads ahead
 
     def take(self) -> bool:
-        """Read from now on; False if somebody else does."""
+        """Take the lock and return whether it was free."""
         return self.lock.acquire(blocking=False)
 
     def give_back(self) -> None:
-        """Read no more."""
+        """Release the lock."""
         self.lock.release()
 
     def refuse(self) -> None:
-        """Raise, because somebody else reads."""
+        """Raise `RuntimeError`, because another thread reads."""
         raise RuntimeError("these Records are being read by another thread")
 
     def prepare(self, position: int) -> None:
-        """Read ahead from there; what is read is not handed out."""
+        """Take the lock to read ahead; `next_offset` stays at `position` meanwhile."""
         if not self.take():
             self.refuse()
         self.position = position
         self.is_preparing = True
 
     def end_prepare(self) -> None:
-        """Read ahead no more."""
+        """Release the lock after reading ahead."""
         self.position = None
         self.give_back()
-        # only now: until then, whoever closes leaves that to us
+        # Last, because until then `close` leaves closing to this thread.
         self.is_preparing = False
 
     def close(self) -> bool:
-        """Take the lock to close; False if a thread prepares a body, and closes after that."""
+        """Take the lock to close; return False if a preparing thread closes afterwards."""
         self.is_closing = True
         if self.take():
             return True

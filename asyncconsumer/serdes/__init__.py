@@ -1,4 +1,4 @@
-"""What makes keys and values of bytes."""
+"""Deserializers of keys and values."""
 
 from asyncconsumer.serdes.binary import (
     boolean,

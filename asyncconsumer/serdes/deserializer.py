@@ -1,4 +1,4 @@
-"""What a user gives for the keys or values of records, made into a deserializer, once."""
+"""Conversion of the forms that users may give into a `Deserializer`."""
 
 import inspect
 import json
@@ -24,7 +24,7 @@ _JSON_MODULES: Final = frozenset({"json", "orjson", "simplejson", "ujson", "rapi
 
 
 def _json_that_is(kind: type) -> Deserializer[Any]:
-    """JSON of which only the outermost kind is known; it needs no package."""
+    """Return a deserializer of JSON that checks only the outermost type."""
 
     def read(data: bytes) -> object:
         if not isinstance(made := json.loads(data), kind):
@@ -61,7 +61,7 @@ def make_deserializer(wanted: Callable[[bytes], Coroutine[Any, Any, T]]) -> Dese
 @overload
 def make_deserializer(wanted: Deserializable[T]) -> Deserializer[T]: ...
 def make_deserializer(wanted: Any) -> Deserializer[Any]:
-    """Decide, once, how bytes become what is wanted.
+    """Return the deserializer for one of these forms.
 
     - None or ``bytes``: they stay bytes. ``str``: they are UTF-8.
     - ``"json"``, ``Any``, or the module `json`: whatever the text says; ``dict``, ``list``: that.

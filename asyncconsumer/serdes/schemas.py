@@ -1,4 +1,4 @@
-"""The schemas of a registry: each is asked for once, however many need it."""
+"""The cache of registry schemas; each schema is requested once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -41,7 +41,7 @@ class Schema(NamedTuple):
 
 
 class RegistryClientOptions(NamedTuple):
-    """How the registry is asked."""
+    """The options of requests to the registry."""
 
     url: str  # without secrets: it is told in errors
     request_timeout_ms: int
@@ -70,7 +70,7 @@ class Schemas:
             await kept.aclose()
 
     async def get(self, schema_id: int) -> Schema:
-        """The schema of that id. Tries again for as long as it may, if that may help."""
+        """Return the schema with that id; retry retriable errors until the deadline."""
         while (known := self._known.get(schema_id)) is None:
             if (asked := self._asked.get(schema_id)) is not None:
                 await asked.wait()  # if that was in vain it is our turn

@@ -1,4 +1,4 @@
-"""What every deserializer comes down to, however it was given."""
+"""The deserializer type that all forms of deserializers are converted to."""
 
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
@@ -26,14 +26,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 Part: TypeAlias = Literal["key", "value"]
 Made: TypeAlias = Coroutine[Any, Any, T] | T
-"""Something at once, or a coroutine to wait for it."""
+"""A value, or a coroutine that returns it."""
 
 # Says nothing of the record; anything else does, also a panic of a package that is written in Rust.
 _THE_END: Final = (CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class RecordContext(NamedTuple):
-    """Where bytes are from, for who makes different things of them in different places."""
+    """The origin of the bytes: topic, key or value, and headers of the record."""
 
     topic: str
     part: Part
@@ -41,24 +41,24 @@ class RecordContext(NamedTuple):
 
 
 class Deserializes(Protocol[T_co]):
-    """An object of your own that wants to know where the bytes are from; it may be ``async``."""
+    """A user object that needs the origin of the bytes; its method may be ``async``."""
 
     def deserialize(self, data: bytes, place: RecordContext, /) -> Made[T_co]:
-        """What the bytes stand for."""
+        """Return the deserialized value."""
 
 
 class Loads(Protocol[T_co]):
     """The module `json`, or one like it."""
 
     def loads(self, data: bytes, /) -> T_co:
-        """What the text stands for."""
+        """Return the deserialized value."""
 
 
 @final
 class Deserializer(Generic[T_co]):
-    """Makes something of the bytes of a key or a value. `make_deserializer` makes these.
+    """A deserializer of keys or values. `make_deserializer` makes these.
 
-    Who reads records asks once for a `reader`, and calls that for each record::
+    A consumer gets a `reader` once, and calls it for each record::
 
         read = deserializer.reader("value")
         made = read(record)

@@ -27,7 +27,7 @@ class Framed(Generic[T]):
         self._readers: dict[bytes, Callable[[bytes], T]] = {}
 
     def __call__(self, data: bytes) -> Made[T]:
-        """What the bytes stand for; or a coroutine, as long as their schema is not known."""
+        """Return the value, or a coroutine for it while the schema is not known."""
         read = self._readers.get(data[:START])
         return self._learnt(data) if read is None else read(data)
 
@@ -50,5 +50,5 @@ def unusable(schema: Schema, error: Exception) -> WrongSchema:
 
 
 def plain(made: Any) -> Any:  # noqa: ANN401
-    """What is read, as it is."""
+    """Return the value unchanged."""
     return made

@@ -1,1 +1,1 @@
-"""ZooKeeper: one session that survives servers, watches as Events, and Kafka's znodes."""
+"""ZooKeeper: a session across servers, watches as events, and Kafka's znodes."""

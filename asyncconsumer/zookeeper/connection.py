@@ -1,4 +1,4 @@
-"""One connection to one server: calls out, answers in, in order, with signs of life between."""
+"""A pipelined connection to one ZooKeeper server, with pings."""
 
 import asyncio
 import struct
@@ -29,18 +29,18 @@ _AUTH: Final = -4
 
 
 class Listener(Protocol):
-    """Who is told, at once, what a connection does of its own accord."""
+    """The receiver of the events of a connection; called synchronously."""
 
     def happened(self, event: WatchNotification) -> None:
-        """A watch was triggered."""
+        """Called when a watch was triggered."""
 
     def ended(self, connection: "ZooKeeperConnection") -> None:
-        """It takes no more calls; whatever was pending has failed."""
+        """Called when a connection has ended and its pending calls have failed."""
 
 
 @dataclass(slots=True, eq=False)
 class _PendingCall:
-    """A call on its way. Its answer is dropped when nobody waits for it any more."""
+    """A call in flight. Its answer is dropped if its future is done already."""
 
     xid: int
     call: Call[Any]
@@ -49,10 +49,10 @@ class _PendingCall:
 
 
 class ZooKeeperConnection:
-    """A pipelined connection, from its handshake on; it ends once and for all.
+    """A pipelined connection after its handshake. It is not reopened after its end.
 
-    Whatever ends it fails every pending call before anything else runs. A call that is cancelled
-    leaves it as it is.
+    Its end fails every pending call before anything else runs. The cancellation of a call does not
+    affect it.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ZooKeeperConnection:
         self._line = line
         self._listener = listener
         self._pending: deque[_PendingCall] = deque()
-        self._aside: list[_PendingCall] = []  # pings and auth, which have xids of their own
+        self._aside: list[_PendingCall] = []  # pings and logins, which have fixed xids
         self._xid = 0
         loop = asyncio.get_running_loop()
         self._timer = loop.call_at(self.pulse.next_due(), self._tend)
@@ -86,13 +86,13 @@ class ZooKeeperConnection:
         return pending.answer
 
     def authenticate(self, user_and_password: str) -> asyncio.Future[None]:
-        """Say who we are, in the digest scheme."""
+        """Log in with the digest scheme."""
         pending = self._send(_AUTH, requests.digest_auth(user_and_password))
         self._aside.append(pending)
         return pending.answer
 
     def close(self, reason: ConsumerError) -> None:
-        """End it now. Calls on their way fail."""
+        """End the connection now. Calls in flight fail."""
         self._end(reason)
 
     async def wait_closed(self) -> None:
@@ -108,7 +108,7 @@ class ZooKeeperConnection:
     # --- what the line tells ---------------------------------------------------------------------
 
     def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
-        """An answer came."""
+        """Resolve the call that this is the answer to."""
         pending = self._take(xid)
         if pending is None:
             self.lost(f"it answers request {xid}, which was not next")
@@ -131,16 +131,16 @@ class ZooKeeperConnection:
                 pending.answer.set_result(result)
 
     def notified(self, event: WatchNotification) -> None:
-        """A watch was triggered."""
+        """Pass on an event of a watch."""
         self.pulse.listened(_now())
         self._listener.happened(event)
 
     def lost(self, reason: str) -> None:
-        """The line broke."""
+        """End the connection because its transport broke."""
         self._end(ServerUnusable(self.address, reason))
 
     def _take(self, xid: int) -> _PendingCall | None:
-        """The call that an answer is for: calls are answered in order, the others as they come."""
+        """Remove and return the call with this xid; calls are answered in order."""
         if xid > 0:
             return (
                 self._pending.popleft() if self._pending and self._pending[0].xid == xid else None
@@ -153,14 +153,14 @@ class ZooKeeperConnection:
     def _refused(self, pending: _PendingCall, error: ZooKeeperError) -> None:
         if not pending.answer.done():
             pending.answer.set_exception(error)
-            pending.answer.exception()  # asked for: a pipeline may drop the rest after its first
+            pending.answer.exception()  # retrieved, because the caller may drop the future
         if isinstance(error, SessionExpired | SessionMoved | AuthFailed):
-            self._end(ServerUnusable(self.address, str(error)))  # the next handshake tells
+            self._end(ServerUnusable(self.address, str(error)))  # the next handshake shows why
 
     # --- endings ---------------------------------------------------------------------------------
 
     def _tend(self) -> None:
-        """Ping, or give up, or wait until one of them is due."""
+        """Send a ping or end the connection if that is due, and set the timer again."""
         now = _now()
         oldest = self._pending[0].sent if self._pending else inf
         due = self.pulse.due(oldest, now)
@@ -175,7 +175,7 @@ class ZooKeeperConnection:
             self._timer = loop.call_at(self.pulse.next_due(oldest), self._tend)
 
     def _end(self, reason: ConsumerError) -> None:
-        """Fail what is pending, drop the line, tell. The first reason is the one that is kept."""
+        """Fail pending calls, drop the transport, notify. Only the first reason is kept."""
         if self.ending is not None:
             return
         self.ending = reason
@@ -192,7 +192,7 @@ class ZooKeeperConnection:
 def _fail(pending: _PendingCall, reason: str) -> None:
     if not pending.answer.done():
         pending.answer.set_exception(ConnectionLoss(pending.call.path, reason))
-        pending.answer.exception()  # asked for: nobody waits for a ping
+        pending.answer.exception()  # retrieved, because nothing awaits a ping
 
 
 def _now() -> float:

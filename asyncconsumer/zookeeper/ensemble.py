@@ -1,4 +1,4 @@
-"""Finding a server that will have us."""
+"""The search for a ZooKeeper server that accepts the session."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ from asyncconsumer.types import Address
 from asyncconsumer.zookeeper.transport import ConnectRequest, Transport, TransportOpener
 
 _LEAST_TO_OPEN: Final = 0.5  # seconds
-_STABLE_AFTER: Final = 1.0  # seconds that a connection lasts when all is well again
+_STABLE_AFTER: Final = 1.0  # seconds after which a connection counts as stable
 
 
 class Found(NamedTuple):
-    """A line that is open, and when its opening began."""
+    """An open transport, with the time at which its opening began."""
 
     address: Address
     line: Transport
@@ -28,14 +28,15 @@ class Found(NamedTuple):
 class Ensemble:
     """The servers, tried in random order, again and again, until one answers.
 
-    A server that does not answer a hello in time, or hangs up on it, says nothing about our
-    session: it may be down, without a quorum, or behind what we have seen. The next one is tried.
+    A server that does not answer a connect request in time, or closes the connection, gives no
+    information about the session. It may be down, without a quorum, or behind the last zxid of this
+    client. The next one is tried.
     """
 
     def __init__(
         self, config: ZooKeeperConfig, randomness: Random, opener: TransportOpener
     ) -> None:
-        self.troubles: dict[Address, str] = {}  # why it did not work, the last time that it did not
+        self.troubles: dict[Address, str] = {}  # the last error of each server
         self._config = config
         self._randomness = randomness
         self._opener = opener
@@ -43,11 +44,11 @@ class Ensemble:
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     def allowed(self, timeout_ms: int) -> float:
-        """Seconds for an opening: all servers can be tried in a third of the session's timeout."""
+        """Return the seconds for one server: all can be tried in a third of the session timeout."""
         return max(_LEAST_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
 
     async def find(self, hello: ConnectRequest) -> Found:
-        """The first line that opens."""
+        """Return the first transport that opens."""
         while True:
             for address in self._shuffled():
                 began = asyncio.get_running_loop().time()
@@ -64,7 +65,7 @@ class Ensemble:
             await self.pause()
 
     async def lost(self, address: Address, ending: ConsumerError, lasted: float) -> None:
-        """A connection ended: go on at once if it had lasted, else after a wait that grows."""
+        """Note a lost connection, and wait (with backoff) unless it was stable."""
         self.blame(address, ending.reason if isinstance(ending, ServerUnusable) else str(ending))
         if lasted >= _STABLE_AFTER:
             self._waits = self._fresh_waits()
@@ -72,12 +73,12 @@ class Ensemble:
             await self.pause()
 
     def blame(self, address: Address, reason: str) -> None:
-        """Note, and log, what is wrong with a server."""
+        """Note and log an error of a server."""
         self.troubles[address] = reason
         self._log.warning("ZooKeeper %s: %s", address, reason)
 
     async def pause(self) -> None:
-        """The wait between two rounds."""
+        """Wait between two rounds over all servers."""
         await asyncio.sleep(next(self._waits))
 
     def _shuffled(self) -> list[Address]:

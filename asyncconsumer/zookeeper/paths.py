@@ -1,4 +1,4 @@
-"""Where Kafka keeps what in ZooKeeper. No name can lead out of its place."""
+"""The paths of Kafka's znodes. Names are checked, so that none can change the path."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,23 +12,23 @@ TOPICS: Final = "/brokers/topics"
 
 
 def is_legal(name: str) -> bool:
-    """Whether Kafka takes it for the name of a topic or a group."""
+    """Return whether Kafka accepts the name for a topic or a group."""
     return is_legal_topic(name)
 
 
 def broker(broker_id: int) -> str:
-    """A broker's registration."""
+    """Return the path of the registration of a broker."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """A topic's partitions and replicas."""
+    """Return the path of the partitions and replicas of a topic."""
     return f"{TOPICS}/{_checked('topic', name)}"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """The nodes of one consumer group."""
+    """The paths of one consumer group."""
 
     group: str
 
@@ -37,26 +37,26 @@ class GroupPaths:
 
     @property
     def root(self) -> str:
-        """All of the group."""
+        """The path of the group."""
         return f"{CONSUMERS}/{self.group}"
 
     @property
     def ids(self) -> str:
-        """Its members."""
+        """The parent of the registrations of members."""
         return f"{self.root}/ids"
 
     @property
     def owners(self) -> str:
-        """Who reads which partition."""
+        """The parent of the partition owners."""
         return f"{self.root}/owners"
 
     @property
     def offsets(self) -> str:
-        """How far the group has read."""
+        """The parent of the committed offsets."""
         return f"{self.root}/offsets"
 
     def member(self, consumer_id: str) -> str:
-        """A member's registration. Kafka lets the id be any text, so only its place is kept."""
+        """Return the path of a member. Kafka allows any id; here it must fit one znode name."""
         plain = consumer_id.isprintable() and "/" not in consumer_id and len(consumer_id) <= 1024
         if not plain or consumer_id in ("", ".", ".."):
             raise ConfigError(
@@ -66,19 +66,19 @@ class GroupPaths:
         return f"{self.ids}/{consumer_id}"
 
     def topic_owners(self, name: str) -> str:
-        """Who reads the partitions of a topic."""
+        """Return the path of the partition owners of a topic."""
         return f"{self.owners}/{_checked('topic', name)}"
 
     def owner(self, where: TopicPartition) -> str:
-        """Who reads a partition."""
+        """Return the path of the owner of a partition."""
         return f"{self.topic_owners(where.topic)}/{_number(where)}"
 
     def topic_offsets(self, name: str) -> str:
-        """How far the partitions of a topic have been read."""
+        """Return the path of the committed offsets of a topic."""
         return f"{self.offsets}/{_checked('topic', name)}"
 
     def offset(self, where: TopicPartition) -> str:
-        """How far a partition has been read."""
+        """Return the path of the committed offset of a partition."""
         return f"{self.topic_offsets(where.topic)}/{_number(where)}"
 
 

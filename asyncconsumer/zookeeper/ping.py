@@ -1,11 +1,11 @@
-"""When to give a sign of life, and when to take a server for dead. No I/O."""
+"""The timer for pings and for the detection of dead servers. No I/O."""
 
 import enum
 from math import inf
 
 
 class PingAction(enum.Enum):
-    """What a connection should do now."""
+    """The next action of a connection."""
 
     NOTHING = "wait"
     PING = "give a sign of life"
@@ -14,10 +14,10 @@ class PingAction(enum.Enum):
 
 
 class PingTimer:
-    """The times of one connection, in thirds of the session's timeout.
+    """The timer of one connection, in thirds of the session timeout.
 
-    A ping goes out after a third without a request. After two thirds without a word the server is
-    given up: the last third is left to find another one.
+    A ping is due after a third without a request. After two thirds without data from the server the
+    connection is given up; the last third remains to find another server.
     """
 
     def __init__(self, timeout: float, opened: float, now: float) -> None:
@@ -26,25 +26,25 @@ class PingTimer:
         self.last_answer = opened
 
     def spoke(self, now: float) -> float:
-        """We sent something."""
+        """Note that a request was sent at `now`."""
         self.sent = now
         return now
 
     def listened(self, now: float) -> None:
-        """The server said something unasked."""
+        """Note that the server sent an event at `now`."""
         self.heard = now
 
     def answered(self, sent: float, now: float) -> None:
-        """The request that was sent then has its answer.
+        """Note that the request sent at `sent` was answered.
 
-        Only then, and not before that moment, the server certainly prolonged our session. The
-        answer itself may have lain unread in a stopped process while the session ran out.
+        The server certainly prolonged the session only at `sent` or later. The answer may have
+        been unread in a stopped process while the session expired, so `now` is not used for this.
         """
         self.heard = now
         self.last_answer = max(self.last_answer, sent)
 
     def due(self, oldest: float, now: float) -> PingAction:
-        """What to do; `oldest` is when the request was sent that waits longest, or inf."""
+        """Return the action; `oldest` is the time of the oldest pending request, or inf."""
         if now >= self.heard + 2 * self.third:
             return PingAction.SILENCE
         if now >= oldest + 3 * self.third:
@@ -52,5 +52,5 @@ class PingTimer:
         return PingAction.PING if now >= self.sent + self.third else PingAction.NOTHING
 
     def next_due(self, oldest: float = inf) -> float:
-        """When to look again."""
+        """Return the time of the next check."""
         return min(self.sent + self.third, self.heard + 2 * self.third, oldest + 3 * self.third)

@@ -1,4 +1,4 @@
-"""Writes that can be settled when their answer is lost: by reading, never by writing again."""
+"""Writes that are safe if their answer is lost: a read shows whether they were applied."""
 
 import asyncio
 
@@ -10,10 +10,11 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 async def create_ephemeral_owned(
     session: ZooKeeperSession, path: str, data: bytes | None, *, epoch: int
 ) -> None:
-    """Create an ephemeral node in the session of an epoch, or find it there as ours.
+    """Create an ephemeral node in the session of `epoch`, unless this session has it already.
 
-    One that an earlier session of ours left is on its way out: that is waited for. NodeExists
-    means that another's is there, ConnectionLoss that ours is not: try again if you still want it.
+    Waits for the end of a node that an earlier session of this object left. `NodeExists` means
+    that another session has the node. `ConnectionLoss` means that the node was not created; the
+    caller may try again.
     """
     while True:
         try:
@@ -24,7 +25,7 @@ async def create_ephemeral_owned(
                 raise SessionExpired(path, f"the session of epoch {epoch} is over") from error
             if there is None:
                 if isinstance(error, NodeExists):
-                    continue  # it went meanwhile
+                    continue  # it was deleted meanwhile
                 raise
             owner = there.stat.ephemeral_owner
             if owner == session.session_id and there.data == data:
@@ -38,7 +39,7 @@ async def create_ephemeral_owned(
 async def delete_if_there(
     session: ZooKeeperSession, path: str, *, version: int = ANY_VERSION, epoch: int | None = None
 ) -> None:
-    """Delete a node, or find that it is gone. ConnectionLoss means that it is still there."""
+    """Delete a node if it exists. `ConnectionLoss` means that it still exists."""
     try:
         await session.delete(path, version=version, epoch=epoch)
     except NoNode:
@@ -51,11 +52,11 @@ async def delete_if_there(
 async def delete_ephemeral_owned(
     session: ZooKeeperSession, path: str, *, epoch: int, sure: bool = True
 ) -> None:
-    """Delete a node that we created in the session of an epoch; until it is gone.
+    """Delete a node that this client created in the session of `epoch`; retry until it is gone.
 
-    A delete whose answer was lost may have been done, and another may have a node there by now:
-    so it is not sent again before the node was seen to be still ours. Nor is it sent at all before
-    that if we are not `sure` to have created it.
+    A delete whose answer was lost may have been applied, and another client may own the node by
+    now. So it is repeated only after a read shows that this session still owns the node. Without
+    `sure`, the first delete needs that read as well.
     """
     while True:
         try:
@@ -74,7 +75,7 @@ async def delete_ephemeral_owned(
 
 
 async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None = None) -> None:
-    """Create a persistent node, and the parents that it needs, unless they are there."""
+    """Create a persistent node and its parents unless they exist."""
     try:
         await session.create(path, data)
     except NodeExists:
@@ -82,20 +83,20 @@ async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None =
     except NoNode:
         parent = path.rpartition("/")[0]
         if not parent:
-            raise  # the chroot itself is missing, and may be a slip: it is not made up
+            raise  # the chroot is missing, maybe by mistake: it is not created
         await ensure_path(session, parent, data)
         await ensure_path(session, path, data)
-    except (NoAuth, ConnectionLoss):  # NoAuth: of the parent, though the node may be there
+    except (NoAuth, ConnectionLoss):  # NoAuth: for the parent, though the node may exist
         await session.sync(path)
         if await session.exists(path) is None:
             raise
 
 
 async def _settled(session: ZooKeeperSession, path: str) -> ZnodeData | None:
-    """What is there after a write whose answer was lost.
+    """Return the node after a write whose answer was lost, or None.
 
-    The server that we are with now may lag behind the one that took the write: hence the sync. A
-    write that is still on its way from there is refused, since our session has moved.
+    The sync is needed because the current server may lag behind the one that received the write. A
+    write that is still in flight there is refused, because the session has moved.
     """
     await session.sync(path)
     try:
@@ -105,7 +106,7 @@ async def _settled(session: ZooKeeperSession, path: str) -> ZnodeData | None:
 
 
 async def _goes(session: ZooKeeperSession, path: str) -> bool:
-    """Wait until a node is gone, for as long as a session may take to end."""
+    """Wait until a node is gone, for up to two session timeouts; return whether it is."""
     try:
         async with asyncio.timeout(2 * session.timeout):
             with session.watch_exists(path) as watch:

@@ -1,7 +1,7 @@
 """The cluster as brokers describe it in ZooKeeper.
 
-Anybody with access may have written there. A node that makes no sense is left out and reported;
-it stops nobody. Unknown keys and versions are taken as they come.
+Any client with access may have written there. A node that is not valid is skipped and reported.
+Unknown keys and versions are accepted.
 """
 
 import json
@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker listens, and how it is spoken to there."""
+    """A listener of a broker: name, security protocol and address."""
 
     listener: str
     security_protocol: str
@@ -39,7 +39,7 @@ class RegisteredBroker(NamedTuple):
     endpoints: tuple[BrokerEndpoint, ...]
 
     def address(self, security_protocol: str = "PLAINTEXT") -> Address | None:
-        """Where it speaks a protocol; None if it does not."""
+        """Return the address for a security protocol, or None."""
         for endpoint in self.endpoints:
             if endpoint.security_protocol == security_protocol:
                 return endpoint.address
@@ -48,14 +48,14 @@ class RegisteredBroker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegistryReader(Generic[K, V]):
-    """What was there, and what of it had to be left out."""
+    """The valid nodes that were read, and the nodes that were skipped."""
 
     found: dict[K, V]
     bad: tuple[BadZnode, ...] = ()
 
 
 async def read_brokers(session: ZooKeeperSession) -> RegistryReader[int, RegisteredBroker]:
-    """The live brokers, by id."""
+    """Return the live brokers by id."""
     try:
         names = await session.children(paths.BROKER_IDS)
     except NoNode:
@@ -64,7 +64,7 @@ async def read_brokers(session: ZooKeeperSession) -> RegistryReader[int, Registe
 
 
 async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> list[Address]:
-    """Where live brokers speak a protocol."""
+    """Return the addresses of live brokers for a security protocol."""
     brokers = (await read_brokers(session)).found.values()
     addresses = (one.address(security_protocol) for one in brokers)
     return [address for address in addresses if address is not None]
@@ -73,7 +73,7 @@ async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> l
 async def read_topics(
     session: ZooKeeperSession, names: Iterable[str] | None = None
 ) -> RegistryReader[str, tuple[int, ...]]:
-    """The partitions of topics, by default of all; one that is not there is left out."""
+    """Return the partitions of topics, by default of all; missing topics are left out."""
     if names is None:
         try:
             names = await session.children(paths.TOPICS)
@@ -98,7 +98,7 @@ async def _read(
             bad.append(BadZnode(f"{parent}/{name[:100]!r}", "no such name is Kafka's"))
     for path, node in zip(sound, await session.get_many(sound), strict=True):
         if node is None:
-            continue  # it went meanwhile
+            continue  # it was deleted meanwhile
         try:
             key, value = parse(path, node.data)
             found[key] = value
@@ -108,7 +108,7 @@ async def _read(
 
 
 def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
-    """A broker's registration, of any version."""
+    """Parse the registration of a broker, of any version."""
     name = path.rpartition("/")[2]
     if not _is_number(name):
         raise BadZnode(path, "a broker's id is a number")
@@ -120,7 +120,7 @@ def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
 
 
 def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
-    """A topic's partitions, in order."""
+    """Parse the partitions of a topic, in order."""
     partitions = parse_object(path, data, _MOST_OF_A_TOPIC).get("partitions")
     if not isinstance(partitions, dict):
         raise BadZnode(path, "it has no object of partitions")
@@ -131,7 +131,7 @@ def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_object(path: str, data: bytes | None, most: int) -> dict[str, Any]:
-    """The JSON object in a node, or BadZnode."""
+    """Return the JSON object in a node, or raise BadZnode."""
     text = text_of(path, data, most)
     try:
         value = json.loads(text)
@@ -143,7 +143,7 @@ def parse_object(path: str, data: bytes | None, most: int) -> dict[str, Any]:
 
 
 def text_of(path: str, data: bytes | None, most: int) -> str:
-    """The text in a node, or BadZnode."""
+    """Return the text in a node, or raise BadZnode."""
     if not data:
         raise BadZnode(path, "it is empty")
     if len(data) > most:
@@ -155,7 +155,7 @@ def text_of(path: str, data: bytes | None, most: int) -> str:
 
 
 def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]:
-    """Where a broker listens, and what is wrong with the places that are not among them."""
+    """Return the valid endpoints of a broker, or none and the reason."""
     protocols = fields.get("listener_security_protocol_map")
     listed = fields.get("endpoints")
     texts = listed if isinstance(listed, list) else ()
@@ -163,7 +163,7 @@ def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]
     found = tuple(endpoint for endpoint in read if endpoint is not None)
     if found:
         return found, ""
-    host, port = fields.get("host"), fields.get("port")  # all that the first versions have
+    host, port = fields.get("host"), fields.get("port")  # the only address in the first versions
     if _is_host(host) and _is_port(port):
         return (BrokerEndpoint("PLAINTEXT", "PLAINTEXT", Address(str(host), int(str(port)))),), ""
     if texts:
@@ -176,7 +176,7 @@ def _endpoint(text: object, protocols: dict[str, Any]) -> BrokerEndpoint | None:
     if match is None:
         return None
     listener, host, port = match[1], match[2] or match[3], int(match[4])
-    protocol = protocols.get(listener, listener)  # the first versions name them alike
+    protocol = protocols.get(listener, listener)  # in the first versions the name is the protocol
     if not (_is_host(host) and _is_port(port) and isinstance(protocol, str)):
         return None
     return BrokerEndpoint(listener, protocol, Address(host, port))

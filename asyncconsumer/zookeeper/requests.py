@@ -1,7 +1,7 @@
-"""What ZooKeeper can be asked, and what its answers say.
+"""The requests of ZooKeeper and the parsers of its responses.
 
-Requests are aiozk's. Answers are read here: aiozk's classes make a struct for each few bytes, which
-takes four times as long for a list of children, and check no length before they believe it.
+Requests are aiozk's. Responses are parsed here, because aiozk's classes make a struct for every few
+bytes and do not check lengths. For a list of children they take four times as long.
 """
 
 import struct
@@ -24,11 +24,11 @@ Acl: TypeAlias = tuple[Any, ...]  # of aiozk's
 
 _INT: Final = struct.Struct(">i")
 _STAT: Final = struct.Struct(">qqqqiiiqiiq")
-_PART: Final = struct.Struct(">i?i")  # before each part of a transaction's answer: type, end, error
+_PART: Final = struct.Struct(">i?i")  # before each part of a transaction response: type, end, error
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper knows of a node."""
+    """The metadata of a node."""
 
     created_zxid: int
     modified_zxid: int
@@ -37,21 +37,21 @@ class Stat(NamedTuple):
     version: int
     children_version: int
     acl_version: int
-    ephemeral_owner: int  # the session that it belongs to; 0 for a persistent one
+    ephemeral_owner: int  # the session that owns it; 0 for a persistent node
     data_length: int
     children_count: int
     children_zxid: int
 
 
 class ZnodeData(NamedTuple):
-    """A node's data and stat; the data of a node made without any is None."""
+    """The data and stat of a node; data is None if it was created without data."""
 
     data: bytes | None
     stat: Stat
 
 
 class WatchNotification(NamedTuple):
-    """What a watch was set for has happened: one of aiozk's WatchEvent types."""
+    """An event of a watch; `type` is one of aiozk's `WatchEvent` types."""
 
     type: int
     path: str
@@ -59,7 +59,7 @@ class WatchNotification(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """A request, and how to read its answer. `path` is for errors."""
+    """A request with the parser of its response. `path` is for errors."""
 
     path: str
     request: Request
@@ -67,19 +67,19 @@ class Call(Generic[T_co]):
 
     @property
     def name(self) -> str:
-        """What is asked, in a word."""
+        """The name of the request, for messages."""
         return type(self.request).__name__.removesuffix("Request")
 
 
 class Check(NamedTuple):
-    """In a transaction: it fails unless the node has this version."""
+    """A part of a transaction that fails unless the node has this version."""
 
     path: str
     version: int
 
 
 class Create(NamedTuple):
-    """In a transaction: a new node."""
+    """A part of a transaction that creates a node."""
 
     path: str
     data: bytes | None = None
@@ -87,7 +87,7 @@ class Create(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """In a transaction: new data for a node."""
+    """A part of a transaction that replaces the data of a node."""
 
     path: str
     data: bytes | None
@@ -95,7 +95,7 @@ class SetData(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """In a transaction: a node less."""
+    """A part of a transaction that deletes a node."""
 
     path: str
     version: int = ANY_VERSION
@@ -108,20 +108,20 @@ Operation: TypeAlias = Check | Create | SetData | Delete
 
 
 def read_stat(body: memoryview, at: int = 0) -> Stat:
-    """A stat, in one go."""
+    """Parse a stat."""
     return Stat._make(_STAT.unpack_from(body, at))
 
 
 def read_node(body: memoryview) -> ZnodeData:
-    """Data and stat."""
+    """Parse data and stat of a node."""
     data, at = _buffer(body, 0)
     return ZnodeData(data, read_stat(body, at))
 
 
 def read_children(body: memoryview) -> list[str]:
-    """The names of a node's children, in one pass."""
+    """Parse the names of the children of a node."""
     (count,) = _INT.unpack_from(body)
-    if count > len(body) // 4:  # each takes its length at least
+    if count > len(body) // 4:  # each takes 4 bytes for its length
         raise ValueError(f"{count} children in {len(body)} bytes")
     data, at, names = bytes(body), 4, []
     length_at = _INT.unpack_from
@@ -136,17 +136,17 @@ def read_children(body: memoryview) -> list[str]:
 
 
 def read_path(body: memoryview) -> str:
-    """A path."""
+    """Parse a path."""
     return _text(body, 0)[0]
 
 
 def read_event(body: memoryview) -> WatchNotification:
-    """A watch event: type, the state of the session, path."""
+    """Parse a watch event: type, state of the session, path."""
     return WatchNotification(_INT.unpack_from(body)[0], _text(body, 8)[0])
 
 
 def _nothing(_: memoryview) -> None:
-    """Of an answer that says no more than that it is done."""
+    """Parse a response without content."""
 
 
 def _token(body: memoryview) -> bytes:
@@ -172,52 +172,52 @@ def _text(body: memoryview, at: int) -> tuple[str, int]:
 
 
 def get(path: str, *, watch: bool = False) -> Call[ZnodeData]:
-    """A node's data and stat."""
+    """Return the request for data and stat of a node."""
     return Call(path, protocol.GetDataRequest(path=path, watch=watch), read_node)
 
 
 def exists(path: str, *, watch: bool = False) -> Call[Stat]:
-    """A node's stat; NoNode if it is not there, and the watch is set all the same."""
+    """Return the request for the stat of a node; its watch is set even if it fails with NoNode."""
     return Call(path, protocol.ExistsRequest(path=path, watch=watch), read_stat)
 
 
 def children(path: str, *, watch: bool = False) -> Call[list[str]]:
-    """The names of a node's children, in no order."""
+    """Return the request for the names of the children of a node, in no order."""
     return Call(path, protocol.GetChildrenRequest(path=path, watch=watch), read_children)
 
 
 def sync(path: str) -> Call[str]:
-    """Have our server catch up with the leader."""
+    """Return the request that makes the connected server catch up with the leader."""
     return Call(path, protocol.SyncRequest(path=path), read_path)
 
 
 def create(
     path: str, data: bytes | None, *, acl: Acl, ephemeral: bool = False, sequential: bool = False
 ) -> Call[str]:
-    """A new node; the answer is its path, which differs if it is sequential."""
+    """Return the request that creates a node; its result is the final path."""
     request = protocol.CreateRequest(path=path, data=data, acl=list(acl))
     request.set_flags(ephemeral=ephemeral, sequential=sequential)
     return Call(path, request, read_path)
 
 
 def set_data(path: str, data: bytes | None, version: int = ANY_VERSION) -> Call[Stat]:
-    """Replace a node's data, if it has that version."""
+    """Return the request that replaces the data of a node if it has that version."""
     request = protocol.SetDataRequest(path=path, data=data, version=version)
     return Call(path, request, read_stat)
 
 
 def delete(path: str, version: int = ANY_VERSION) -> Call[None]:
-    """Delete a node without children, if it has that version."""
+    """Return the request that deletes a node without children if it has that version."""
     return Call(path, protocol.DeleteRequest(path=path, version=version), _nothing)
 
 
 def check(path: str, version: int) -> Call[None]:
-    """In a transaction: let it fail unless the node has that version."""
+    """Return the request that fails its transaction unless the node has that version."""
     return Call(path, protocol.CheckVersionRequest(path=path, version=version), _nothing)
 
 
 def operation(what: Operation, path: str, acl: Acl) -> Call[Any]:
-    """The request for a part of a transaction; `path` is its path as the server knows it."""
+    """Return the request for a part of a transaction; `path` includes the chroot."""
     match what:
         case Check():
             return check(path, what.version)
@@ -230,7 +230,7 @@ def operation(what: Operation, path: str, acl: Acl) -> Call[Any]:
 
 
 def transaction(operations: Sequence[Call[Any]]) -> Call[list[Any]]:
-    """All of them or none. The answer has what each would have answered alone."""
+    """Return the request that does all operations or none; it has the result of each."""
     request = protocol.TransactionRequest()
     for operation in operations:
         request.add(operation.request)
@@ -243,8 +243,8 @@ def transaction(operations: Sequence[Call[Any]]) -> Call[list[Any]]:
 
 
 def transaction_results(paths: Sequence[str], parts: Sequence[Any]) -> list[Any]:
-    """The results, or a TransactionFailed for the operation at fault."""
-    # those before it are rolled back (0), those behind it were not tried (-2)
+    """Return the results, or raise TransactionFailed for the operation that failed."""
+    # Operations before it were rolled back (0), those after it were not tried (-2).
     for index, part in enumerate(parts):
         if isinstance(part, ZooKeeperError) and part.code not in (0, -2):
             raise TransactionFailed(paths[index], index, str(part)) from part
@@ -270,35 +270,35 @@ def _transaction_parts(operations: Sequence[Call[Any]], body: memoryview) -> lis
 
 
 def _size(operation: Call[Any], result: object) -> int:
-    """How many bytes of a transaction's answer a result took."""
+    """Return the size of a result in the response of a transaction."""
     if isinstance(result, Stat):
         return _STAT.size
     return 4 + len(result.encode()) if isinstance(result, str) else 0
 
 
 def digest_auth(user_and_password: str) -> Call[None]:
-    """Say who we are, in the digest scheme."""
+    """Return the request that logs in with the digest scheme."""
     auth = user_and_password.encode()
     return Call("/", protocol.AuthRequest(type=0, scheme="digest", auth=auth), _nothing)
 
 
 class SaslRequest(Request):
-    """aiozk's own cannot be serialised: its parts lack a comma."""
+    """A SASL request. That of aiozk cannot be serialised, because its `parts` lack a comma."""
 
     opcode = 102
     parts = (("token", Buffer),)
 
 
 def sasl(token: bytes) -> Call[bytes]:
-    """One step of a SASL login."""
+    """Return the request for one step of a SASL login."""
     return Call("/", SaslRequest(token=token), _token)
 
 
 def ping() -> Call[None]:
-    """A sign of life."""
+    """Return a ping."""
     return Call("/", protocol.PingRequest(), _nothing)
 
 
 def close_session() -> Call[None]:
-    """End the session, and with it its ephemeral nodes."""
+    """Return the request that ends the session and deletes its ephemeral nodes."""
     return Call("/", protocol.CloseRequest(), _nothing)

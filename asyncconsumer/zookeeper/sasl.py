@@ -1,4 +1,4 @@
-"""A SASL login with DIGEST-MD5 (RFC 2831), the mechanism that ZooKeeper offers besides Kerberos."""
+"""SASL login with DIGEST-MD5 (RFC 2831), which ZooKeeper has besides Kerberos."""
 
 import hashlib
 import re
@@ -11,11 +11,11 @@ from asyncconsumer.zookeeper import requests
 from asyncconsumer.zookeeper.requests import Call
 
 _FIELD: Final = re.compile(r'([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^",]*))(?:,\s*|$)')
-_URI: Final = "zookeeper/zk-sasl-md5"  # what ZooKeeper's own clients name it
+_URI: Final = "zookeeper/zk-sasl-md5"  # as in ZooKeeper's own clients
 
 
 async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_password: str) -> None:
-    """Prove that we know the password, and have the server prove that it does, too."""
+    """Log in, and check that the server knows the password as well."""
     user, _, password = user_and_password.partition(":")
     challenge = _fields(await send(requests.sasl(b"")))
     if "nonce" not in challenge:
@@ -27,7 +27,7 @@ async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_passwo
 
 
 class Proof:
-    """What DIGEST-MD5 makes of a password and a challenge."""
+    """The DIGEST-MD5 response for a password and a challenge."""
 
     def __init__(self, user: str, password: str, challenge: dict[str, str], cnonce: str) -> None:
         self._user = user
@@ -41,13 +41,13 @@ class Proof:
         return f"<Proof for {self._user}>"
 
     def digest(self, who: str) -> str:
-        """Ours (`AUTHENTICATE`), or what the server must answer (nothing)."""
+        """Return the digest of the client (`AUTHENTICATE`) or of the server (empty)."""
         about = _md5(f"{who}:{_URI}".encode()).hexdigest()
         text = f"{self._key}:{self._nonce}:00000001:{self._cnonce}:auth:{about}"
         return _md5(text.encode()).hexdigest()
 
     def response(self) -> bytes:
-        """What we send."""
+        """Return the response to the challenge."""
         return (
             f"charset=utf-8,username={_quoted(self._user)},realm={_quoted(self._realm)},"
             f"nonce={_quoted(self._nonce)},nc=00000001,cnonce={_quoted(self._cnonce)},"
@@ -68,4 +68,4 @@ def _quoted(text: str) -> str:
 
 
 def _md5(data: bytes) -> "hashlib._Hash":
-    return hashlib.md5(data, usedforsecurity=False)  # what the mechanism asks for
+    return hashlib.md5(data, usedforsecurity=False)  # required by DIGEST-MD5

@@ -1,4 +1,4 @@
-"""A ZooKeeper session, and all that can be asked in it."""
+"""The ZooKeeper session with its reads, writes and watches."""
 
 import asyncio
 import re
@@ -16,41 +16,41 @@ _NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, 
 
 
 class ZooKeeperSession(SessionKeeper):
-    """One session after the other, for as long as its ``async with`` block lasts.
+    """Successive ZooKeeper sessions for the time of an ``async with`` block.
 
-    `epoch` counts them. What was claimed in one epoch is gone with it, so a write may name the
-    epoch that it belongs to, and fails with SessionExpired in any later one. A call waits for a
-    connection if there is none, and is then sent once. A read is repeated when its connection
-    breaks; a write never is, for it may have been done: that is ConnectionLoss.
+    `epoch` counts them. Ephemeral nodes end with their epoch. So a write may name its epoch, and
+    fails with `SessionExpired` in any later one. A call waits for a connection if there is none.
+    A read is repeated if its connection breaks. A write is not, because it may have been applied;
+    it raises `ConnectionLoss`.
     """
 
     # --- reads: repeated when a connection breaks ------------------------------------------------
 
     async def get(self, path: str, *, watch: bool = False) -> ZnodeData:
-        """A node's data and stat."""
+        """Return data and stat of a node."""
         return await self.read(requests.get(self._full(path), watch=watch))
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """A node's stat, or None if there is no such node."""
+        """Return the stat of a node, or None if it does not exist."""
         try:
             return await self.read(requests.exists(self._full(path), watch=watch))
         except NoNode:
             return None
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """The names of a node's children, in no order."""
+        """Return the names of the children of a node, in no order."""
         return await self.read(requests.children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | None]:
-        """Many nodes, all asked for at once; None for each that is not there."""
+        """Read many nodes at once; None for each that does not exist."""
         return await self.read_many([requests.get(self._full(path)) for path in paths])
 
     async def children_of_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """The children of many nodes, all asked for at once; None for each that is not there."""
+        """Read the children of many nodes at once; None for each that does not exist."""
         return await self.read_many([requests.children(self._full(path)) for path in paths])
 
     async def sync(self, path: str = "/") -> None:
-        """Have our server catch up with the leader: reads after it see what was written before."""
+        """Make the server catch up with the leader, so that later reads see earlier writes."""
         await self.read(requests.sync(self._full(path)))
 
     # --- writes: sent once -----------------------------------------------------------------------
@@ -65,7 +65,7 @@ class ZooKeeperSession(SessionKeeper):
         acl: Acl | None = None,
         epoch: int | None = None,
     ) -> str:
-        """Create a node; returns its path, which differs if it is sequential."""
+        """Create a node and return its path, which differs if it is sequential."""
         call = requests.create(
             self._full(path),
             data,
@@ -95,14 +95,14 @@ class ZooKeeperSession(SessionKeeper):
     async def write_many(
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:
-        """Each on its own, all sent at once. In place of each result may be its ZooKeeperError."""
+        """Send separate writes at once; a failed one has its `ZooKeeperError` as result."""
         parts = [requests.operation(one, self._full(one.path), self._acl) for one in operations]
         return await self.call_many(parts, epoch)
 
     async def multi(
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:
-        """All of them or none. Each result is what the operation alone would have given."""
+        """Do all operations or none, and return the result of each."""
         parts = [requests.operation(one, self._full(one.path), self._acl) for one in operations]
         return await self.call(requests.transaction(parts), epoch)
 
@@ -149,7 +149,7 @@ class ZooKeeperSession(SessionKeeper):
         return requests.CREATOR_ALL if self.config.zookeeper_set_acl else requests.WORLD
 
     def _full(self, path: str) -> str:
-        """The path as the server knows it. The server takes '..' for a name like any other."""
+        """Return the path with the chroot. '..' is refused, which servers take for a name."""
         if path == "/":
             return self.config.chroot or "/"
         if not path.startswith("/") or _NO_PART.search(path) or not _encodes(path):

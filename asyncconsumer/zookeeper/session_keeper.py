@@ -1,4 +1,4 @@
-"""What keeps a session alive across connections, and says when it is over."""
+"""The keeper of a ZooKeeper session across connections; it detects expiry."""
 
 import asyncio
 import copy
@@ -39,7 +39,7 @@ from asyncconsumer.zookeeper.watch import Watches
 T = TypeVar("T")
 
 _NO_SESSION: Final = ConnectResponse(0, bytes(16), 0)
-_GRACE: Final = 2.0  # seconds that a farewell may take
+_GRACE: Final = 2.0  # seconds for the request that ends the session
 _IN_FLIGHT: Final = 1000  # reads at once; a server takes no more from all its clients by default
 
 _BROKEN: Final = (ConnectionLoss, SessionExpired, SessionMoved)  # a read may be sent again
@@ -48,17 +48,17 @@ _log = logging.getLogger(__name__)
 
 
 class _TimedCall:
-    """Counts time as a server does, with the time in which the machine was suspended."""
+    """A base with the suspended time of the machine, which a server counts as well."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions
 
 
 class SessionKeeper(_TimedCall):
-    """One session after the other, for as long as its ``async with`` block lasts.
+    """Successive ZooKeeper sessions for the time of an ``async with`` block.
 
-    One task finds servers and waits for connections to end; it never waits for anything that only
-    it can bring about. Only a server's word, the session id 0, ends a session.
+    One task finds servers and waits for connections to end. It never waits for an event that only
+    this task can cause. A session ends only when a server answers with another session id.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class SessionKeeper(_TimedCall):
         self.connected: Final = asyncio.Event()
         self.epoch = 0
         self.requests = 0  # sent so far, without pings
-        self.former_ids: frozenset[int] = frozenset()  # of our sessions that are over
+        self.former_ids: frozenset[int] = frozenset()  # ids of earlier sessions
         self._ensemble = Ensemble(config, randomness, opener)
         self._identity = _NO_SESSION
         self._connection: ZooKeeperConnection | None = None  # the last one, perhaps ended
         self.watches: Final = Watches()
         self._changed = asyncio.Event()  # replaced whenever it is set
-        self._refusal: ConsumerError | None = None  # why we are not let in, while that is so
+        self._refusal: ConsumerError | None = None  # the last login error, until a login succeeds
         self._scope = Scope("ZooKeeper session")
 
     def __repr__(self) -> str:
@@ -106,31 +106,31 @@ class SessionKeeper(_TimedCall):
         try:
             await self._scope.__aexit__(kind, error, where)
         finally:
-            self._announce()  # to those who wait: it is closed
+            self._announce()  # waiting calls raise, because it is closed
             await self._say_farewell()
 
     # --- how it stands ---------------------------------------------------------------------------
 
     @property
     def session_id(self) -> int:
-        """The server's name for the session; 0 while there is none."""
+        """The id of the session; 0 while there is none."""
         return self._identity.session_id
 
     @property
     def password(self) -> bytes:
-        """What it takes, with the id, to go on with the session."""
+        """The password that continues the session on another connection."""
         return self._identity.password
 
     @property
     def timeout(self) -> float:
-        """Seconds without a sign of life after which the server ends it, as it told us."""
+        """The session timeout in seconds, as negotiated with the server."""
         return self._identity.timeout_ms / 1000
 
     @property
     def last_answer(self) -> float:
-        """When the server certainly knew of us, by the loop's clock.
+        """The loop time at which the server certainly prolonged the session last.
 
-        It is the moment when the last request that has its answer was sent.
+        It is the time at which the last answered request was sent.
         """
         if self._connection is None or self._identity is _NO_SESSION:
             return -inf
@@ -138,31 +138,31 @@ class SessionKeeper(_TimedCall):
 
     @property
     def certain_until(self) -> float:
-        """Until when the session is certainly ours, if we hear no more: a third of it to spare."""
+        """The time until which the session is safe without answers: 2/3 of the timeout."""
         skipped = self._suspensions.since(self.last_answer)
         return self.last_answer + self.timeout * 2 / 3 - skipped
 
     @property
     def suspended(self) -> bool:
-        """Whether the server has been silent for so long that the session may not survive."""
+        """Whether the last answer is so long ago that the session may expire."""
         return _now() > self.certain_until
 
     @property
     def lost_by_own_clock(self) -> bool:
-        """Whether the server may have ended the session by now, though it did not say so yet."""
+        """Whether the session timeout has passed, so that the server may have ended the session."""
         skipped = self._suspensions.since(self.last_answer)
         return _now() + skipped - self.last_answer > self.timeout
 
     def holds(self, epoch: int) -> bool:
-        """Whether what was claimed in an epoch is certainly still ours."""
+        """Return whether nodes claimed in `epoch` certainly still belong to this session."""
         return not self.is_over(epoch) and not self.lost_by_own_clock
 
     def is_over(self, epoch: int) -> bool:
-        """Whether the session of an epoch is known to have ended."""
+        """Return whether the session of `epoch` is known to have ended."""
         return epoch != self.epoch or self._identity is _NO_SESSION
 
     async def wait_expired(self, epoch: int) -> None:
-        """Return once the session of an epoch is over."""
+        """Wait until the session of `epoch` is over."""
         while not self.is_over(epoch):
             self._scope.check_open()
             await self._changed.wait()
@@ -176,7 +176,7 @@ class SessionKeeper(_TimedCall):
         return await connection.send(call)
 
     async def read(self, call: Call[T]) -> T:
-        """Send a call, and send it again if its connection breaks."""
+        """Send a call, and repeat it if its connection breaks."""
         give_up = inf
         while True:
             try:
@@ -187,7 +187,7 @@ class SessionKeeper(_TimedCall):
                     raise
 
     async def read_many(self, wanted: Sequence[Call[T]]) -> list[T | None]:
-        """Send many calls at once; None for each whose node is not there."""
+        """Send many calls at once; the result of a missing node is None."""
         results: list[T | None] = []
         give_up = inf
         while len(results) < len(wanted):
@@ -196,7 +196,7 @@ class SessionKeeper(_TimedCall):
             self.requests += len(batch)
             try:
                 answers = [connection.send(call) for call in batch]
-                for answer in answers:  # one by one: those that came are kept when the rest fails
+                for answer in answers:  # results before a failure are kept
                     results.append(await _unless_missing(answer))  # noqa: PERF401
             except _BROKEN:
                 give_up = min(give_up, _now() + self.config.connection_timeout_ms / 1000)
@@ -207,7 +207,7 @@ class SessionKeeper(_TimedCall):
     async def call_many(
         self, wanted: Sequence[Call[T]], epoch: int | None = None
     ) -> list[T | ZooKeeperError]:
-        """Send many calls at once, each of them once; in place of each result may be its error."""
+        """Send many calls at once, without repeats; a failed call has its error as result."""
         results: list[T | ZooKeeperError] = []
         while len(results) < len(wanted):
             batch = wanted[len(results) : len(results) + _IN_FLIGHT]
@@ -221,7 +221,7 @@ class SessionKeeper(_TimedCall):
         return results
 
     async def _usable(self, path: str, epoch: int | None) -> ZooKeeperConnection:
-        """The connection, as soon as there is one. Between here and its use nothing is awaited."""
+        """Wait for a connection. The caller must use it before it awaits anything."""
         if (connection := self._checked(path, epoch)) is not None:
             return connection
         allowed = self.config.connection_timeout_ms / 1000
@@ -243,12 +243,12 @@ class SessionKeeper(_TimedCall):
     # --- what the connection tells ---------------------------------------------------------------
 
     def happened(self, event: WatchNotification) -> None:
-        """A watch was triggered."""
+        """Called when a watch was triggered."""
         inside = event.path.removeprefix(self.config.chroot) or "/"
         self.watches.happened(event._replace(path=inside))
 
     def ended(self, connection: ZooKeeperConnection) -> None:
-        """A connection ended."""
+        """Called when a connection has ended."""
         if connection is self._connection:
             self.connected.clear()
             self._announce()
@@ -284,7 +284,7 @@ class SessionKeeper(_TimedCall):
         return ConnectRequest(known.session_id, known.password, timeout_ms, zxid)
 
     def _recognised(self, found: Found) -> bool:
-        """Take a server's word about our session; False if there is none in it."""
+        """Update the session from the handshake; return whether the server has a session."""
         welcome, known = found.line.welcome, self._identity
         if known is not _NO_SESSION and welcome.session_id != known.session_id:
             self._expire()
@@ -306,7 +306,7 @@ class SessionKeeper(_TimedCall):
         self._announce()
 
     async def _log_in(self, connection: ZooKeeperConnection) -> None:
-        """Say who we are, anew on each connection; one that does not let us in is ended."""
+        """Log in on a new connection; close it if the login fails."""
         address = connection.address
         try:
             async with asyncio.timeout(self._ensemble.allowed(self._identity.timeout_ms)):
@@ -337,7 +337,7 @@ class SessionKeeper(_TimedCall):
             raise ZooKeeperUnavailable(self.config.zookeeper_connect, allowed, reasons) from None
 
     async def _say_farewell(self) -> None:
-        """End the session on the server, so that its ephemeral nodes go at once."""
+        """End the session on the server, so that its ephemeral nodes are deleted at once."""
         connection = self._connection
         if connection is None:
             return
@@ -354,7 +354,7 @@ class SessionKeeper(_TimedCall):
         await connection.wait_closed()
 
     def _announce(self) -> None:
-        """Wake all who wait for something to change."""
+        """Wake all tasks that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -1,6 +1,6 @@
-"""The way to one server: a socket that carries calls and answers, after the handshake.
+"""The transport to one ZooKeeper server: handshake, calls and answers over a socket.
 
-What stands above it knows no bytes: a fake server on virtual time may stand in for all of this.
+The layers above it handle no bytes, so a fake server on virtual time can replace it.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from asyncconsumer.zookeeper.requests import Call, WatchNotification, read_event
 T = TypeVar("T")
 Body: TypeAlias = Any  # bytes over a socket; a fake may hand over the value itself
 
-NOTIFICATION: Final = -1  # the xid of an event, which answers no request
+NOTIFICATION: Final = -1  # the xid of watch events
 
 _WELCOME: Final = struct.Struct(">iiqi")  # version, timeout, session id, length of the password
 _HEAD: Final = struct.Struct(">iqi")  # xid, zxid, error
 
 
 class ConnectRequest(NamedTuple):
-    """What we say first. An id of 0 asks for a new session."""
+    """The first message of a client. A session id of 0 asks for a new session."""
 
     session_id: int
     password: bytes
@@ -36,7 +36,7 @@ class ConnectRequest(NamedTuple):
 
 
 class ConnectResponse(NamedTuple):
-    """What the server says to it. An id of 0 says that the session has expired."""
+    """The answer to a `ConnectRequest`. A session id of 0 means an expired session."""
 
     session_id: int
     password: bytes
@@ -44,52 +44,52 @@ class ConnectResponse(NamedTuple):
 
 
 class Receiver(Protocol):
-    """Who is told what comes in; none of it may raise."""
+    """The receiver of answers and events. Its methods must not raise."""
 
     def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
-        """The answer to the call that was sent under this xid."""
+        """Called with the answer to the call with this xid."""
 
     def notified(self, event: WatchNotification) -> None:
-        """A watch was triggered."""
+        """Called when a watch was triggered."""
 
     def lost(self, reason: str) -> None:
-        """The end; called once."""
+        """Called once, when the transport has ended."""
 
 
 class Transport(Protocol):
-    """An open line to a server that has welcomed us."""
+    """An open transport after the handshake."""
 
     @property
     def welcome(self) -> ConnectResponse:
-        """The server's answer to our hello."""
+        """The answer of the server to the handshake."""
 
     def listen(self, receiver: Receiver) -> None:
-        """From now on, tell what comes in."""
+        """Pass answers and events to `receiver` from now on."""
 
     def send(self, xid: int, call: Call[Any]) -> None:
         """Send a call."""
 
     def read(self, call: Call[T], body: Body) -> T:
-        """What the body of an answer says; ValueError or struct.error if that is nonsense."""
+        """Parse the body of an answer; raise ValueError or struct.error if it is not valid."""
 
     def drop(self) -> None:
-        """Break off now; nothing more is told."""
+        """Close now, without further calls of the receiver."""
 
     async def wait_closed(self) -> None:
-        """Wait until nothing is left of it."""
+        """Wait until the transport is closed."""
 
 
 class TransportOpener(Protocol):
-    """How lines are opened. `open_line` is the real one."""
+    """A function that opens transports. `open_line` is the real one."""
 
     async def __call__(
         self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
     ) -> Transport:
-        """A line whose handshake is done, or ServerUnusable. Cancelling it leaves nothing."""
+        """Open a transport with its handshake, or raise ServerUnusable; safe to cancel."""
 
 
 class SocketTransport(asyncio.BufferedProtocol):
-    """A line over TCP or TLS."""
+    """A transport over TCP or TLS."""
 
     def __init__(self, address: Address, most: int) -> None:
         self._address = address
@@ -98,11 +98,11 @@ class SocketTransport(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._greeting: asyncio.Future[ConnectResponse] = asyncio.get_running_loop().create_future()
         self._unsent: list[bytes] = []
-        self._ending = ""  # why, once it has ended
+        self._ending = ""  # the reason, after the end
         self._gone = asyncio.Event()
 
     async def greet(self, hello: ConnectRequest) -> None:
-        """The handshake. Its answer is the first frame that comes."""
+        """Do the handshake. The first frame is its answer."""
         request = protocol.ConnectRequest(
             protocol_version=0,
             last_seen_zxid=hello.last_zxid,
@@ -117,17 +117,17 @@ class SocketTransport(asyncio.BufferedProtocol):
 
     @property
     def welcome(self) -> ConnectResponse:
-        """The server's answer to our hello."""
+        """The answer of the server to the handshake."""
         return self._greeting.result()
 
     def listen(self, receiver: Receiver) -> None:
-        """From now on, tell what comes in."""
+        """Pass answers and events to `receiver` from now on."""
         self._receiver = receiver
         if self._ending:
             receiver.lost(self._ending)
 
     def send(self, xid: int, call: Call[Any]) -> None:
-        """Send a call; those of one turn of the loop go out together."""
+        """Send a call; the calls of one loop iteration are written together."""
         body = call.request.serialize(xid)
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -139,11 +139,11 @@ class SocketTransport(asyncio.BufferedProtocol):
             self._transport.write(b"".join(unsent))
 
     def read(self, call: Call[T], body: memoryview) -> T:
-        """What the body of an answer says."""
+        """Parse the body of an answer."""
         return call.read(body)
 
     def drop(self) -> None:
-        """Break off now; nothing more is told."""
+        """Close now, without further calls of the receiver."""
         self._receiver = None
         self._end("we broke off")
 
@@ -154,15 +154,15 @@ class SocketTransport(asyncio.BufferedProtocol):
     # --- what the transport calls ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
+        """Keep the transport of the open socket."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where received bytes go."""
+        """Return the buffer for received bytes."""
         return self._frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes were received."""
+        """Process received bytes."""
         try:
             for frame in self._frames.received(nbytes):
                 self._received(frame)
@@ -172,12 +172,12 @@ class SocketTransport(asyncio.BufferedProtocol):
             self._end(f"it does not speak ZooKeeper's protocol: {error}")
 
     def eof_received(self) -> bool:
-        """The server closed its side."""
+        """End the transport, because the server closed its side."""
         self._end("the server closed the connection")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """End the transport, because the socket is closed."""
         self._end(f"the connection broke: {exc}" if exc else "the server closed the connection")
         self._gone.set()
 
@@ -199,13 +199,13 @@ class SocketTransport(asyncio.BufferedProtocol):
             self._receiver.answered(xid, zxid, error, body)
 
     def _end(self, reason: str) -> None:
-        """Say so, then close the socket. The first reason is the one that is kept."""
+        """Notify the receiver, then close the socket. Only the first reason is kept."""
         if self._ending:
             return
         self._ending = reason
         if not self._greeting.done():
             self._greeting.set_exception(ServerUnusable(self._address, reason))
-            self._greeting.exception()  # asked for: nobody may be waiting any more
+            self._greeting.exception()  # retrieved, because nothing may await it
         if self._receiver is not None:
             self._receiver.lost(reason)
         self._transport.abort()
@@ -214,7 +214,7 @@ class SocketTransport(asyncio.BufferedProtocol):
 async def open_line(
     address: Address, config: ZooKeeperConfig, hello: ConnectRequest
 ) -> SocketTransport:
-    """TCP, TLS and the handshake. Nothing is left of a failure."""
+    """Open TCP and TLS and do the handshake; close everything after a failure."""
     line = SocketTransport(address, config.max_frame_bytes)
     try:
         await connect(lambda: line, address, config.ssl_context)
@@ -233,7 +233,7 @@ async def open_line(
 
 
 def _no_frame(bad: BadLength) -> str:
-    """What came where the length of an answer should be."""
+    """Describe the bytes that came in place of a valid length."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
         return "it answers in TLS, and we do not speak it: set ssl_context"
     if bad.head.isascii() and bad.head.decode().isprintable():

@@ -1,9 +1,9 @@
-"""Watches as Events: what they are about may have changed, whenever they are set.
+"""Watches as events, which are set whenever the watched node may have changed.
 
-They are level-triggered. An Event is set from the start, is cleared only right before a read, and
-is set again by everything after which the last read may be old: the server's word, a new
-connection, a new session, a read that failed. So nothing has to be armed again after a reconnect,
-and no change can fall into a gap: at worst somebody reads once more than was needed.
+They are level-triggered. An event is set at the start and cleared only right before a read. It is
+set again when the last read may be outdated. That is after a watch event, a new connection, a new
+session, or a failed read. So a reconnect needs no renewal of watches, and no change is missed. The
+cost is an unnecessary read now and then.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class WatchKind(enum.Enum):
-    """What of a node is watched."""
+    """The watched aspect of a node."""
 
     DATA = "data"
     CHILDREN = "children"
@@ -28,7 +28,7 @@ class WatchKind(enum.Enum):
 
 
 _CONCERNS: Final = {
-    # the data or the children of a missing node are watched by watching whether it exists
+    # A watch of data or children of a missing node is a watch of its existence.
     WatchEvent.CREATED: tuple(WatchKind),
     WatchEvent.DELETED: tuple(WatchKind),
     WatchEvent.DATA_CHANGED: (WatchKind.DATA, WatchKind.EXISTS),
@@ -37,7 +37,7 @@ _CONCERNS: Final = {
 
 
 class Watch(Generic[T]):
-    """One watcher of one node: ``await watch.changed.wait()``, then ``await watch.read()``.
+    """A watch of one node: ``await watch.changed.wait()``, then ``await watch.read()``.
 
     ```python
     with session.watch_children("/brokers/ids") as watch:
@@ -80,7 +80,7 @@ class Watch(Generic[T]):
         self.close()
 
     async def read(self) -> T:
-        """What is there now. If that changes, or cannot be read, `changed` is set."""
+        """Read the current value. `changed` is set when it changes, or if the read fails."""
         self.changed.clear()
         try:
             return await self._read(self.path)
@@ -89,18 +89,18 @@ class Watch(Generic[T]):
             raise
 
     def stir(self) -> None:
-        """What was read may be old. Who waits for many watches has given them a bell."""
+        """Mark the last read as outdated, also in the event that several watches have in common."""
         self.changed.set()
         if self._bell is not None:
             self._bell.set()
 
     def close(self) -> None:
-        """Be told no more. The server may still send one event, which nobody hears."""
+        """Stop the watch. The server may still send one event, which is ignored."""
         self._table.remove(self)
 
 
 class Watches:
-    """Who watches what."""
+    """The open watches by path."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, list[Watch[object]]] = {}
@@ -109,11 +109,11 @@ class Watches:
         return sum(map(len, self._by_path.values()))
 
     def add(self, watch: Watch[T]) -> None:
-        """From now on it is told."""
+        """Add a watch."""
         self._by_path.setdefault(watch.path, []).append(watch)  # type: ignore[arg-type] # only read
 
     def remove(self, watch: Watch[T]) -> None:
-        """From now on it is not."""
+        """Remove a watch."""
         there = [one for one in self._by_path.get(watch.path, ()) if one is not watch]
         if there:
             self._by_path[watch.path] = there
@@ -121,14 +121,14 @@ class Watches:
             self._by_path.pop(watch.path, None)
 
     def happened(self, event: WatchNotification) -> None:
-        """The server says so."""
+        """Mark the watches that an event of the server concerns."""
         concerned = _CONCERNS.get(event.type, ())
         for watch in self._by_path.get(event.path, ()):
             if watch.kind in concerned:
                 watch.stir()
 
     def set_all(self) -> None:
-        """Nobody knows what was missed."""
+        """Mark all watches, because events may have been missed."""
         for watches in self._by_path.values():
             for watch in watches:
                 watch.stir()
