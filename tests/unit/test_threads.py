@@ -64,10 +64,10 @@ def test_closing_cancels_what_has_not_begun_and_leaves_what_hangs() -> None:
 
 HANGING = """
 import asyncio, threading
-from {module} import Threads
+from {module} import {name}
 
 async def main():
-    threads = Threads({arguments})
+    threads = {name}({arguments})
     begun = threading.Event()
 
     def hang():
@@ -89,14 +89,16 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "close"),
+    ("module", "name", "arguments", "close"),
     [
-        ("asyncconsumer.spark.sinks.protocol", "1", "end"),
-        ("asyncconsumer.handlers.threads", "'handler', 1", "close"),
+        ("asyncconsumer.spark.sinks.protocol", "SinkThreads", "1", "end"),
+        ("asyncconsumer.handlers.threads", "HandlerThreads", "'handler', 1", "close"),
     ],
 )
-def test_a_process_ends_though_a_thread_hangs(module: str, arguments: str, close: str) -> None:
-    program = HANGING.format(module=module, arguments=arguments, close=close)
+def test_a_process_ends_though_a_thread_hangs(
+    module: str, name: str, arguments: str, close: str
+) -> None:
+    program = HANGING.format(module=module, name=name, arguments=arguments, close=close)
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )

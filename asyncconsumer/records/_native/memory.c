@@ -1,5 +1,10 @@
 #include "memory.h"
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#define MAPS_LARGE_BLOCKS
+#endif
+
 enum {
     LEAST_ROOM = 1024,
     LEAST_KEPT = 16 << 10,  /* smaller ones malloc keeps warm by itself */
@@ -17,10 +22,40 @@ static Block kept[MOST_BLOCKS];
 static int kept_count;
 static Py_ssize_t kept_bytes;
 
+#ifdef MAPS_LARGE_BLOCKS
+
+/* Blocks of more than LEAST_MAPPED bytes are mapped, so that they return to the system when they are freed.
+   malloc keeps them in the arena of the thread that decompressed. */
+enum { LEAST_MAPPED = 4 << 20 };
+
+static char *allocate(Py_ssize_t room)
+{
+    if (room <= LEAST_MAPPED)
+        return PyMem_RawMalloc((size_t)room);
+    void *start = mmap(NULL, (size_t)room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return start == MAP_FAILED ? NULL : start;
+}
+
+static void release(char *start, Py_ssize_t room)
+{
+    if (room <= LEAST_MAPPED)
+        PyMem_RawFree(start);
+    else
+        munmap(start, (size_t)room);
+}
+
+#else
+
+static char *allocate(Py_ssize_t room) { return PyMem_RawMalloc((size_t)room); }
+
+static void release(char *start, Py_ssize_t room) { PyMem_RawFree(start); }
+
+#endif
+
 static void give_back(char *start, Py_ssize_t room)
 {
     if (room < LEAST_KEPT || kept_count == MOST_BLOCKS || kept_bytes + room > MOST_KEPT) {
-        PyMem_RawFree(start);
+        release(start, room);
         return;
     }
     kept[kept_count++] = (Block){start, room};
@@ -52,7 +87,7 @@ int buffer_grow(Buffer *buffer, Py_ssize_t extra)
     if (room < LEAST_ROOM)
         room = LEAST_ROOM;
     if (take_kept(&larger, room) < 0) {
-        larger.start = PyMem_RawMalloc((size_t)room);
+        larger.start = allocate(room);
         larger.room = room;
         if (larger.start == NULL) {
             PyErr_NoMemory();
@@ -85,8 +120,10 @@ PyObject *buffer_finish(Buffer *buffer)
         return NULL;
     if (buffer->room > LEAST_KEPT && buffer->used < buffer->room / 4) { /* who keeps it keeps all of it */
         Py_ssize_t room = buffer->used > 0 ? buffer->used : 1;
-        char *less = PyMem_RawRealloc(buffer->start, (size_t)room);
+        char *less = allocate(room);
         if (less != NULL) {
+            memcpy(less, buffer->start, (size_t)buffer->used);
+            release(buffer->start, buffer->room);
             buffer->start = less;
             buffer->room = room;
         }
